@@ -1,0 +1,88 @@
+# heddle: `make demo` shows it working, `make serve` runs it, `make test` checks everything.
+
+PYTHON ?= python3
+WEAVE_VERSIONS := 0.54.0 0.53.13 0.53.0
+NODE_PACKAGES := weave@0.11.1 openai@6
+
+BIN := .venv/bin
+PIP := pip install -qq --disable-pip-version-check --no-input
+LOCK := $(if $(shell command -v flock 2>/dev/null),flock .cache/install.lock,)
+CLIENTS := $(foreach version,$(WEAVE_VERSIONS),.clients/weave-$(version)/.installed)
+NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve test soak bench lint clients
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    a traced program against a real server; shows what was stored"
+	@echo "make serve   run the server (ARGS='--port 8470 --data ./heddle-data')"
+	@echo "make test    lint, types and all tests, with the real SDKs (PYTEST_ARGS='-k calls')"
+	@echo "make soak    the long versions of the durability tests, with figures"
+	@echo "make bench   ingest, query and footprint figures"
+	@echo "make lint    ruff and mypy only"
+
+demo: .venv/.demo
+	@$(BIN)/heddle demo $(ARGS)
+
+serve: .venv/.serve
+	@exec $(BIN)/heddle serve $(ARGS)
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint clients
+	$(BIN)/pytest -n auto -q $(PYTEST_ARGS)
+	@echo "heddle: lint, types and tests passed"
+
+soak: .venv/.dev clients
+	HEDDLE_SOAK=1 $(BIN)/pytest -m soak -s -v $(PYTEST_ARGS)
+	@echo "heddle: soak passed"
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/footprint.py $(ARGS)
+	$(BIN)/python benchmarks/ingest.py $(ARGS)
+	$(BIN)/python benchmarks/query.py $(ARGS)
+
+clients: $(CLIENTS) $(NODE)
+
+# Stamps: a changed pyproject.toml or constraints.txt installs again, anything else starts at once.
+# The lock keeps two `make` runs in one folder from installing into one environment at the same time.
+
+.cache:
+	@mkdir -p .cache
+
+.venv/.python: | .cache
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "heddle needs Python 3.11 or newer")'
+	@$(LOCK) sh -c 'test -x $(BIN)/python || $(PYTHON) -m venv .venv'
+	@touch $@
+
+.venv/.serve: .venv/.python pyproject.toml constraints.txt
+	@echo "installing heddle into .venv"
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e .
+	@touch $@
+
+.venv/.demo: .venv/.python pyproject.toml constraints.txt
+	@echo "installing heddle and the weave SDK into .venv"
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo]'
+	@touch $@
+
+.venv/.dev: .venv/.python pyproject.toml constraints.txt
+	@echo "installing heddle and its development tools into .venv"
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo,dev]'
+	@touch $@ .venv/.demo .venv/.serve
+
+.clients/weave-%/.installed: | .cache
+	@echo "installing weave $* into .clients/weave-$*"
+	@mkdir -p .clients
+	@$(LOCK) sh -c 'test -x .clients/weave-$*/bin/python || $(PYTHON) -m venv .clients/weave-$*'
+	@$(LOCK) .clients/weave-$*/bin/$(PIP) 'weave==$*' 'gql<4.1' pillow
+	@touch $@
+
+.node/.installed: Makefile | .cache
+	@echo "installing $(NODE_PACKAGES) into .node"
+	@mkdir -p .node
+	@$(LOCK) npm install --prefix .node --silent --ignore-scripts --no-audit --no-fund --save-exact $(NODE_PACKAGES)
+	@touch $@

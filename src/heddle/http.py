@@ -1,0 +1,134 @@
+"""What every router shares: request models, scopes, who is calling, and answers."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+
+import orjson
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from heddle.auth import Caller, Scope
+from heddle.errors import NotAuthenticated
+from heddle.wire import jsontext, refs
+
+if TYPE_CHECKING:
+    from heddle.house import House
+
+logger = logging.getLogger("heddle.http")
+
+
+class RequestModel(BaseModel):
+    """A request body; keys that it does not know are ignored, and logged once each."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
+    _named: ClassVar[set[tuple[str, str]]] = set()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_unknown_keys(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            for key in data.keys() - cls._known_keys():
+                place = (cls.__name__, str(key)[:100])
+                if place not in RequestModel._named and len(RequestModel._named) < 1000:
+                    RequestModel._named.add(place)
+                    logger.info("ignored unknown key %r of %s", place[1], place[0])
+        return data
+
+    @classmethod
+    def _known_keys(cls) -> set[str]:
+        return {name for key, field in cls.model_fields.items() for name in (key, field.alias or key)}
+
+
+class ResponseModel(BaseModel):
+    """A response body, declared for the OpenAPI description."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+
+class Empty(ResponseModel):
+    """The answer `{}`."""
+
+
+class BodyRequest(Request):
+    """A request whose JSON body is read once, forgivingly, with external refs made internal."""
+
+    async def json(self) -> Any:
+        """The parsed body; raises ValidationFailed when it is no JSON, InvalidRequest for a malformed ref."""
+        if not hasattr(self, "_json"):
+            self._json = parse_body(await self.body(), caller_of(self))
+        return self._json
+
+
+def parse_body(body: bytes, caller: Caller, keep_non_finite: bool = False) -> Any:
+    """Parse a JSON body and convert its refs to internal form."""
+    value = jsontext.loads(body, keep_non_finite)
+    return refs.convert_in(value, caller.may_read) if b"weave" in body else value
+
+
+class Route(APIRoute):
+    """A route whose handler sees a `BodyRequest`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler of the framework, given our request class."""
+        handler = super().get_route_handler()
+
+        async def run(request: Request) -> Response:
+            return await handler(BodyRequest(request.scope, request.receive))
+
+        return run
+
+
+def group(tag: str) -> APIRouter:
+    """A router for one group of the interface."""
+    return APIRouter(route_class=Route, tags=[tag])
+
+
+def caller_of(request: Request) -> Caller:
+    """Who is calling, as the outermost layer recognised them; raises NotAuthenticated."""
+    caller = request.scope.get("heddle.caller")
+    if isinstance(caller, Caller):
+        return caller
+    problem = request.scope.get("heddle.caller_problem")
+    raise problem if isinstance(problem, NotAuthenticated) else NotAuthenticated("an API key is required")
+
+
+def house_of(request: Request) -> "House":
+    """The services of this server."""
+    return cast("House", request.app.state.house)
+
+
+class Needs:
+    """A dependency that lets only callers with one scope pass; `scope` feeds the table of docs/operating.md."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    async def __call__(self, request: Request) -> Caller:
+        """The caller; raises Forbidden when its key lacks the scope."""
+        caller = caller_of(request)
+        caller.require(self.scope)
+        return caller
+
+
+Reader = Annotated[Caller, Depends(Needs(Scope.READ))]
+Writer = Annotated[Caller, Depends(Needs(Scope.WRITE))]
+Admin = Annotated[Caller, Depends(Needs(Scope.ADMIN))]
+Services = Annotated["House", Depends(house_of)]
+
+
+def answer(value: Any) -> Response:
+    """A JSON answer of plain values (fragments of ready JSON text included) with refs in external form."""
+    return Response(refs.convert_out(jsontext.dumps_bytes(value)), media_type="application/json")
+
+
+def lines(chunks: AsyncIterator[bytes]) -> StreamingResponse:
+    """A stream of JSON lines; each chunk holds whole lines with refs in external form."""
+    return StreamingResponse(chunks, media_type="application/jsonl")
+
+
+def line(value: Any) -> bytes:
+    """One JSON line with refs in external form."""
+    return refs.convert_out(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))

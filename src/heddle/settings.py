@@ -1,0 +1,234 @@
+"""The one table of settings: each row becomes a flag, a HEDDLE_* variable, a line of the config file and of the manual."""
+
+import dataclasses
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
+_UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB, "t": TIB, "tib": TIB}
+_UNITS |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+ENVIRONMENT_PREFIX = "HEDDLE_"
+CONFIG_VARIABLE = "HEDDLE_CONFIG"
+
+
+class BadSetting(Exception):
+    """A setting that cannot be used; the text names it, its value, where it came from and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the text of a setting becomes its value; `parse` raises ValueError for anything but `allowed`."""
+
+    parse: Callable[[str], Any]
+    allowed: str
+    is_size: bool = False
+
+
+def choice(*words: str) -> Kind:
+    """One of a few words."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError
+        return text.lower()
+
+    return Kind(parse, "one of " + ", ".join(words))
+
+
+def number(low: float, high: float, whole: bool = True) -> Kind:
+    """A number between two bounds, both included."""
+
+    def parse(text: str) -> int | float:
+        value = int(text) if whole else float(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(parse, f"a {'whole ' if whole else ''}number from {low:g} to {high:g}")
+
+
+def size(low: int = 1, high: int = TIB, none: str = "") -> Kind:
+    """A number of bytes; `none` says what 0 means where it is allowed."""
+
+    def parse(text: str) -> int:
+        match = _SIZE.fullmatch(text.strip())
+        unit = _UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None:
+            raise ValueError
+        value = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+        if not low <= value <= high and not (none and value == 0):
+            raise ValueError
+        return value
+
+    zero = f", or 0 for {none}" if none else ""
+    return Kind(parse, f"a size from {show_size(low)} to {show_size(high)}, such as 33554432 or 32MiB{zero}", is_size=True)
+
+
+def text(allowed: str) -> Kind:
+    """Any text but an empty one."""
+
+    def parse(value: str) -> str:
+        if not value.strip() or "\0" in value:
+            raise ValueError
+        return value.strip()
+
+    return Kind(parse, allowed)
+
+
+def show_size(value: int) -> str:
+    """Bytes as people write them: 32MiB; what is no round number stays plain."""
+    for name, unit in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if value and value % unit == 0:
+            return f"{value // unit}{name}"
+    return str(value)
+
+
+def _row(default: Any, kind: Kind, sentence: str) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind, "sentence": sentence})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every setting of one server; sizes in bytes, times in seconds."""
+
+    host: str = _row("127.0.0.1", text("a host name or an address"), "The address to listen on.")
+    port: int = _row(8470, number(0, 65535), "The port to listen on; 0 takes a free one.")
+    data: str = _row("./heddle-data", text("a folder"), "The folder that holds everything heddle stores.")
+    auth: str = _row(
+        "auto", choice("auto", "on", "off"), "Whether requests need a key; auto asks for one unless the host is loopback."
+    )
+    log_level: str = _row("info", choice("debug", "info", "warning", "error"), "How much the server logs.")
+    access_log: str = _row(
+        "errors", choice("off", "errors", "all"), "Which requests get a log line; errors are those answered 400 or above."
+    )
+    max_trace_body: int = _row(32 * MIB, size(KIB), "The largest request body on trace routes.")
+    max_chat_body: int = _row(8 * MIB, size(KIB), "The largest request body on inference routes.")
+    max_training_body: int = _row(256 * MIB, size(KIB), "The largest request body on training routes.")
+    max_file: int = _row(GIB, size(1), "The largest file that can be uploaded.")
+    max_page_rows: int = _row(10_000, number(1, 1_000_000), "The most rows in one page of a list.")
+    large_field_bytes: int = _row(MIB, size(KIB), "Inputs and outputs above this size are kept in a file of their own.")
+    write_queue_bytes: int = _row(64 * MIB, size(KIB), "Above this much waiting to be written, writers are told to wait (429).")
+    durability: str = _row(
+        "full", choice("full", "normal"), "full: what was acknowledged survives power loss; normal: a crash of the process."
+    )
+    readers: int = _row(4, number(1, 64), "How many queries run at the same time.")
+    query_timeout: float = _row(60.0, number(0.1, 86_400, whole=False), "After this time a query is given up (504).")
+    max_database_bytes: int = _row(
+        0, size(MIB, 1024 * TIB, none="no limit"), "Above this size of the database, writes are refused (507)."
+    )
+    shutdown_grace: float = _row(
+        30.0, number(0, 3600, whole=False), "How long a stopping server waits for requests that are in flight."
+    )
+    retention_interval: float = _row(
+        3600.0, number(1, 86_400, whole=False), "How often calls older than their project's retention are deleted."
+    )
+
+    @property
+    def is_loopback(self) -> bool:
+        """True when only this machine can reach the address."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def needs_key(self) -> bool:
+        """True when requests must carry a key."""
+        return self.auth == "on" or (self.auth == "auto" and not self.is_loopback)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    default: Any
+    kind: Kind
+    sentence: str
+
+    @property
+    def flag(self) -> str:
+        """The command line's spelling."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment's spelling."""
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    def show(self, value: Any) -> str:
+        """The value as people write it."""
+        return show_size(value) if self.kind.is_size else f"{value:g}" if isinstance(value, float) else str(value)
+
+    def read(self, value: Any, source: str) -> Any:
+        """The value of a text, or of a TOML value; raises BadSetting."""
+        try:
+            if isinstance(value, (bool, list, dict)):
+                raise ValueError
+            return self.kind.parse(str(value))
+        except ValueError:
+            message = f"{self.name} = {str(value)!r} (from {source}) cannot be used: allowed is {self.kind.allowed}"
+            raise BadSetting(message) from None
+
+
+TABLE: tuple[Row, ...] = tuple(
+    Row(field.name, field.default, field.metadata["kind"], field.metadata["sentence"])
+    for field in dataclasses.fields(Settings)
+)
+_BY_NAME = {row.name: row for row in TABLE}
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, config: str | None = None) -> Settings:
+    """The settings of flags over HEDDLE_* variables over the config file over the defaults; raises BadSetting.
+
+    A flag that is None was not given. `config` (or HEDDLE_CONFIG) names a TOML file.
+    """
+    environment = os.environ if environment is None else environment
+    values = _from_file(config or environment.get(CONFIG_VARIABLE, ""))
+    for name, value in environment.items():
+        if name.startswith(ENVIRONMENT_PREFIX) and name != CONFIG_VARIABLE:
+            row = _known(name.removeprefix(ENVIRONMENT_PREFIX).lower(), name)
+            if row is not None:
+                values[row.name] = row.read(value, f"variable {name}")
+    for name, value in flags.items():
+        if value is not None:
+            row = _BY_NAME[name]
+            values[name] = row.read(value, f"flag {row.flag}")
+    return Settings(**values)
+
+
+_OTHER_VARIABLES = {"soak"}
+"""HEDDLE_* variables that belong to something else than the server."""
+
+
+def _known(name: str, variable: str) -> Row | None:
+    if name in _OTHER_VARIABLES:
+        return None
+    if name not in _BY_NAME:
+        raise BadSetting(f"variable {variable} is no setting of heddle: known are {', '.join(row.variable for row in TABLE)}")
+    return _BY_NAME[name]
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSetting(f"config = {path!r} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSetting(f"config = {path!r} is no TOML: {error}") from None
+    values = {}
+    for name, value in content.items():
+        if name not in _BY_NAME:
+            raise BadSetting(f"{name} in {path} is no setting of heddle: known are {', '.join(_BY_NAME)}")
+        values[name] = _BY_NAME[name].read(value, f"file {path}")
+    return values

@@ -1,0 +1,228 @@
+"""JSON text columns read inside SQL, for SQLite and PostgreSQL, with the typing rules of the query language.
+
+Every function here returns an SQL expression that either database understands; see `wire/query.py` for the rules.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from heddle.store.sqlite import jsonpath
+
+_WHITESPACE = "E' \\t\\n\\x0b\\f\\r'"
+
+
+class JsonRead(sa.ColumnElement[Any]):
+    """The value at a path of a JSON text: `reading` is text, integer, double, boolean, scalar or exists."""
+
+    inherit_cache = False
+
+    def __init__(self, source: sa.ColumnElement[Any], parts: tuple[str, ...], reading: str) -> None:
+        self.source = source
+        self.parts = parts
+        self.reading = reading
+        self.type = _TYPES[reading]
+
+
+class Reread(sa.ColumnElement[Any]):
+    """A text read as `integer`, `double` or `boolean`; null when it is none."""
+
+    inherit_cache = False
+
+    def __init__(self, source: sa.ColumnElement[Any], reading: str) -> None:
+        self.source = source
+        self.reading = reading
+        self.type = _TYPES[reading]
+
+
+class Spelled(sa.ColumnElement[str]):
+    """A number or an instant (microseconds) as text: 5.0 is `5`."""
+
+    inherit_cache = False
+
+    def __init__(self, source: sa.ColumnElement[Any], instant: bool) -> None:
+        self.source = source
+        self.instant = instant
+        self.type = sa.Text()
+
+
+class Lowered(sa.ColumnElement[str]):
+    """A text in lower case, beyond ASCII too."""
+
+    inherit_cache = False
+
+    def __init__(self, source: sa.ColumnElement[Any]) -> None:
+        self.source = source
+        self.type = sa.Text()
+
+
+class CodePoints(sa.ColumnElement[str]):
+    """A text that sorts and compares by code points."""
+
+    inherit_cache = False
+
+    def __init__(self, source: sa.ColumnElement[Any]) -> None:
+        self.source = source
+        self.type = sa.Text()
+
+
+class Within(sa.ColumnElement[bool]):
+    """True when a text lies inside another."""
+
+    inherit_cache = False
+
+    def __init__(self, whole: sa.ColumnElement[Any], part: sa.ColumnElement[Any]) -> None:
+        self.whole = whole
+        self.part = part
+        self.type = sa.Boolean()
+
+
+class Member(sa.ColumnElement[bool]):
+    """True when a JSON list of texts holds a text, with `folded` in any case."""
+
+    inherit_cache = False
+
+    def __init__(self, source: sa.ColumnElement[Any], item: sa.ColumnElement[Any], folded: bool) -> None:
+        self.source = source
+        self.item = item
+        self.folded = folded
+        self.type = sa.Boolean()
+
+
+_TYPES: dict[str, sa.types.TypeEngine[Any]] = {
+    "text": sa.Text(),
+    "scalar": sa.Text(),
+    "integer": sa.BigInteger(),
+    "double": sa.Float(),
+    "number": sa.Float(),
+    "boolean": sa.Integer(),
+    "exists": sa.Integer(),
+}
+
+
+@compiles(JsonRead, "sqlite")
+def _read_sqlite(element: JsonRead, compiler: SQLCompiler, **options: Any) -> str:
+    source = compiler.process(element.source, **options)
+    if element.reading == "exists":
+        tests = [f"json_type({source}, {path}) IS NOT NULL" for path in jsonpath.path_literals(element.parts)]
+        return f"({' OR '.join(tests)})" if tests else "0"
+    if element.reading in ("scalar", "number"):
+        return jsonpath.scalar(source, element.parts)
+    read = {"text": jsonpath.text, "integer": jsonpath.integer, "double": jsonpath.double, "boolean": jsonpath.boolean}
+    return f"({read[element.reading](source, element.parts)})"
+
+
+@compiles(JsonRead, "postgresql")
+def _read_postgresql(element: JsonRead, compiler: SQLCompiler, **options: Any) -> str:
+    source = compiler.process(element.source, **options)
+    keys = ", ".join(_pg_quote(part) for part in element.parts)
+    value = f"(({source})::json #> ARRAY[{keys}]::text[])"
+    bare = f"({value} #>> '{{}}')"
+    if element.reading == "exists":
+        return f"({value} IS NOT NULL)::int"
+    if element.reading == "scalar":
+        return bare
+    if element.reading == "number":
+        return f"{bare}::double precision"
+    number = f"{bare}::numeric"
+    digits = f"CASE WHEN {number} = trunc({number}) THEN trunc({number})::text ELSE {value}::text END"
+    text = (
+        f"(CASE json_typeof({value}) WHEN 'string' THEN {bare} WHEN 'boolean' THEN {bare} WHEN 'number' THEN {digits} "
+        f"WHEN 'object' THEN {value}::text WHEN 'array' THEN {value}::text ELSE '' END)"
+    )
+    return text if element.reading == "text" else _pg_reread(text, element.reading)
+
+
+@compiles(Reread, "sqlite")
+def _reread_sqlite(element: Reread, compiler: SQLCompiler, **options: Any) -> str:
+    read = {"integer": jsonpath.integer_of_text, "double": jsonpath.double_of_text, "boolean": jsonpath.bool_of_text}
+    return f"({read[element.reading](compiler.process(element.source, **options))})"
+
+
+@compiles(Reread, "postgresql")
+def _reread_postgresql(element: Reread, compiler: SQLCompiler, **options: Any) -> str:
+    return _pg_reread(compiler.process(element.source, **options), element.reading)
+
+
+def _pg_reread(text: str, reading: str) -> str:
+    trimmed = f"btrim({text}, {_WHITESPACE})"
+    integer = f"CASE WHEN {trimmed} ~ '^[+-]?[0-9]+$' THEN {trimmed}::numeric END"
+    if reading == "integer":
+        return f"({integer})"
+    if reading == "double":
+        pattern = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
+        return f"(CASE WHEN {trimmed} ~ '{pattern}' THEN {trimmed}::double precision END)"
+    small = f"CASE WHEN ({integer}) BETWEEN 0 AND 255 THEN ({integer})::int END"
+    return f"(CASE {text} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {small} END)"
+
+
+@compiles(Spelled, "sqlite")
+def _spelled_sqlite(element: Spelled, compiler: SQLCompiler, **options: Any) -> str:
+    source = f"({compiler.process(element.source, **options)})"
+    if element.instant:
+        seconds = f"strftime('%Y-%m-%dT%H:%M:%S', {source} / 1000000, 'unixepoch')"
+        return f"({seconds} || printf('.%06dZ', {source} % 1000000))"
+    return f"(CASE WHEN {source} = round({source}) THEN printf('%.0f', {source}) ELSE CAST({source} AS TEXT) END)"
+
+
+@compiles(Spelled, "postgresql")
+def _spelled_postgresql(element: Spelled, compiler: SQLCompiler, **options: Any) -> str:
+    source = f"({compiler.process(element.source, **options)})"
+    if element.instant:
+        form = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+        return f"to_char(to_timestamp({source}::numeric / 1000000) AT TIME ZONE 'UTC', '{form}')"
+    number = f"{source}::numeric"
+    return f"(CASE WHEN {number} = trunc({number}) THEN trunc({number})::text ELSE {source}::text END)"
+
+
+@compiles(Lowered, "sqlite")
+def _lowered_sqlite(element: Lowered, compiler: SQLCompiler, **options: Any) -> str:
+    return f"unicode_lower({compiler.process(element.source, **options)})"
+
+
+@compiles(Lowered, "postgresql")
+def _lowered_postgresql(element: Lowered, compiler: SQLCompiler, **options: Any) -> str:
+    return f"lower({compiler.process(element.source, **options)})"
+
+
+@compiles(CodePoints, "sqlite")
+def _code_points_sqlite(element: CodePoints, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.source, **options)
+
+
+@compiles(CodePoints, "postgresql")
+def _code_points_postgresql(element: CodePoints, compiler: SQLCompiler, **options: Any) -> str:
+    return f'({compiler.process(element.source, **options)} COLLATE "C")'
+
+
+@compiles(Within, "sqlite")
+def _within_sqlite(element: Within, compiler: SQLCompiler, **options: Any) -> str:
+    whole, part = compiler.process(element.whole, **options), compiler.process(element.part, **options)
+    return f"(ifnull(instr({whole}, {part}), 0) > 0)"
+
+
+@compiles(Within, "postgresql")
+def _within_postgresql(element: Within, compiler: SQLCompiler, **options: Any) -> str:
+    whole, part = compiler.process(element.whole, **options), compiler.process(element.part, **options)
+    return f"(coalesce(strpos({whole}, {part}), 0) > 0)"
+
+
+@compiles(Member, "sqlite")
+def _member_sqlite(element: Member, compiler: SQLCompiler, **options: Any) -> str:
+    source, item = compiler.process(element.source, **options), compiler.process(element.item, **options)
+    test = f"unicode_lower(value) = unicode_lower({item})" if element.folded else f"value = {item}"
+    return f"EXISTS (SELECT 1 FROM json_each({source}) WHERE {test})"
+
+
+@compiles(Member, "postgresql")
+def _member_postgresql(element: Member, compiler: SQLCompiler, **options: Any) -> str:
+    source, item = compiler.process(element.source, **options), compiler.process(element.item, **options)
+    test = f"lower(item) = lower({item})" if element.folded else f"item = {item}"
+    return f"EXISTS (SELECT 1 FROM json_array_elements_text(({source})::json) AS items(item) WHERE {test})"
+
+
+def _pg_quote(text: str) -> str:
+    # Percent signs are doubled because the driver reads the statement as a format; zero bytes cannot be written at all.
+    return "'" + text.replace("\x00", "").replace("'", "''").replace("%", "%%") + "'"

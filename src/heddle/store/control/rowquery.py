@@ -1,0 +1,146 @@
+"""The typed query tree over the small tables as SQLAlchemy conditions.
+
+Contract: trace-core, section 5, "Fields for feedback/cost queries". A condition is true, false or unknown (null).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import Grouping
+
+from heddle.errors import Forbidden, InvalidRequest
+from heddle.store.control.jsonread import CodePoints, JsonRead, Lowered, Member, Within
+from heddle.store.control.rowvalues import (
+    STRUCTURES,
+    Expression,
+    Kind,
+    Value,
+    beside,
+    constant,
+    converted,
+    instant,
+    is_text,
+    plain,
+    shared_reading,
+)
+from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Operand, Operation, Or
+
+MAX_LITERALS = 20_000
+_GROUP = 200
+_OPERATORS: dict[str, Callable[[Expression, Expression], Expression]] = {
+    "eq": lambda left, right: left == right,
+    "gt": lambda left, right: left > right,
+    "gte": lambda left, right: left >= right,
+    "lt": lambda left, right: left < right,
+    "lte": lambda left, right: left <= right,
+}
+
+
+class Conditions:
+    """Compiles queries; `resolve` gives the operand of a field path and raises InvalidRequest for an unknown one."""
+
+    def __init__(self, resolve: Callable[[str], Value]) -> None:
+        self._resolve = resolve
+        self._literals = 0
+
+    def compile(self, operation: Operation) -> Expression:
+        """The query as a condition; unknown (null) selects no row."""
+        return self._condition(operation)
+
+    def _condition(self, operand: Operand) -> Expression:
+        match operand:
+            case And(operands):
+                return _joined(sa.and_, [self._condition(item) for item in operands])
+            case Or(operands):
+                return _joined(sa.or_, [self._condition(item) for item in operands])
+            case Not(inner):
+                return sa.not_(Grouping(self._condition(inner)))
+            case Compare(op, left, right):
+                return self._compare(op, self._value(left), self._value(right))
+            case In(left, items):
+                return self._in(self._value(left), [self._value(item) for item in items])
+            case Contains(whole, substr, folded):
+                return self._contains(self._value(whole), self._value(substr), folded)
+            case _:
+                return _truth(self._value(operand))
+
+    def _value(self, operand: Operand) -> Value:
+        match operand:
+            case Literal():
+                return self._constant(operand)
+            case Field(path):
+                return self._resolve(path)
+            case Convert(inner, target):
+                return converted(self._value(inner), target)
+            case _:
+                condition = self._condition(operand)
+                return Value(sa.case((condition, 1), (sa.not_(Grouping(condition)), 0)), Kind.NUMBER)
+
+    def _constant(self, literal: Literal) -> Value:
+        self._literals += 1
+        if self._literals > MAX_LITERALS:
+            raise InvalidRequest(f"A query can hold at most {MAX_LITERALS} literals")
+        return constant(literal)
+
+    def _compare(self, op: str, left: Value, right: Value) -> Expression:
+        first, second = beside(left, right), beside(right, left)
+        kinds = (first.kind, second.kind)
+        if Kind.NULL in kinds or any(kind in STRUCTURES for kind in kinds):
+            # A text that is no instant differs from every instant, while null is unknown.
+            unlike = op == "eq" and Kind.INSTANT in kinds and any(is_text(side.literal) for side in (left, right))
+            return sa.false() if unlike else sa.null()
+        if first.family is not second.family:
+            return sa.null()
+        if op != "eq" and first.family is Kind.TEXT:
+            return _OPERATORS[op](CodePoints(first.expression), second.expression)
+        return _OPERATORS[op](first.expression, second.expression)
+
+    def _in(self, left: Value, items: list[Value]) -> Expression:
+        constants = [item.literal.value for item in items if item.literal is not None]
+        cast = shared_reading(constants) if len(constants) == len(items) else None
+        if cast is not None and left.json is not None:
+            left = Value(JsonRead(*left.json, cast), Kind.NUMBER)
+        same: list[Any] = []
+        tests: list[Expression] = []
+        for item in items:
+            member = instant(item.literal) if item.literal is not None and left.kind is Kind.INSTANT else item
+            if member.kind is Kind.NULL or left.kind in STRUCTURES or member.family is not left.family:
+                continue
+            if item.literal is not None:
+                same.append(plain(member))
+            else:
+                tests.append(left.expression == member.expression)
+        if same:
+            tests.append(left.expression.in_(same))
+        # Null in nothing is unknown, everything else in nothing is false.
+        return _joined(sa.or_, tests) if tests else sa.and_(left.expression.is_(None), sa.null())
+
+    def _contains(self, whole: Value, part: Value, folded: bool) -> Expression:
+        if whole.kind is Kind.TEXTS:
+            return Member(whole.expression, part.expression, folded) if part.kind is Kind.TEXT else sa.false()
+        if part.kind is Kind.NUMBER:
+            raise Forbidden("Illegal type of the substr of $contains: a text is needed, not a number")
+        if whole.family is not Kind.TEXT or part.family is not Kind.TEXT:
+            return sa.false()
+        if folded:
+            return Within(Lowered(whole.expression), Lowered(part.expression))
+        return Within(whole.expression, part.expression)
+
+
+def _joined(join: Callable[..., Expression], conditions: list[Expression]) -> Expression:
+    """Many conditions in groups of groups, because SQLite limits how deep an expression may be."""
+    while len(conditions) > _GROUP:
+        groups = [conditions[start : start + _GROUP] for start in range(0, len(conditions), _GROUP)]
+        conditions = [Grouping(join(*group)) for group in groups]
+    return Grouping(join(*conditions)) if len(conditions) > 1 else conditions[0]
+
+
+def _truth(value: Value) -> Expression:
+    """What a bare operand means as a condition: neither empty, 0 nor null."""
+    if value.kind is Kind.NULL:
+        return sa.false()
+    if value.kind in STRUCTURES:
+        return value.expression.not_in(["[]", "{}"])
+    nothing: str | int = "" if value.family is Kind.TEXT else 0
+    return sa.func.coalesce(value.expression, nothing) != nothing

@@ -1,0 +1,26 @@
+"""What all control tables share."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import sqlalchemy as sa
+
+T = TypeVar("T")
+
+metadata = sa.MetaData()
+
+
+class Executor(Protocol):
+    """Runs work on the control database, away from the event loop."""
+
+    async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
+        """Run `work` inside a transaction and return after its commit; `size` is its payload in bytes.
+
+        An exception of `work` undoes what this work did (nothing else) and is raised here.
+        Raises Busy when too much waits and StorageFull when the disk is full.
+        """
+        ...
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work` on a read-only connection."""
+        ...

@@ -1,0 +1,57 @@
+"""Fetching whole calls by row number: head columns, the JSON texts that were asked for, and what lies in files."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heddle.store.sqlite.names import NameReader
+from heddle.wire.calls import CallRow
+
+_HEAD = """c.rid, c.id, c.trace_id, c.parent_id, c.op, c.started_at, c.ended_at, c.status, c.thread_id, c.turn_id, c.run_id,
+    c.run_step, c.run_step_end, c.user, c.display_name, c.size_in + c.size_out, c.spilled"""
+IN_COLUMNS = ("inputs", "attributes", "otel_dump")
+OUT_COLUMNS = ("output", "summary", "exception")
+ReadFile = Callable[[str], str]
+
+
+def fetch(
+    raw: sqlite3.Connection, names: NameReader, rids: Sequence[int], columns: frozenset[str], read_file: ReadFile
+) -> list[CallRow]:
+    """The calls of the row numbers, in that order; a row that was removed meanwhile is left out."""
+    ins = [name for name in IN_COLUMNS if name in columns]
+    outs = [name for name in OUT_COLUMNS if name in columns]
+    wanted = [_HEAD, *(f"bi.{name}" for name in ins), *(f"bo.{name}" for name in outs)]
+    source = "calls c" + (" LEFT JOIN body_in bi ON bi.rid = c.rid" if ins else "")
+    source += " LEFT JOIN body_out bo ON bo.rid = c.rid" if outs else ""
+    listed = ",".join(map(str, rids))
+    found: dict[int, CallRow] = {}
+    for values in raw.execute(f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN ({listed})"):
+        row = _row(raw, names, values)
+        for name, value in zip((*ins, *outs), values[17:], strict=True):
+            setattr(row, name, value)
+        if values[16]:
+            _unspill(raw, row, columns, read_file)
+        found[row.rid] = row
+    return [found[rid] for rid in rids if rid in found]
+
+
+def _row(raw: sqlite3.Connection, names: NameReader, values: Sequence[Any]) -> CallRow:
+    rid, call_id, trace_id, parent_id, op, started_at, ended_at, status, *labels, user, name, size = values[:16]
+    head = (rid, call_id, trace_id, parent_id, names.text(raw, op) or "", started_at, ended_at, status)
+    return CallRow(*head, *labels, names.text(raw, user), name, size)
+
+
+def _unspill(raw: sqlite3.Connection, row: CallRow, columns: frozenset[str], read_file: ReadFile) -> None:
+    """Put the whole texts of large fields back in the place of their shortened ones."""
+    for name, blob in raw.execute("SELECT field, blob FROM call_files WHERE rid = ?", (row.rid,)):
+        if name in columns:
+            setattr(row, name, read_file(blob))
+
+
+def trace_sizes(raw: sqlite3.Connection, project: int, rows: Sequence[CallRow]) -> None:
+    """Fill `trace_size` of root calls: the stored bytes of all live calls of their trace."""
+    for row in rows:
+        if row.parent_id is None:
+            query = """SELECT sum(size_in + size_out) FROM calls
+                WHERE trace_id = ? AND project = ? AND deleted_at IS NULL AND started_at IS NOT NULL"""
+            row.trace_size = int(raw.execute(query, (row.trace_id, project)).fetchone()[0] or 0)

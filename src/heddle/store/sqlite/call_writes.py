@@ -1,0 +1,210 @@
+"""Writing calls: start halves, end halves, deletions. Runs in the writer thread only."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from heddle.store.sqlite.names import Names
+from heddle.wire.calls import RUNNING, End, Start, Usage
+
+Key = tuple[str, str]
+_CHUNK = 500
+
+
+class Known(NamedTuple):
+    """A call that has a row already; `started_at` is None for a stub."""
+
+    rid: int
+    started_at: int | None
+    deleted: bool
+
+
+
+_INSERT = """INSERT INTO calls (rid, project, id, trace_id, parent_id, op, started_at, ended_at, status, thread_id, turn_id,
+    run_id, run_step, run_step_end, user, display_name, size_in, size_out, spilled)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_START_AGAIN = """UPDATE calls SET trace_id = ?, parent_id = ?, op = ?, started_at = ?, thread_id = ?, turn_id = ?,
+    run_id = ?, run_step = ?, user = ?, display_name = ?, size_in = ?, spilled = spilled | ? WHERE rid = ?"""
+_END = """UPDATE calls SET ended_at = ?, status = ?, run_step_end = ?, size_out = ?, spilled = spilled | ? WHERE rid = ?"""
+_BODY_IN = "INSERT OR REPLACE INTO body_in (rid, inputs, attributes, otel_dump) VALUES (?, ?, ?, ?)"
+_BODY_OUT = "INSERT OR REPLACE INTO body_out (rid, output, summary, exception) VALUES (?, ?, ?, ?)"
+_USAGE = "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
+_FILE = "INSERT OR REPLACE INTO call_files (rid, field, blob) VALUES (?, ?, ?)"
+INPUT_SIDE, OUTPUT_SIDE = 0, 1
+SPILLED_IN, SPILLED_OUT = 1, 2
+
+
+class CallWriter:
+    """Inserts and updates calls; numbers rows itself, as it is the only writer of the file."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def write(self, raw: sqlite3.Connection, starts: Sequence[Start], ends: Sequence[End]) -> None:
+        """Store halves of calls in any order; of several halves for one call the last of each kind counts."""
+        start_of = {(start.project, start.id): start for start in starts}
+        end_of = {(end.project, end.id): end for end in ends}
+        known = self._known(raw, [*start_of, *(key for key in end_of if key not in start_of)])
+        fresh = [(key, start) for key, start in start_of.items() if key not in known]
+        for key in end_of:
+            if key not in known and key not in start_of:
+                known[key] = Known(self._insert_stub(raw, key), None, False)
+        self._insert(raw, fresh, end_of, known)
+        for key, start in start_of.items():
+            if key in known:
+                self._start_again(raw, known[key], start)
+        self._write_ends(raw, [(known[key], end) for key, end in end_of.items() if key in known], start_of)
+
+    def _known(self, raw: sqlite3.Connection, keys: list[Key]) -> dict[Key, Known]:
+        """Row number and start instant of the calls that exist already."""
+        found: dict[Key, Known] = {}
+        by_project: dict[str, list[str]] = {}
+        for project, call_id in keys:
+            by_project.setdefault(project, []).append(call_id)
+        for project, ids in by_project.items():
+            number = self._names.number(raw, project)
+            pending = iter(ids)
+            while chunk := list(islice(pending, _CHUNK)):
+                marks = ",".join("?" * len(chunk))
+                query = f"SELECT id, rid, started_at, deleted_at IS NOT NULL FROM calls WHERE project = ? AND id IN ({marks})"
+                for call_id, rid, started_at, deleted in raw.execute(query, (number, *chunk)):
+                    found[project, call_id] = Known(rid, started_at, bool(deleted))
+        return found
+
+    def _insert(
+        self, raw: sqlite3.Connection, fresh: list[tuple[Key, Start]], end_of: dict[Key, End], known: dict[Key, Known]
+    ) -> None:
+        if not fresh:
+            return
+        first = self._next_rid(raw)
+        heads, bodies_in, bodies_out = [], [], []
+        usage: list[tuple[int, ...]] = []
+        refs: list[tuple[int, int, int, int]] = []
+        for rid, (key, start) in enumerate(fresh, first):
+            end = end_of.get(key)
+            project = self._names.number(raw, start.project)
+            heads.append(self._head(raw, rid, project, start, end))
+            bodies_in.append((rid, start.inputs, start.attributes, start.otel_dump))
+            refs.extend(self._refs(raw, project, start.refs, INPUT_SIDE, rid))
+            if end is not None:
+                bodies_out.append((rid, end.output, end.summary, end.exception))
+                usage.extend(self._usage(raw, project, start.started_at, rid, end.usage))
+                refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
+            self._write_files(raw, rid, start.files, end.files if end else {})
+        raw.executemany(_INSERT, heads)
+        raw.executemany(_BODY_IN, bodies_in)
+        for statement, rows in ((_BODY_OUT, bodies_out), (_USAGE, usage), (_REF, refs)):
+            if rows:
+                raw.executemany(statement, rows)
+
+    def _head(self, raw: sqlite3.Connection, rid: int, project: int, start: Start, end: End | None) -> tuple[object, ...]:
+        spilled = (SPILLED_IN if start.files else 0) | (SPILLED_OUT if end and end.files else 0)
+        return (
+            rid,
+            project,
+            start.id,
+            start.trace_id,
+            start.parent_id,
+            self._names.number(raw, start.op_name),
+            start.started_at,
+            end.ended_at if end else None,
+            end.status if end else RUNNING,
+            start.thread_id,
+            start.turn_id,
+            start.run_id,
+            start.run_step,
+            end.run_step_end if end else None,
+            self._names.number(raw, start.user),
+            start.display_name,
+            start.size,
+            end.size if end else 0,
+            spilled,
+        )
+
+    def _insert_stub(self, raw: sqlite3.Connection, key: Key) -> int:
+        """An end whose start has not arrived: the row stays hidden while `started_at` is null."""
+        rid = self._next_rid(raw)
+        project = self._names.number(raw, key[0])
+        raw.execute("INSERT INTO calls (rid, project, id, status) VALUES (?, ?, ?, ?)", (rid, project, key[1], RUNNING))
+        return rid
+
+    def _start_again(self, raw: sqlite3.Connection, known: Known, start: Start) -> None:
+        """A start for a row that exists: completes a stub, or refreshes the fields of the same call."""
+        rid = known.rid
+        project = self._names.number(raw, start.project)
+        op, user = self._names.number(raw, start.op_name), self._names.number(raw, start.user)
+        head = (start.trace_id, start.parent_id, op, start.started_at, start.thread_id, start.turn_id, start.run_id)
+        spilled = SPILLED_IN if start.files else 0
+        raw.execute(_START_AGAIN, (*head, start.run_step, user, start.display_name, start.size, spilled, rid))
+        raw.execute(_BODY_IN, (rid, start.inputs, start.attributes, start.otel_dump))
+        raw.execute("DELETE FROM call_refs WHERE rid = ? AND side = ?", (rid, INPUT_SIDE))
+        raw.execute("DELETE FROM call_files WHERE rid = ? AND field IN ('inputs', 'attributes')", (rid,))
+        raw.executemany(_REF, self._refs(raw, project, start.refs, INPUT_SIDE, rid))
+        self._write_files(raw, rid, start.files)
+        raw.execute(
+            "UPDATE usage SET started_at = ? WHERE project = ? AND started_at = ? AND rid = ?",
+            (start.started_at, project, known.started_at or 0, rid),
+        )
+
+    def _write_ends(self, raw: sqlite3.Connection, ends: list[tuple[Known, End]], start_of: dict[Key, Start]) -> None:
+        if not ends:
+            return
+        heads, bodies, usage, refs, rids = [], [], [], [], []
+        for known, end in ends:
+            rid = known.rid
+            start = start_of.get((end.project, end.id))
+            started_at = start.started_at if start else known.started_at or 0
+            project = self._names.number(raw, end.project)
+            heads.append((end.ended_at, end.status, end.run_step_end, end.size, SPILLED_OUT if end.files else 0, rid))
+            bodies.append((rid, end.output, end.summary, end.exception))
+            if not known.deleted:
+                usage.extend(self._usage(raw, project, started_at, rid, end.usage))
+            refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
+            rids.append((project, started_at, rid))
+        again = self._ended(raw, [rid for _, _, rid in rids])
+        raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", [row for row in rids if row[2] in again])
+        raw.executemany("DELETE FROM call_refs WHERE side = 1 AND rid = ?", [(rid,) for rid in again])
+        raw.executemany("DELETE FROM call_files WHERE field IN ('output', 'summary') AND rid = ?", [(rid,) for rid in again])
+        raw.executemany(_END, heads)
+        raw.executemany(_BODY_OUT, bodies)
+        raw.executemany(_USAGE, usage)
+        raw.executemany(_REF, refs)
+        for known, end in ends:
+            self._write_files(raw, known.rid, end.files)
+
+    @staticmethod
+    def _ended(raw: sqlite3.Connection, rids: list[int]) -> set[int]:
+        """Which of the rows have an end already, so that its traces must be cleared."""
+        found: set[int] = set()
+        for offset in range(0, len(rids), _CHUNK):
+            chunk = rids[offset : offset + _CHUNK]
+            marks = ",".join("?" * len(chunk))
+            found.update(row[0] for row in raw.execute(f"SELECT rid FROM body_out WHERE rid IN ({marks})", chunk))
+        return found
+
+    @staticmethod
+    def _write_files(raw: sqlite3.Connection, rid: int, *files: dict[str, str]) -> None:
+        for mapping in files:
+            if mapping:
+                raw.executemany(_FILE, [(rid, name, blob) for name, blob in mapping.items()])
+
+    def _usage(
+        self, raw: sqlite3.Connection, project: int, started_at: int, rid: int, entries: Iterable[Usage]
+    ) -> list[tuple[int, ...]]:
+        return [(project, started_at, rid, self._names.number(raw, entry.model), *entry[1:]) for entry in entries]
+
+    def _refs(
+        self, raw: sqlite3.Connection, project: int, refs: Iterable[str], side: int, rid: int
+    ) -> list[tuple[int, int, int, int]]:
+        return [(project, self._names.number(raw, ref), side, rid) for ref in refs]
+
+    @staticmethod
+    def _next_rid(raw: sqlite3.Connection) -> int:
+        return int(raw.execute("SELECT ifnull(max(rid), 0) + 1 FROM calls").fetchone()[0])
+
+    def rename(self, raw: sqlite3.Connection, project: str, call_id: str, display_name: str) -> None:
+        """Give a call its display name; an unknown call is left unknown."""
+        number = self._names.number(raw, project)
+        raw.execute("UPDATE calls SET display_name = ? WHERE id = ? AND project = ?", (display_name, call_id, number))

@@ -1,0 +1,274 @@
+"""The verbs of calls on the embedded store."""
+
+import time
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TypeVar
+
+from heddle.store.control.projects import audit
+from heddle.store.sqlite import call_deletes, call_rows
+from heddle.store.sqlite.call_select import Selection, select
+from heddle.store.sqlite.call_writes import CallWriter
+from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.names import NameReader, Names
+from heddle.store.sqlite.path_indexes import PathIndexes
+from heddle.store.sqlite.readers import Readers
+from heddle.store.sqlite.writer import Writer
+from heddle.wire import times
+from heddle.wire.calls import CallRow, CallsQuery, End, Filter, Start, ThreadRow, Usage, UsageRow
+
+SLICE = 256
+FIRST_PAGE = 256
+NEXT_PAGE = 8192
+PURGE_SLICE = 2000
+_USAGE_SLICE = 2000
+
+Position = tuple[int, str]
+T = TypeVar("T")
+
+
+class Calls:
+    """Calls in SQLite: head, bodies, usage and refs written together, read in slices."""
+
+    def __init__(
+        self, writer: Writer, readers: Readers, names: Names, indexes: PathIndexes, read_file: Callable[[str], str]
+    ) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._names = names
+        self._reader_names = NameReader()
+        self._indexes = indexes
+        self._read_file = read_file
+        self._calls = CallWriter(names)
+
+    async def write(self, starts: Sequence[Start], ends: Sequence[End]) -> None:
+        """Store halves of calls, in any order; returns after the commit."""
+        size = sum(start.size for start in starts) + sum(end.size for end in ends) + 200
+        await self._writer.write(lambda session: self._calls.write(session.raw, starts, ends), size)
+
+    async def rename(self, project: str, call_id: str, display_name: str) -> None:
+        """Give a call its display name; nothing happens for an unknown call."""
+        await self._writer.write(lambda session: self._calls.rename(session.raw, project, call_id, display_name))
+
+    async def delete(self, project: str, ids: Sequence[str], user: str) -> int:
+        """Hide calls and their descendants; returns how many. The audit log names them in the same transaction."""
+
+        def work(session: Session) -> int:
+            at = times.now()
+            count = call_deletes.delete(session.raw, self._names.number(session.raw, project), ids, at)
+            if count:
+                audit(session.control, at, user, "calls.delete", project, {"call_ids": list(ids), "deleted": count})
+            return count
+
+        return await self._writer.write(work)
+
+    async def purge_older(self, project: str, before: int) -> int:
+        """Remove the calls that started before an instant for good, in slices that let writers through; returns how many."""
+        total = 0
+        while True:
+
+            def work(session: Session) -> int:
+                return call_deletes.purge_older(session.raw, self._names.number(session.raw, project), before, PURGE_SLICE)
+
+            removed = await self._writer.write(work)
+            total += removed
+            if removed < PURGE_SLICE:
+                break
+        if total:
+            await self._writer.write(lambda session: session.raw.execute("PRAGMA incremental_vacuum(20000)").fetchall())
+        return total
+
+    async def exists(self, project: str, call_id: str) -> bool:
+        """True when a live or hidden half of the call is stored."""
+
+        def work(session: Session) -> bool:
+            number = self._reader_names.number(session.raw, project)
+            row = session.raw.execute("SELECT 1 FROM calls WHERE id = ? AND project = ?", (call_id, number)).fetchone()
+            return row is not None
+
+        return await self._readers.read(work)
+
+    async def stream(self, query: CallsQuery) -> AsyncIterator[list[CallRow]]:
+        """The selected calls in slices; the query is checked before the first slice (InvalidField is raised there).
+
+        Row numbers are collected first (in pages when the order allows it), bodies afterwards, so that memory stays flat.
+        """
+        remaining = query.limit
+        offset, position, page_size = query.offset, None, FIRST_PAGE
+        while remaining is None or remaining > 0:
+            want = page_size if remaining is None else min(page_size, remaining)
+            rids, position, more = await self._page(query, want, remaining, offset, position)
+            for start in range(0, len(rids), SLICE):
+                yield await self._rows(query, rids[start : start + SLICE])
+            remaining = None if remaining is None else remaining - len(rids)
+            offset, page_size = 0, NEXT_PAGE
+            if not more:
+                break
+
+    async def _page(
+        self, query: CallsQuery, want: int, remaining: int | None, offset: int, position: Position | None
+    ) -> "tuple[array[int], Position | None, bool]":
+        """Row numbers of the next page; a query whose order has no keyset delivers all of them at once."""
+
+        def work(session: Session) -> "tuple[array[int], Position | None, bool]":
+            selection = self._select(session, query)
+            if selection is None:
+                return array("q"), None, False
+            limit = want if selection.keyset else (remaining if remaining is not None else -1)
+            extra, parameters = _after(selection.keyset, position)
+            sql = selection.sql("c.rid, c.started_at, c.id", extra) + " LIMIT ? OFFSET ?"
+            rids, last = array("q"), position
+            for rid, started_at, call_id in session.raw.execute(sql, (*selection.parameters, *parameters, limit, offset)):
+                rids.append(rid)
+                last = (started_at, call_id)
+            return rids, last, bool(selection.keyset) and len(rids) == limit
+
+        return await self._timed(query, work)
+
+    async def _rows(self, query: CallsQuery, rids: "array[int]") -> list[CallRow]:
+        def work(session: Session) -> list[CallRow]:
+            rows = call_rows.fetch(session.raw, self._reader_names, rids, query.columns, self._read_file)
+            if query.trace_sizes:
+                project = self._reader_names.number(session.raw, query.project) or 0
+                call_rows.trace_sizes(session.raw, project, rows)
+            return rows
+
+        return await self._readers.read(work)
+
+    async def _timed(self, query: CallsQuery, work: Callable[[Session], T]) -> T:
+        def timed(session: Session) -> T:
+            before = time.perf_counter()
+            result = work(session)
+            if query.query is not None:
+                selection = select(session.raw, self._reader_names, query)
+                if selection is not None:
+                    self._indexes.note(selection.indexable, time.perf_counter() - before)
+            return result
+
+        return await self._readers.read(timed)
+
+    def _select(self, session: Session, query: CallsQuery) -> Selection | None:
+        selection = select(session.raw, self._reader_names, query)
+        if selection is not None and (built := self._indexes.built(selection.indexable)):
+            selection.driver = built[0]
+            selection.where[0] = "+c.project = ?"
+        return selection
+
+    async def count(self, query: CallsQuery) -> int:
+        """How many calls are selected, at most `limit`."""
+
+        def work(session: Session) -> int:
+            selection = self._select(session, query)
+            if selection is None:
+                return 0
+            if query.limit is None:
+                return _number(session, selection.sql("count(*)", order=False), selection.parameters)
+            inner = selection.sql("1", order=False) + " LIMIT ?"
+            return _number(session, f"SELECT count(*) FROM ({inner})", [*selection.parameters, query.limit])
+
+        return await self._timed(query, work)
+
+    async def bytes_of(self, query: CallsQuery) -> int:
+        """The stored JSON bytes of the selected calls."""
+
+        def work(session: Session) -> int:
+            selection = self._select(session, query)
+            if selection is None:
+                return 0
+            sql = selection.sql("ifnull(sum(c.size_in + c.size_out), 0)", order=False)
+            return _number(session, sql, selection.parameters)
+
+        return await self._timed(query, work)
+
+    async def storage_size(self, project: str) -> int:
+        """The stored JSON bytes of all live calls of a project."""
+        return await self.bytes_of(CallsQuery(project))
+
+    async def traces_of(self, project: str, ids: Sequence[str]) -> list[str]:
+        """The traces that the calls belong to."""
+
+        def work(session: Session) -> list[str]:
+            selection = select(session.raw, self._reader_names, CallsQuery(project, Filter(call_ids=tuple(ids))))
+            if selection is None:
+                return []
+            rows = session.raw.execute(selection.sql("DISTINCT c.trace_id", order=False), selection.parameters)
+            return [str(row[0]) for row in rows]
+
+        return await self._readers.read(work)
+
+    async def usage(self, query: CallsQuery) -> list[UsageRow]:
+        """The usage of the selected calls, in the default order."""
+
+        def work(session: Session) -> list[UsageRow]:
+            selection = self._select(session, query)
+            if selection is None:
+                return []
+            columns = "c.rid, c.id, c.parent_id, c.ended_at IS NOT NULL, c.started_at"
+            sql = selection.sql(columns) + " LIMIT ?"
+            limit = -1 if query.limit is None else query.limit
+            rows = session.raw.execute(sql, (*selection.parameters, limit)).fetchall()
+            project = self._reader_names.number(session.raw, query.project) or 0
+            return list(self._with_usage(session, project, rows))
+
+        return await self._timed(query, work)
+
+    def _with_usage(
+        self, session: Session, project: int, rows: list[tuple[int, str, str | None, int, int]]
+    ) -> Iterator[UsageRow]:
+        for offset in range(0, len(rows), _USAGE_SLICE):
+            part = rows[offset : offset + _USAGE_SLICE]
+            listed = ",".join(str(row[0]) for row in part)
+            first, last = min(row[4] for row in part), max(row[4] for row in part)
+            found: dict[int, list[Usage]] = {}
+            sql = f"""SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
+                WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN ({listed})"""
+            for rid, model, *numbers in session.raw.execute(sql, (project, first, last)):
+                name = self._reader_names.text(session.raw, model) or ""
+                found.setdefault(rid, []).append(Usage(name, *numbers))
+            for rid, call_id, parent_id, ended, started_at in part:
+                yield UsageRow(call_id, parent_id, bool(ended), started_at, found.get(rid, []))
+
+    async def threads(
+        self, project: str, thread_ids: Sequence[str] | None, after: int | None, before: int | None
+    ) -> list[ThreadRow]:
+        """Threads with their turn calls summed, in the order in which their first turns started."""
+
+        def work(session: Session) -> list[ThreadRow]:
+            number = self._reader_names.number(session.raw, project)
+            sql = "SELECT c.thread_id, c.id, c.started_at, c.ended_at FROM calls c WHERE c.project = ? AND c.thread_id IS NOT NULL"
+            sql += " AND c.thread_id <> '' AND c.turn_id = c.id AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
+            parameters: list[str | int | None] = [number]
+            if thread_ids:
+                sql += f" AND c.thread_id IN ({', '.join('?' * len(thread_ids))})"
+                parameters.extend(thread_ids)
+            if after is not None:
+                sql += " AND c.started_at > ?"
+                parameters.append(after)
+            if before is not None:
+                sql += " AND c.started_at < ?"
+                parameters.append(before)
+            turns: dict[str, list[tuple[str, int, int | None]]] = {}
+            for thread_id, call_id, started_at, ended_at in session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters):
+                turns.setdefault(thread_id, []).append((call_id, started_at, ended_at))
+            return [_thread(thread_id, items) for thread_id, items in turns.items() if any(item[2] is not None for item in items)]
+
+        return await self._readers.read(work)
+
+
+def _thread(thread_id: str, turns: list[tuple[str, int, int | None]]) -> ThreadRow:
+    ended = [(ended_at, -index) for index, (_, _, ended_at) in enumerate(turns) if ended_at is not None]
+    last_updated, index = max(ended)
+    durations = [(ended_at - started_at) / 1000 for _, started_at, ended_at in turns if ended_at is not None]
+    return ThreadRow(thread_id, len(turns), turns[0][1], last_updated, turns[0][0], turns[-index][0], sorted(durations))
+
+
+def _after(keyset: str, position: Position | None) -> tuple[str, list[int | str]]:
+    """The condition that continues an order by (started_at, id) behind a position."""
+    if not keyset or position is None:
+        return "", []
+    started_at, call_id = position
+    return f"c.started_at {keyset}= ? AND (c.started_at {keyset} ? OR c.id {keyset} ?)", [started_at, started_at, call_id]
+
+
+def _number(session: Session, sql: str, parameters: Sequence[object]) -> int:
+    return int(session.raw.execute(sql, parameters).fetchone()[0])

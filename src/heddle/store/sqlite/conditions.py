@@ -1,0 +1,283 @@
+"""The typed query tree as an SQL condition, with the typing and null rules of the contract (trace-core, section 5)."""
+
+from dataclasses import dataclass
+
+from heddle.store.sqlite import jsonpath
+from heddle.store.sqlite.expressions import FieldSql, Place, feedback_rows, feedback_text, field_sql
+from heddle.store.sqlite.jsonpath import is_word
+from heddle.wire import callfields, times
+from heddle.wire.callfields import CallField
+from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Operand, Operation, Or, Scalar
+
+Parameters = list[Scalar]
+_SQL_OPERATORS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_MAX_INTEGER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An operand as SQL; `type` is text, number, time, refs, null or json; `field` where it is a bare field."""
+
+    sql: str
+    type: str
+    parameters: tuple[Scalar, ...] = ()
+    field: FieldSql | None = None
+    literal: Literal | None = None
+
+
+class Conditions:
+    """Compiles one query; afterwards `columns` holds the fields read and `indexable` the expressions an index could serve."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.fields: list[CallField] = []
+        self.parameters: Parameters = []
+        self.indexable: list[tuple[str, str]] = []
+
+    def compile(self, operation: Operation) -> str:
+        """The SQL of an operation; its parameters are appended to `parameters` in order."""
+        for conjunct in operation.operands if isinstance(operation, And) else (operation,):
+            self._note_indexable(conjunct)
+        return self._condition(operation)
+
+    def _note_indexable(self, operand: Operand) -> None:
+        """Remember a top-level comparison of a JSON path with a constant: an expression index can answer it."""
+        if not (isinstance(operand, Compare) and isinstance(operand.left, Field) and isinstance(operand.right, Literal)):
+            return
+        field = field_sql(callfields.resolve(operand.left.path), self._place)
+        if field.json is not None and field.json.body and operand.right.value is not None:
+            expression = self._cast(field, operand.right.value, operand.op == "eq")
+            alias = field.json.source.split(".")[0]
+            self.indexable.append((field.json.body, expression.replace(f"{alias}.", "")))
+
+    def _condition(self, operand: Operand) -> str:
+        match operand:
+            case And(operands):
+                return "(" + " AND ".join(self._condition(item) for item in operands) + ")"
+            case Or(operands):
+                return "(" + " OR ".join(self._condition(item) for item in operands) + ")"
+            case Not(inner):
+                return f"(NOT {self._condition(inner)})"
+            case Compare(op, left, right):
+                return self._compare(op, left, right)
+            case In(left, items):
+                return self._in(left, items)
+            case Contains(left, substr, folded):
+                return self._contains(left, substr, folded)
+            case _:
+                return self._truth(self._value(operand))
+
+    def _truth(self, value: Value) -> str:
+        self.parameters.extend(value.parameters)
+        if value.type in ("text", "json"):
+            return f"(ifnull({value.sql}, '') <> '')"
+        return f"(ifnull({value.sql}, 0) <> 0)"
+
+    def _value(self, operand: Operand) -> Value:
+        match operand:
+            case Literal(value):
+                return _literal_value(operand, value)
+            case Field(path):
+                field = self._field(path)
+                return Value(field.sql, field.type, field=field)
+            case Convert(inner, target):
+                return self._convert(self._value(inner), target)
+            case _:
+                outer, self.parameters = self.parameters, []
+                sql = self._condition(operand)
+                value = Value(sql, "number", tuple(self.parameters))
+                self.parameters = outer
+                return value
+
+    def _field(self, path: str) -> FieldSql:
+        field = callfields.resolve(path)
+        self.fields.append(field)
+        return field_sql(field, self._place)
+
+    def _convert(self, value: Value, target: str) -> Value:
+        if value.literal is not None:
+            return _convert_literal(value.literal.value, target)
+        json = value.field.json if value.field else None
+        if target == "exists":
+            always = value.type == "json" and not (json is not None and json.nullable)
+            return Value("1" if always else f"({value.sql} IS NOT NULL)", "number", () if always else value.parameters)
+        if json is not None and (json.parts or value.field is None or value.field.field is None):
+            return Value(json.cast(target), "text" if target == "string" else "number")
+        text = value.sql if value.type in ("text", "json") else f"CAST({value.sql} AS TEXT)"
+        if target == "string":
+            return Value(text, "text", value.parameters)
+        read = {"int": jsonpath.integer_of_text, "double": jsonpath.double_of_text, "bool": jsonpath.bool_of_text}[target]
+        # The reading expressions repeat their operand, so a parameter inside it would be bound too few times.
+        return Value(read(text), "number") if not value.parameters else Value("NULL", "null")
+
+    def _compare(self, op: str, left: Operand, right: Operand) -> str:
+        first, second = self._value(left), self._value(right)
+        if op == "eq" and second.literal is not None and second.literal.value is None:
+            return self._is_null(first)
+        special = self._special(op, first, second) if second.literal is not None else None
+        if special is not None:
+            return special
+        first, second = self._typed(first, second, op == "eq"), self._typed(second, first, op == "eq")
+        if "null" in (first.type, second.type):
+            return "0" if op == "eq" and "time" in (first.type, second.type) else "NULL"
+        if (first.type in ("text", "json")) != (second.type in ("text", "json")):
+            return "NULL"
+        self.parameters.extend((*first.parameters, *second.parameters))
+        return f"({first.sql} {_SQL_OPERATORS[op]} {second.sql})"
+
+    def _special(self, op: str, first: Value, second: Value) -> str | None:
+        """Comparisons that have a shorter way than comparing two values: refs, many-valued feedback, op names, status."""
+        field = first.field
+        literal = second.literal.value if second.literal else None
+        if field is None or field.field is None:
+            return None
+        if field.type == "refs":
+            return self._has_ref(field.field, literal, exact=True) if op == "eq" else "NULL"
+        if field.multi_value and op == "eq":
+            return self._any_feedback(field.field, "=", literal)
+        if op == "eq" and field.field.column in ("op_name", "wb_user_id") and isinstance(literal, str):
+            self.parameters.append(literal)
+            column = "op" if field.field.column == "op_name" else "user"
+            return f"(c.{column} = ifnull((SELECT k FROM names WHERE v = ?), -1))"
+        return None
+
+    def _has_ref(self, field: CallField, literal: Scalar, exact: bool) -> str:
+        if not isinstance(literal, str):
+            return "0"
+        side = 0 if field.column == "input_refs" else 1
+        match = "n.v = ?" if exact else "instr(n.v, ?) > 0"
+        self.parameters.append(literal)
+        return f"EXISTS (SELECT 1 FROM call_refs r JOIN names n ON n.k = r.ref WHERE r.rid = c.rid AND r.side = {side} AND {match})"
+
+    def _any_feedback(self, field: CallField, test: str, literal: Scalar) -> str:
+        if not isinstance(literal, str):
+            return "0"
+        value = feedback_text(field)
+        self.parameters.append(literal)
+        condition = f"instr({value}, ?) > 0" if test == "contains" else f"{value} = ?"
+        return f"EXISTS (SELECT 1 {feedback_rows(field, self._place)} AND {condition})"
+
+    def _is_null(self, value: Value) -> str:
+        if value.field is not None and value.field.multi_value and value.field.field is not None:
+            field = value.field.field
+            filled = f" AND {feedback_text(field)} <> ''" if field.path or field.column != "payload" else ""
+            return f"(NOT EXISTS (SELECT 1 {feedback_rows(field, self._place)}{filled}))"
+        self.parameters.extend(value.parameters)
+        return f"({value.sql} IS NULL)"
+
+    def _typed(self, value: Value, other: Value, equality: bool) -> Value:
+        """The value as the comparison with `other` needs it: JSON cast by a constant's type, instants from constants."""
+        if value.literal is not None and other.type == "time":
+            return _instant(value.literal.value)
+        if value.field is not None and value.field.json is not None and other.literal is not None:
+            literal = other.literal.value
+            kind = "number" if isinstance(literal, (bool, int, float)) else "text"
+            return Value(self._cast(value.field, literal, equality), kind)
+        return value
+
+    def _cast(self, field: FieldSql, literal: Scalar, equality: bool) -> str:
+        json = field.json
+        assert json is not None
+        if isinstance(literal, bool):
+            return json.cast("bool")
+        if isinstance(literal, int):
+            return json.cast("int")
+        if isinstance(literal, float):
+            return json.cast("double")
+        if equality and isinstance(literal, str) and is_word(literal) and not json.nullable and json.parts:
+            return jsonpath.plain_text(json.source, json.parts)
+        return field.sql
+
+    def _in(self, left: Operand, items: tuple[Operand, ...]) -> str:
+        value = self._value(left)
+        constants = [item.value for item in items if isinstance(item, Literal)]
+        if value.field is not None and value.field.type == "refs" and value.field.field is not None:
+            tests = [self._has_ref(value.field.field, item, exact=True) for item in constants]
+            return "(" + " OR ".join(tests or ["0"]) + ")"
+        if len(constants) == len(items):
+            value = self._shared_cast(value, constants)
+        self.parameters.extend(value.parameters)
+        members = []
+        for item in items:
+            member = self._value(item)
+            if member.literal is not None and value.type == "time":
+                member = _instant(member.literal.value)
+            if member.type != "null" and (member.type in ("text", "json")) == (value.type in ("text", "json")):
+                members.append(member.sql)
+                self.parameters.extend(member.parameters)
+        return f"({value.sql} IN ({', '.join(members)}))" if members else self._never(value)
+
+    def _never(self, value: Value) -> str:
+        del self.parameters[len(self.parameters) - len(value.parameters) :]
+        return "0"
+
+    def _shared_cast(self, value: Value, constants: list[Scalar]) -> Value:
+        """All constants numeric: the field is cast once; all words: the cheaper text is enough."""
+        json = value.field.json if value.field else None
+        if json is None or not constants:
+            return value
+        kinds = {type(constant) for constant in constants}
+        if kinds <= {int, float}:
+            return Value(json.cast("int" if kinds == {int} else "double"), "number")
+        if kinds == {bool}:
+            return Value(json.cast("bool"), "number")
+        words = kinds == {str} and all(is_word(str(constant)) for constant in constants)
+        if words and json.parts and not json.nullable:
+            return Value(jsonpath.plain_text(json.source, json.parts), "text")
+        return value
+
+    def _contains(self, left: Operand, substr: Operand, folded: bool) -> str:
+        value, part = self._value(left), self._value(substr)
+        field = value.field
+        if field is not None and field.field is not None and part.literal is not None:
+            if field.type == "refs":
+                return self._has_ref(field.field, part.literal.value, exact=True)
+            if field.multi_value and not folded:
+                return self._any_feedback(field.field, "contains", part.literal.value)
+        if value.type not in ("text", "json") or part.type not in ("text", "json"):
+            return "0"
+        haystack, needle = value.sql, part.sql
+        parameters = (*value.parameters, *part.parameters)
+        if folded:
+            lower = "lower" if part.literal is not None and str(part.literal.value).isascii() else "unicode_lower"
+            haystack, needle = f"{lower}({haystack})", f"{lower}({needle})"
+        self.parameters.extend(parameters)
+        return f"(ifnull(instr({haystack}, {needle}), 0) > 0)"
+
+
+def _literal_value(literal: Literal, value: Scalar) -> Value:
+    if value is None:
+        return Value("NULL", "null", literal=literal)
+    if isinstance(value, str):
+        return Value("?", "text", (value,), literal=literal)
+    if isinstance(value, bool):
+        return Value("?", "number", (int(value),), literal=literal)
+    number = float(value) if isinstance(value, int) and abs(value) > _MAX_INTEGER else value
+    return Value("?", "number", (number,), literal=literal)
+
+
+def _instant(value: Scalar) -> Value:
+    """A constant compared with a time column: unix seconds or ISO text; null when it is no instant."""
+    if isinstance(value, bool) or value is None:
+        return Value("NULL", "null")
+    micros = times.parse(value) if isinstance(value, str) else round(min(max(value, -(10**12)), 10**12) * times.SECOND)
+    return Value("NULL", "null") if micros is None else Value("?", "time", (micros,))
+
+
+def _convert_literal(value: Scalar, target: str) -> Value:
+    if target == "exists":
+        return Value("1" if value is not None else "0", "number")
+    if value is None:
+        return Value("NULL", "null")
+    text = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    if target == "string":
+        return _literal_value(Literal(text), text)
+    try:
+        if target == "bool":
+            number: int | float = {"true": 1, "false": 0}.get(text.lower(), -1)
+            number = int(text) if number < 0 else number
+        else:
+            number = int(text) if target == "int" else float(text)
+    except ValueError:
+        return Value("NULL", "null")
+    return _literal_value(Literal(number), number)

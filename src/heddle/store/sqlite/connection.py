@@ -1,0 +1,85 @@
+"""Opening connections to the one SQLite file: how they are tuned, and how SQLAlchemy shares them."""
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from heddle.errors import HeddleError, QueryTimeout, StorageFull, Unavailable
+
+PAGE_SIZE = 8192
+MINIMUM_VERSION = (3, 38, 0)
+_MMAP = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Session:
+    """One thread's connection: raw for the call tables, and wrapped for the control tables (same transaction)."""
+
+    raw: sqlite3.Connection
+    control: sa.Connection
+
+    def close(self) -> None:
+        """Close both."""
+        self.control.close()
+        self.raw.close()
+
+
+def open_writer(path: Path, durability: str, max_bytes: int) -> Session:
+    """The single read-write connection; `durability` full survives power loss, normal a crash of the process."""
+    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    raw.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+    raw.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    raw.execute("PRAGMA journal_mode = WAL")
+    raw.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+    raw.execute("PRAGMA wal_autocheckpoint = 4000")
+    raw.execute("PRAGMA journal_size_limit = 67108864")
+    raw.execute("PRAGMA cache_size = -65536")
+    raw.execute("PRAGMA temp_store = MEMORY")
+    if max_bytes:
+        raw.execute(f"PRAGMA max_page_count = {max(1, max_bytes // PAGE_SIZE)}")
+    return _session(raw)
+
+
+def open_reader(path: Path) -> Session:
+    """A connection that cannot write."""
+    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    raw.execute("PRAGMA query_only = ON")
+    raw.execute("PRAGMA cache_size = -8192")
+    raw.execute("PRAGMA temp_store = MEMORY")
+    raw.create_function("unicode_lower", 1, _lower, deterministic=True)
+    return _session(raw)
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _session(raw: sqlite3.Connection) -> Session:
+    raw.execute("PRAGMA busy_timeout = 10000")
+    raw.execute(f"PRAGMA mmap_size = {_MMAP}")
+    engine = sa.create_engine(
+        "sqlite://", creator=lambda: raw, poolclass=sa.pool.StaticPool, isolation_level="AUTOCOMMIT", query_cache_size=500
+    )
+    return Session(raw, engine.connect())
+
+
+def explain(error: Exception) -> HeddleError | None:
+    """What a failure of SQLite means to the caller, or None when it is no known kind."""
+    original = getattr(error, "orig", None) or error
+    if isinstance(original, OSError) and original.errno == 28:
+        return StorageFull("The disk is full; nothing of this request was stored")
+    if not isinstance(original, sqlite3.Error):
+        return None
+    code = getattr(original, "sqlite_errorcode", None)
+    primary = code & 0xFF if code is not None else None
+    if primary == sqlite3.SQLITE_FULL:
+        return StorageFull("The database is full (disk, or setting max_database_bytes); nothing of this request was stored")
+    if primary == sqlite3.SQLITE_INTERRUPT:
+        return QueryTimeout("The query ran longer than the setting query_timeout allows")
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Unavailable("The database is locked by another process; try again")
+    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT):
+        return Unavailable(f"The database cannot be used at the moment: {original}")
+    return None

@@ -1,0 +1,161 @@
+"""SQL expressions that read a JSON text column by path with the typing rules of the query language.
+
+Paths stand in the SQL text as literals, not as parameters, so that an expression index on the same text is used.
+"""
+
+from collections.abc import Callable
+
+_WHITESPACE = "' ' || char(9, 10, 11, 12, 13)"
+
+
+def quote(text: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def path_literals(parts: tuple[str, ...]) -> list[str]:
+    """The SQL literals of the SQLite path of the parts; an integer part may be a list index or a key.
+
+    Empty when SQLite has no way to write such a path (the field is then missing in every row).
+    """
+    labels = [_label(part) for part in parts]
+    if None in labels:
+        return []
+    keyed = "$" + "".join(label for label in labels if label is not None)
+    if not any(_is_index(part) for part in parts):
+        return [quote(keyed)]
+    indexed = [f"[{int(part)}]" if _is_index(part) else label for part, label in zip(parts, labels, strict=True)]
+    return [quote("$" + "".join(label for label in indexed if label is not None)), quote(keyed)]
+
+
+def _is_index(part: str) -> bool:
+    return part.isascii() and part.isdigit() and len(part) < 10
+
+
+def _label(part: str) -> str | None:
+    if "\x00" in part:
+        return None
+    if '"' not in part and "\\" not in part:
+        return f'."{part}"'
+    if part and not any(character in part for character in ".[]"):
+        return "." + part.replace("\\", "\\\\").replace('"', '\\"')
+    return None
+
+
+def _either(parts: tuple[str, ...], source: str, expression: Callable[[str], str], missing: str) -> str:
+    literals = path_literals(parts)
+    if not literals:
+        return missing
+    if len(literals) == 1:
+        return expression(literals[0])
+    first, second = literals
+    return f"CASE WHEN json_type({source}, {first}) IS NOT NULL THEN {expression(first)} ELSE {expression(second)} END"
+
+
+def text(source: str, parts: tuple[str, ...]) -> str:
+    """The value as text: strings as they are, missing and null empty, containers as JSON, 5.0 as `5`."""
+
+    def expression(path: str) -> str:
+        return (
+            f"CASE json_type({source}, {path}) WHEN 'text' THEN {source} ->> {path} WHEN 'integer' THEN {source} -> {path} "
+            f"WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN {source} -> {path} "
+            f"WHEN 'array' THEN {source} -> {path} "
+            f"WHEN 'real' THEN CASE WHEN {source} ->> {path} = round({source} ->> {path}) "
+            f"THEN printf('%.0f', {source} ->> {path}) ELSE {source} -> {path} END ELSE '' END"
+        )
+
+    return _either(parts, source, expression, "''")
+
+
+def plain_text(source: str, parts: tuple[str, ...]) -> str:
+    """The value when it is a string, empty when missing; equals `text` when compared with a word (see `is_word`)."""
+    return _either(parts, source, lambda path: f"ifnull({source} ->> {path}, '')", "''")
+
+
+def is_word(literal: str) -> bool:
+    """True when only a JSON string can have this text: not empty, no number, no bool, no container."""
+    return bool(literal) and literal[0].isalpha() and literal.lower() not in ("true", "false", "nan", "inf", "infinity")
+
+
+def integer_of_text(value: str) -> str:
+    """A text as an integer, null when it is none; `value` is an SQL expression."""
+    trimmed = f"trim({value}, {_WHITESPACE})"
+    digits = f"ltrim({trimmed}, '+-')"
+    return (
+        f"CASE WHEN {digits} <> '' AND {digits} NOT GLOB '*[^0-9]*' AND length({digits}) >= length({trimmed}) - 1 "
+        f"THEN CAST({trimmed} AS INTEGER) END"
+    )
+
+
+def double_of_text(value: str) -> str:
+    """A text as a floating-point number, null when it is none."""
+    trimmed = f"trim({value}, {_WHITESPACE})"
+    return (
+        f"CASE WHEN json_valid({trimmed}) THEN CASE WHEN json_type({trimmed}) IN ('integer', 'real') "
+        f"THEN CAST({trimmed} AS REAL) END ELSE CAST({integer_of_text(value)} AS REAL) END"
+    )
+
+
+def bool_of_text(value: str) -> str:
+    """A text as 0, 1 (or a small integer), null when it is none."""
+    return (
+        f"CASE {value} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE "
+        f"CASE WHEN {integer_of_text(value)} BETWEEN 0 AND 255 THEN {integer_of_text(value)} END END"
+    )
+
+
+def integer(source: str, parts: tuple[str, ...]) -> str:
+    """The value as an integer: numbers without fraction and texts of digits."""
+
+    def expression(path: str) -> str:
+        value = f"({source} ->> {path})"
+        return (
+            f"CASE json_type({source}, {path}) WHEN 'integer' THEN {value} "
+            f"WHEN 'real' THEN CASE WHEN {value} = round({value}) THEN CAST({value} AS INTEGER) END "
+            f"WHEN 'text' THEN {integer_of_text(value)} END"
+        )
+
+    return _either(parts, source, expression, "NULL")
+
+
+def double(source: str, parts: tuple[str, ...]) -> str:
+    """The value as a floating-point number: numbers and texts of numbers."""
+
+    def expression(path: str) -> str:
+        value = f"({source} ->> {path})"
+        return (
+            f"CASE json_type({source}, {path}) WHEN 'integer' THEN CAST({value} AS REAL) WHEN 'real' THEN {value} "
+            f"WHEN 'text' THEN {double_of_text(value)} END"
+        )
+
+    return _either(parts, source, expression, "NULL")
+
+
+def boolean(source: str, parts: tuple[str, ...]) -> str:
+    """The value as 0 or 1: booleans, their words, and small integers as they are."""
+
+    def expression(path: str) -> str:
+        value = f"({source} ->> {path})"
+        return (
+            f"CASE json_type({source}, {path}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
+            f"WHEN 'integer' THEN CASE WHEN {value} BETWEEN 0 AND 255 THEN {value} END "
+            f"WHEN 'real' THEN CASE WHEN {value} = round({value}) AND {value} BETWEEN 0 AND 255 THEN CAST({value} AS INTEGER) END "
+            f"WHEN 'text' THEN {bool_of_text(value)} END"
+        )
+
+    return _either(parts, source, expression, "NULL")
+
+
+def present(source: str, parts: tuple[str, ...]) -> str:
+    """1 when the path holds something other than null, else 0."""
+    return _either(parts, source, lambda path: f"(ifnull(json_type({source}, {path}), 'null') <> 'null')", "0")
+
+
+def fragment(source: str, parts: tuple[str, ...]) -> str:
+    """The JSON text at the path, null when missing."""
+    return _either(parts, source, lambda path: f"({source} -> {path})", "NULL")
+
+
+def scalar(source: str, parts: tuple[str, ...]) -> str:
+    """The SQL value at the path (containers as JSON text), null when missing."""
+    return _either(parts, source, lambda path: f"({source} ->> {path})", "NULL")

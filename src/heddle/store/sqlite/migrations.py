@@ -1,0 +1,101 @@
+"""The schema of the embedded store, as numbered steps that run at start, each in one transaction.
+
+A step that changes tables which hold data is marked; the file is backed up before it runs.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from heddle.errors import HeddleError
+from heddle.store.control.schema import metadata
+from heddle.store.sqlite.connection import Session
+
+logger = logging.getLogger("heddle.store")
+
+_CALL_TABLES = (
+    "CREATE TABLE names (k INTEGER PRIMARY KEY, v TEXT NOT NULL UNIQUE, label TEXT NOT NULL)",
+    """CREATE TABLE calls (
+        rid INTEGER PRIMARY KEY, project INTEGER NOT NULL, id TEXT NOT NULL, trace_id TEXT, parent_id TEXT, op INTEGER,
+        started_at INTEGER, ended_at INTEGER, status INTEGER, thread_id TEXT, turn_id TEXT, run_id TEXT, run_step INTEGER,
+        run_step_end INTEGER, user INTEGER, display_name TEXT, deleted_at INTEGER, size_in INTEGER NOT NULL DEFAULT 0,
+        size_out INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0)""",
+    "CREATE UNIQUE INDEX calls_id ON calls (id, project)",
+    "CREATE INDEX calls_time ON calls (project, started_at, deleted_at)",
+    "CREATE INDEX calls_roots ON calls (project, started_at, deleted_at) WHERE parent_id IS NULL",
+    "CREATE INDEX calls_op ON calls (project, op, started_at, deleted_at)",
+    "CREATE INDEX calls_trace ON calls (trace_id, project)",
+    "CREATE INDEX calls_parent ON calls (parent_id, project) WHERE parent_id IS NOT NULL",
+    "CREATE INDEX calls_thread ON calls (project, thread_id, started_at) WHERE thread_id IS NOT NULL",
+    "CREATE TABLE body_in (rid INTEGER PRIMARY KEY, inputs TEXT NOT NULL, attributes TEXT NOT NULL, otel_dump TEXT)",
+    "CREATE TABLE body_out (rid INTEGER PRIMARY KEY, output TEXT, summary TEXT NOT NULL, exception TEXT)",
+    """CREATE TABLE usage (
+        project INTEGER NOT NULL, started_at INTEGER NOT NULL, rid INTEGER NOT NULL, model INTEGER NOT NULL,
+        requests INTEGER NOT NULL, prompt INTEGER NOT NULL, completion INTEGER NOT NULL, total INTEGER,
+        cache_read INTEGER NOT NULL, cache_creation INTEGER NOT NULL,
+        PRIMARY KEY (project, started_at, rid, model)) WITHOUT ROWID""",
+    """CREATE TABLE call_refs (
+        project INTEGER NOT NULL, ref INTEGER NOT NULL, side INTEGER NOT NULL, rid INTEGER NOT NULL,
+        PRIMARY KEY (project, ref, side, rid)) WITHOUT ROWID""",
+    "CREATE INDEX call_refs_rid ON call_refs (rid)",
+    "CREATE TABLE call_files (rid INTEGER NOT NULL, field TEXT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (rid, field)) WITHOUT ROWID",
+    """CREATE TABLE path_indexes (
+        name TEXT PRIMARY KEY, body TEXT NOT NULL, expression TEXT NOT NULL UNIQUE, slow_uses INTEGER NOT NULL,
+        last_used INTEGER NOT NULL, built_at INTEGER)""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema; `changes_data` asks for a backup first."""
+
+    number: int
+    title: str
+    apply: Callable[[Session], None]
+    changes_data: bool = False
+
+
+def _create_all(session: Session) -> None:
+    for statement in _CALL_TABLES:
+        session.raw.execute(statement)
+    metadata.create_all(session.control)
+
+
+MIGRATIONS = (Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),)
+CURRENT = MIGRATIONS[-1].number
+
+
+def version(raw: sqlite3.Connection) -> int:
+    """The number of the last step that this file went through; 0 for a new file."""
+    return int(raw.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(session: Session, path: Path) -> list[Migration]:
+    """Bring the file to the current schema; returns the steps that ran. Raises HeddleError for a file of a newer heddle."""
+    found = version(session.raw)
+    if found > CURRENT:
+        raise HeddleError(f"{path} was written by a newer heddle (schema {found}, this one knows {CURRENT}); upgrade heddle")
+    pending = [step for step in MIGRATIONS if step.number > found]
+    if found and any(step.changes_data for step in pending):
+        _back_up(session.raw, path.with_name(f"{path.name}.before-{pending[-1].number}"))
+    for step in pending:
+        session.raw.execute("BEGIN IMMEDIATE")
+        try:
+            step.apply(session)
+            session.raw.execute(f"PRAGMA user_version = {step.number}")
+            session.raw.execute("COMMIT")
+        except BaseException:
+            if session.raw.in_transaction:
+                session.raw.execute("ROLLBACK")
+            raise
+        logger.info("schema step %d: %s", step.number, step.title)
+    return pending
+
+
+def _back_up(raw: sqlite3.Connection, target: Path) -> None:
+    with sqlite3.connect(target) as copy:
+        raw.backup(copy)
+    copy.close()
+    logger.info("copied the database to %s before changing its tables", target)

@@ -1,0 +1,115 @@
+"""The embedded store: opens the file, starts the writer, the readers and the upkeep, and closes them in reverse."""
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+import time
+from pathlib import Path
+
+from heddle.errors import HeddleError
+from heddle.settings import Settings
+from heddle.store.blobs import Blobs
+from heddle.store.control.costs import Costs
+from heddle.store.control.feedback import FeedbackRows
+from heddle.store.control.files import Files
+from heddle.store.control.keys import Keys
+from heddle.store.control.objects import Objects
+from heddle.store.control.projects import Projects
+from heddle.store.control.tables import Tables
+from heddle.store.sqlite.call_stats import CallStats
+from heddle.store.sqlite.calls import Calls
+from heddle.store.sqlite.connection import MINIMUM_VERSION, Session, open_writer
+from heddle.store.sqlite.executor import SqliteExecutor
+from heddle.store.sqlite.migrations import migrate
+from heddle.store.sqlite.names import Names
+from heddle.store.sqlite.path_indexes import PathIndexes
+from heddle.store.sqlite.readers import Readers
+from heddle.store.sqlite.writer import Writer, WriterFigures
+
+logger = logging.getLogger("heddle.store")
+
+DATABASE = "heddle.db"
+FILES = "files"
+_UPKEEP_SECONDS = 2.0
+_TIDY_EVERY = 1800
+
+
+class SqliteStore:
+    """Everything that is kept, in one folder."""
+
+    def __init__(self, settings: Settings, session: Session) -> None:
+        folder = Path(settings.data)
+        path = folder / DATABASE
+        names = Names()
+        self._session = session
+        self._writer = Writer(session, settings.write_queue_bytes, names)
+        self._readers = Readers(path, settings.readers, settings.query_timeout)
+        self._indexes = PathIndexes(session.raw)
+        executor = SqliteExecutor(self._writer, self._readers)
+        self.blobs = Blobs(folder / FILES)
+        self.calls = Calls(self._writer, self._readers, names, self._indexes, self._read_text)
+        self.call_stats = CallStats(self._readers)
+        self.objects = Objects(executor)
+        self.feedback = FeedbackRows(executor)
+        self.costs = Costs(executor)
+        self.files = Files(executor)
+        self.tables = Tables(executor)
+        self.keys = Keys(executor)
+        self.projects = Projects(executor)
+        self._upkeep = asyncio.create_task(self._keep_up())
+
+    def _read_text(self, key: str) -> str:
+        return self.blobs.read(key).decode()
+
+    @property
+    def figures(self) -> WriterFigures:
+        """What the writer did since the start."""
+        return self._writer.figures
+
+    async def ping(self) -> None:
+        """Commit a write that changes nothing; raises what a real write would."""
+        await self._writer.write(lambda session: session.raw.execute("UPDATE names SET v = v WHERE k = 0").rowcount)
+
+    async def close(self) -> None:
+        """Write what waits, checkpoint the file, close every connection."""
+        self._upkeep.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._upkeep
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._writer.close()
+        self._readers.close()
+        self._session.raw.execute("PRAGMA optimize")
+        self._session.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._session.close()
+
+    async def _keep_up(self) -> None:
+        """Build wished indexes while nobody writes; now and then tidy up and refresh the planner's statistics."""
+        items, tidied = -1, time.monotonic()
+        while True:
+            await asyncio.sleep(_UPKEEP_SECONDS)
+            idle, items = items == self.figures.items, self.figures.items
+            try:
+                if idle and (wanted := self._indexes.wanted()):
+                    await self._writer.write(lambda session, wanted=wanted: self._indexes.build(session.raw, wanted))  # type: ignore[misc]
+                    self._indexes.now_built(wanted)
+                if time.monotonic() - tidied > _TIDY_EVERY:
+                    tidied = time.monotonic()
+                    self._indexes.now_dropped(await self._writer.write(lambda session: self._indexes.tidy(session.raw)))
+                    await self._writer.write(lambda session: session.raw.execute("PRAGMA optimize").fetchall())
+            except HeddleError as error:
+                logger.warning("upkeep of the database was put off: %s", error)
+
+
+async def open_store(settings: Settings) -> SqliteStore:
+    """Open (or make) the store in the data folder, on the current schema; raises HeddleError when that cannot be done."""
+    if sqlite3.sqlite_version_info < MINIMUM_VERSION:
+        raise HeddleError(f"SQLite {sqlite3.sqlite_version} is too old; heddle needs 3.38 or newer")
+    folder = Path(settings.data)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / DATABASE
+    session = open_writer(path, settings.durability, settings.max_database_bytes)
+    migrate(session, path)
+    return SqliteStore(settings, session)

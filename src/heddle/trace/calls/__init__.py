@@ -1,0 +1,1 @@
+"""Calls: written in halves or whole, read back as streams, counted, summed and deleted."""

@@ -1,0 +1,155 @@
+"""The routes of the calls group, and the /v2 write routes of the SDKs."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from heddle.errors import InvalidRequest, TooLarge
+from heddle.http import Empty, Reader, Services, Writer, answer, group, lines
+from heddle.trace.calls.models import (
+    CallCreateBatchReq,
+    CallCreateBatchRes,
+    CallEndReq,
+    CallEndRes,
+    CallReadReq,
+    CallReadRes,
+    CallSchema,
+    CallsDeleteReq,
+    CallsDeleteRes,
+    CallsFilter,
+    CallsQueryReq,
+    CallsQueryStatsReq,
+    CallsQueryStatsRes,
+    CallStartReq,
+    CallStartRes,
+    CallsUpsertCompleteReq,
+    CallUpdateReq,
+)
+from heddle.trace.calls.read import CallReader, filter_of, paths_of, retention_of, started
+from heddle.trace.calls.write import CallWrites
+from heddle.wire.calls import CallsQuery
+
+MAX_DELETED = 1000
+router: APIRouter = group("Calls")
+
+
+def _body(model: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI request body of a route that decodes its body itself."""
+    schema = model.model_json_schema()
+    schema = _inlined(schema, schema.get("$defs", {}))
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {key: _inlined(item, definitions) for key, item in schema.items() if key not in ("$defs", "discriminator")}
+
+
+@router.post("/call/start", response_model=CallStartRes, openapi_extra=_body(CallStartReq))
+async def call_start(request: Request, caller: Writer, house: Services) -> Response:
+    """Store the start of a call."""
+    return answer(await CallWrites(house, caller).start(await request.body()))
+
+
+@router.post("/call/end", response_model=CallEndRes, openapi_extra=_body(CallEndReq))
+async def call_end(request: Request, caller: Writer, house: Services) -> Response:
+    """Store the end of a call, which may arrive before its start."""
+    await CallWrites(house, caller).end(await request.body())
+    return answer({})
+
+
+@router.post("/call/upsert_batch", response_model=CallCreateBatchRes, openapi_extra=_body(CallCreateBatchReq))
+async def call_upsert_batch(request: Request, caller: Writer, house: Services) -> Response:
+    """Store starts and ends in any order; all or none."""
+    return answer({"res": await CallWrites(house, caller).batch(await request.body())})
+
+
+@router.post("/v2/{entity}/{project}/calls/complete", response_model=Empty, openapi_extra=_body(CallsUpsertCompleteReq))
+async def calls_complete(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
+    """Store whole calls."""
+    await CallWrites(house, caller, f"{entity}/{project}").complete(await request.body())
+    return answer({})
+
+
+@router.post("/v2/{entity}/{project}/call/start", response_model=CallStartRes, openapi_extra=_body(CallStartReq))
+async def call_start_v2(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
+    """Store the start of a call that must be visible before it ends."""
+    return answer(await CallWrites(house, caller, f"{entity}/{project}").start(await request.body()))
+
+
+@router.post("/v2/{entity}/{project}/call/end", response_model=CallEndRes, openapi_extra=_body(CallEndReq))
+async def call_end_v2(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
+    """Store the end of a call whose start is stored; 404 otherwise."""
+    await CallWrites(house, caller, f"{entity}/{project}").end(await request.body(), must_exist=True)
+    return answer({})
+
+
+@router.post("/call/read", response_model=CallReadRes)
+async def call_read(body: CallReadReq, caller: Reader, house: Services) -> Response:
+    """One call, null when there is none."""
+    request = CallsQueryReq(
+        project_id=body.project_id,
+        filter=CallsFilter(call_ids=[body.id]),
+        limit=1,
+        include_costs=body.include_costs,
+        include_storage_size=body.include_storage_size,
+        include_total_storage_size=body.include_total_storage_size,
+    )
+    reader = CallReader(house, caller, request, await retention_of(house, caller.open(body.project_id)))
+    found = [call async for slice_ in reader.slices() for call in slice_]
+    return answer({"call": found[0] if found else None})
+
+
+@router.post("/call/update", response_model=Empty)
+async def call_update(body: CallUpdateReq, caller: Writer, house: Services) -> Response:
+    """Set or clear the display name of a call."""
+    project = caller.open(body.project_id)
+    if body.display_name is None:
+        raise InvalidRequest("One of [display_name] is required for call update")
+    await house.store.calls.rename(project, body.call_id, body.display_name)
+    return answer({})
+
+
+@router.post("/calls/delete", response_model=CallsDeleteRes)
+async def calls_delete(body: CallsDeleteReq, caller: Writer, house: Services) -> Response:
+    """Hide calls and their descendants."""
+    project = caller.open(body.project_id)
+    if len(body.call_ids) > MAX_DELETED:
+        raise TooLarge(f"Request too large: {len(body.call_ids)} call ids, at most {MAX_DELETED} are deleted at once")
+    return answer({"num_deleted": await house.store.calls.delete(project, body.call_ids, caller.user)})
+
+
+@router.post(
+    "/calls/stream_query",
+    response_model=CallSchema,
+    responses={200: {"content": {"application/jsonl": {}}, "description": "One call per line"}},
+)
+async def calls_stream_query(body: CallsQueryReq, caller: Reader, house: Services) -> Response:
+    """The selected calls as JSON lines."""
+    reader = CallReader(house, caller, body, await retention_of(house, caller.open(body.project_id)))
+    return lines(await started(reader.stream()))
+
+
+@router.post("/calls/query_stats", response_model=CallsQueryStatsRes)
+async def calls_query_stats(body: CallsQueryStatsReq, caller: Reader, house: Services) -> Response:
+    """How many calls are selected."""
+    project = caller.open(body.project_id)
+    if body.limit is not None and body.limit < 1:
+        raise InvalidRequest("Limit must be a positive integer")
+    query = CallsQuery(
+        project,
+        filter_of(body.filter, project),
+        body.query,
+        limit=None if body.limit is None else min(body.limit, 2**62),
+        expand=paths_of(body.expand_columns),
+        retention=await retention_of(house, project),
+    )
+    count = await house.store.calls.count(query)
+    size = await house.store.calls.bytes_of(query) if body.include_total_storage_size else None
+    return answer({"count": count, "has_more": body.limit is not None and count >= body.limit, "total_storage_size_bytes": size})

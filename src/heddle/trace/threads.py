@@ -1,0 +1,100 @@
+"""Threads: conversations summed over their turn calls."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from heddle.errors import InvalidRequest
+from heddle.http import Reader, RequestModel, ResponseModel, Services, group, line, lines
+from heddle.trace.calls.models import SortBy
+from heddle.trace.calls.pack import instant
+from heddle.trace.calls.read import MAX_FILTER_ENTRIES, not_negative
+from heddle.wire import times
+from heddle.wire.buckets import percentile_of
+from heddle.wire.calls import ThreadRow
+
+router: APIRouter = group("Threads")
+_LINES_PER_CHUNK = 256
+
+SORT_KEYS: dict[str, Callable[[ThreadRow], Any]] = {
+    "thread_id": lambda row: row.thread_id,
+    "turn_count": lambda row: row.turn_count,
+    "start_time": lambda row: row.start_time,
+    "last_updated": lambda row: row.last_updated,
+    "p50_turn_duration_ms": lambda row: percentile_of(row.durations, 50),
+    "p99_turn_duration_ms": lambda row: percentile_of(row.durations, 99),
+}
+
+
+class ThreadsQueryFilter(RequestModel):
+    """Which threads: strictly after and before an instant, by id."""
+
+    after_datetime: datetime | None = None
+    before_datetime: datetime | None = None
+    thread_ids: list[str] | None = None
+
+
+class ThreadsQueryReq(RequestModel):
+    """Body of /threads/stream_query."""
+
+    project_id: str
+    filter: ThreadsQueryFilter | None = None
+    limit: int | None = None
+    offset: int | None = None
+    sort_by: list[SortBy] | None = None
+
+
+class ThreadSchema(ResponseModel):
+    """One thread."""
+
+    thread_id: str
+    turn_count: int
+    start_time: datetime
+    last_updated: datetime
+    first_turn_id: str | None = None
+    last_turn_id: str | None = None
+    p50_turn_duration_ms: float | None = None
+    p99_turn_duration_ms: float | None = None
+
+
+@router.post(
+    "/threads/stream_query",
+    response_model=ThreadSchema,
+    responses={200: {"content": {"application/jsonl": {}}, "description": "One thread per line"}},
+)
+async def threads_stream_query(body: ThreadsQueryReq, caller: Reader, house: Services) -> Response:
+    """The threads of a project as JSON lines; the last updated first unless asked otherwise."""
+    project = caller.open(body.project_id)
+    limit, offset = not_negative(body.limit, "limit"), not_negative(body.offset, "offset") or 0
+    for term in body.sort_by or ():
+        if term.field not in SORT_KEYS:
+            raise InvalidRequest(f"Unsupported sort field: {term.field[:200]}. Supported fields: {', '.join(SORT_KEYS)}")
+    chosen = body.filter or ThreadsQueryFilter()
+    if len(chosen.thread_ids or ()) > MAX_FILTER_ENTRIES:
+        raise InvalidRequest(f"filter.thread_ids has more than {MAX_FILTER_ENTRIES} entries")
+    after = instant(chosen.after_datetime) if chosen.after_datetime else None
+    before = instant(chosen.before_datetime) if chosen.before_datetime else None
+    rows = await house.store.calls.threads(project, chosen.thread_ids, after, before)
+    for term in reversed(body.sort_by or [SortBy(field="last_updated", direction="desc")]):
+        rows.sort(key=SORT_KEYS[term.field], reverse=term.direction == "desc")
+    return lines(_chunks(rows[offset:] if limit is None else rows[offset : offset + limit]))
+
+
+async def _chunks(rows: list[ThreadRow]) -> AsyncIterator[bytes]:
+    for start in range(0, len(rows), _LINES_PER_CHUNK):
+        yield b"".join(line(_thread(row)) for row in rows[start : start + _LINES_PER_CHUNK])
+
+
+def _thread(row: ThreadRow) -> dict[str, Any]:
+    return {
+        "thread_id": row.thread_id,
+        "turn_count": row.turn_count,
+        "start_time": times.to_iso(row.start_time),
+        "last_updated": times.to_iso(row.last_updated),
+        "first_turn_id": row.first_turn_id,
+        "last_turn_id": row.last_turn_id,
+        "p50_turn_duration_ms": percentile_of(row.durations, 50),
+        "p99_turn_duration_ms": percentile_of(row.durations, 99),
+    }

@@ -1,0 +1,1 @@
+"""What several groups share on the wire: pure functions and types, no input or output."""

@@ -1,0 +1,203 @@
+"""Time buckets and the figures computed over them (contract: trace-core, `/calls/stats` and `/feedback/stats`)."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from zoneinfo import ZoneInfo
+
+from heddle.errors import InvalidRequest
+from heddle.wire import times
+
+MAX_BUCKETS = 10_000
+MAX_RANGE_DAYS = 31
+HOUR = 3600
+DAY = 86_400
+
+_AUTOMATIC = ((2 * HOUR, 300), (12 * HOUR, HOUR), (3 * DAY, 6 * HOUR), (14 * DAY, 12 * HOUR))
+
+
+class AggregationType(StrEnum):
+    """What can be computed over the values of a bucket."""
+
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+    COUNT = "count"
+    COUNT_TRUE = "count_true"
+    COUNT_FALSE = "count_false"
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Consecutive buckets; `starts` in microseconds, `granularity` in seconds (where clocks change, a bucket differs)."""
+
+    granularity: int
+    timezone: str
+    starts: tuple[int, ...]
+
+    def index(self, instant: int) -> int:
+        """The number of the bucket that an instant of the range falls into."""
+        return bisect_right(self.starts, instant) - 1
+
+
+def make_buckets(start: int, end: int, granularity: int | None, timezone: str) -> Buckets:
+    """The buckets that cover `[start, end)` without gaps, beginning at the interval boundary that contains `start`.
+
+    Times in microseconds, granularity in seconds (None or 0: by the length of the range). Raises InvalidRequest for a
+    negative granularity and an unknown zone.
+    """
+    if granularity is not None and granularity < 0:
+        raise InvalidRequest(f"granularity must be positive, got {granularity}")
+    zone = zone_of(timezone)
+    seconds = (end - start) / times.SECOND
+    chosen = raised(granularity or automatic_granularity(seconds), seconds)
+    try:
+        starts = _starts(start, end, chosen, zone)
+        if len(starts) > MAX_BUCKETS:
+            chosen = int(seconds / MAX_BUCKETS) + 1
+            starts = _starts(start, end, chosen, zone)
+    except (OverflowError, ValueError):
+        raise InvalidRequest("The time range lies outside the calendar") from None
+    return Buckets(chosen, timezone, tuple(starts))
+
+
+def automatic_granularity(seconds: float) -> int:
+    """The bucket size in seconds for a range of that length."""
+    return next((size for limit, size in _AUTOMATIC if seconds <= limit), DAY)
+
+
+def raised(granularity: int, seconds: float) -> int:
+    """The granularity, raised where it would make more than `MAX_BUCKETS` buckets of the range."""
+    if seconds / granularity <= MAX_BUCKETS:
+        return granularity
+    return max(granularity, int(seconds / MAX_BUCKETS) + 1)
+
+
+@cache
+def _zone(name: str) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError):
+        return None
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """The IANA zone of that name; raises InvalidRequest when there is none."""
+    zone = _zone(name) if name and len(name) <= 100 else None
+    if zone is None:
+        raise InvalidRequest(f"Unknown timezone: {name[:100]}")
+    return zone
+
+
+def floor(instant: int, granularity: int, zone: ZoneInfo) -> int:
+    """The latest instant, not after `instant`, at which the clocks of the zone show a multiple of the granularity."""
+    step = granularity * times.SECOND
+    offset = _offset(instant, zone)
+    wall = (instant + offset) // step * step
+    candidate = wall - offset
+    before = _offset(candidate, zone)
+    if before == offset:
+        return candidate
+    # The clocks were changed in between: the boundary was read on the earlier offset, or was skipped with the change.
+    earlier = wall - before
+    if earlier <= instant and _offset(earlier, zone) == before:
+        return earlier
+    return _change(min(candidate, earlier), instant, zone)
+
+
+def _change(low: int, high: int, zone: ZoneInfo) -> int:
+    """The first instant in `(low, high]` with the offset of `high`."""
+    offset = _offset(high, zone)
+    while high - low > times.SECOND:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _offset(middle, zone) == offset else (middle, high)
+    return high // times.SECOND * times.SECOND
+
+
+def _offset(instant: int, zone: ZoneInfo) -> int:
+    """What the zone's clocks are ahead of UTC, in microseconds."""
+    offset = datetime.fromtimestamp(instant // times.SECOND, UTC).astimezone(zone).utcoffset()
+    return (offset or timedelta(0)) // timedelta(microseconds=1)
+
+
+def _starts(start: int, end: int, granularity: int, zone: ZoneInfo) -> list[int]:
+    step = granularity * times.SECOND
+    starts = [floor(start, granularity, zone)]
+    while len(starts) <= MAX_BUCKETS:
+        following, ahead = starts[-1], step
+        while following <= starts[-1]:
+            # A boundary can be further away than one step where the clocks are set back.
+            following = floor(starts[-1] + ahead, granularity, zone)
+            ahead += min(step, HOUR * times.SECOND)
+        if following >= end:
+            break
+        starts.append(following)
+    return starts
+
+
+def percentile_name(percentile: float) -> str:
+    """`p50`, `p99.5`; raises InvalidRequest outside 0..100."""
+    if not 0 <= percentile <= 100:
+        raise InvalidRequest(f"Percentile must be between 0 and 100, got {percentile}")
+    return f"p{int(percentile)}" if percentile == int(percentile) else f"p{percentile}"
+
+
+def percentile_of(ordered: Sequence[float], percentile: float) -> float | None:
+    """The percentile of sorted values, interpolated linearly; None without values."""
+    if not ordered:
+        return None
+    position = percentile / 100 * (len(ordered) - 1)
+    lower = int(position)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (position - lower) * (ordered[upper] - ordered[lower])
+
+
+def summarise(
+    values: Sequence[float], aggregations: Iterable[AggregationType], percentiles: Iterable[float] = ()
+) -> dict[str, float | None]:
+    """`{"avg": 0.5, "p50": 0.4}` over the values; what needs at least one value is None without any."""
+    figures = {kind.value: _figure(values, kind) for kind in aggregations}
+    named = [(percentile_name(percentile), percentile) for percentile in percentiles]
+    ordered = sorted(values) if named else []
+    return figures | {name: percentile_of(ordered, percentile) for name, percentile in named}
+
+
+def filled(figures: dict[str, float | None]) -> dict[str, float | None]:
+    """The figures as a bucket shows them: sums, counts and averages of nothing are 0, the others null."""
+    return {
+        name: 0 if figure is None and name.startswith(("sum", "avg", "count")) else figure
+        for name, figure in figures.items()
+    }
+
+
+def _figure(values: Sequence[float], kind: AggregationType) -> float | None:
+    match kind:
+        case AggregationType.COUNT_TRUE:
+            return sum(value == 1 for value in values)
+        case AggregationType.COUNT_FALSE:
+            return sum(value == 0 for value in values)
+    if not values:
+        return None
+    match kind:
+        case AggregationType.MIN:
+            return min(values)
+        case AggregationType.MAX:
+            return max(values)
+        case AggregationType.COUNT:
+            return len(values)
+        case AggregationType.SUM:
+            return _total(values)
+        case _:
+            return _total(values) / len(values)
+
+
+def _total(values: Sequence[float]) -> float:
+    try:
+        return sum(values) if all(isinstance(value, int) for value in values) else math.fsum(values)
+    except OverflowError:
+        return math.inf

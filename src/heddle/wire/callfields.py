@@ -1,0 +1,100 @@
+"""The fields of a call that filters and sorts may use (contract: trace-core, section 5)."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from heddle.errors import InvalidField
+from heddle.wire.query import split_path
+
+TEXT_COLUMNS = ("id", "project_id", "trace_id", "parent_id", "thread_id", "turn_id", "op_name", "display_name")
+TEXT_COLUMNS += ("exception", "wb_user_id", "wb_run_id")
+NUMBER_COLUMNS = ("wb_run_step", "wb_run_step_end")
+TIME_COLUMNS = ("started_at", "ended_at", "deleted_at", "expire_at")
+REF_COLUMNS = ("input_refs", "output_refs")
+JSON_COLUMNS = ("inputs", "output", "attributes", "summary", "otel_dump")
+COMPUTED = ("latency_ms", "status", "trace_name")
+MULTI_VALUE_FEEDBACK = ("wandb.reaction.1", "wandb.note.1", "wandb.agent_user_feedback")
+MAX_PATH_LENGTH = 2000
+
+_FEEDBACK = re.compile(r"feedback\.\[(.+?)\]\.(.+)", re.DOTALL)
+_DUMPS = {f"{name}_dump": name for name in ("inputs", "output", "attributes", "summary")}
+
+
+class Kind(Enum):
+    """What sort of thing a field is."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    TIME = "time"
+    REFS = "refs"
+    JSON = "json"
+    COMPUTED = "computed"
+    FEEDBACK = "feedback"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class CallField:
+    """A checked field: its column (or computed name), the path inside a JSON column, the feedback type."""
+
+    kind: Kind
+    column: str
+    path: tuple[str, ...] = ()
+    feedback_type: str = ""
+
+
+def resolve(path: str) -> CallField:
+    """The field that a dotted path names; raises InvalidField when calls have no such field."""
+    if len(path) > MAX_PATH_LENGTH:
+        raise InvalidField(f"Field path is longer than {MAX_PATH_LENGTH} characters")
+    for kind, names in _STATIC:
+        if path in names:
+            return CallField(kind, path)
+    if path.startswith("feedback."):
+        return _feedback_field(path)
+    if path == "annotation_queue_items.queue_id":
+        return CallField(Kind.QUEUE, path)
+    head, *rest = split_path(path)
+    column = _DUMPS.get(head, head)
+    if column == "summary" and rest[:1] == ["weave"]:
+        return _computed_field(rest[1:])
+    if column in JSON_COLUMNS:
+        return CallField(Kind.JSON, column, tuple(rest))
+    raise InvalidField(f"Field {path[:200]} is not allowed. Allowed fields: {', '.join(ALLOWED)}")
+
+
+def _computed_field(rest: list[str]) -> CallField:
+    if len(rest) == 1 and rest[0] in COMPUTED:
+        return CallField(Kind.COMPUTED, rest[0])
+    name = ".".join(rest)[:200]
+    raise InvalidField(f"Summary field '{name}' is not allowed. Supported fields are: {', '.join(COMPUTED)}")
+
+
+def _feedback_field(path: str) -> CallField:
+    match = _FEEDBACK.fullmatch(path)
+    if match:
+        column, *rest = match[2].split(".")
+        if column == "payload" or (column in ("runnable_ref", "trigger_ref") and not rest):
+            return CallField(Kind.FEEDBACK, column, tuple(rest), match[1])
+    raise InvalidField(
+        f"Invalid feedback field path: {path[:200]}. Expected feedback.[<type or *>].payload[.path], .runnable_ref or .trigger_ref"
+    )
+
+
+_STATIC = (
+    (Kind.TEXT, TEXT_COLUMNS),
+    (Kind.NUMBER, NUMBER_COLUMNS),
+    (Kind.TIME, TIME_COLUMNS),
+    (Kind.REFS, REF_COLUMNS),
+)
+ALLOWED = (
+    *TEXT_COLUMNS,
+    *NUMBER_COLUMNS,
+    *TIME_COLUMNS,
+    *REF_COLUMNS,
+    *(f"{name}[.path]" for name in JSON_COLUMNS),
+    *(f"summary.weave.{name}" for name in COMPUTED),
+    "feedback.[type].payload[.path]",
+    "annotation_queue_items.queue_id",
+)

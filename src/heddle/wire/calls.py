@@ -1,0 +1,189 @@
+"""A call as it is written and as it is read back: plain records between the routes and the store.
+
+JSON fields are minified text with refs in internal form; instants are microseconds.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from heddle.wire.query import Operation
+
+SUCCESS, ERROR, DESCENDANT_ERROR, RUNNING = 0, 1, 2, 3
+STATUS_WORDS = ("success", "error", "descendant_error", "running")
+SPILLABLE = ("inputs", "attributes", "output", "summary")
+
+
+class Usage(NamedTuple):
+    """Tokens of one call and model, as reported; `total` is None where only the parts were reported."""
+
+    model: str
+    requests: int
+    prompt: int
+    completion: int
+    total: int | None
+    cache_read: int
+    cache_creation: int
+
+
+@dataclass(slots=True)
+class Start:
+    """The first half of a call."""
+
+    project: str
+    id: str
+    trace_id: str
+    op_name: str
+    started_at: int
+    inputs: str
+    attributes: str
+    user: str
+    parent_id: str | None = None
+    thread_id: str | None = None
+    turn_id: str | None = None
+    display_name: str | None = None
+    run_id: str | None = None
+    run_step: int | None = None
+    otel_dump: str | None = None
+    refs: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+
+
+@dataclass(slots=True)
+class End:
+    """The second half of a call; `files` maps a field whose text was shortened to the blob with the whole."""
+
+    project: str
+    id: str
+    ended_at: int
+    output: str | None
+    summary: str
+    status: int
+    exception: str | None = None
+    run_step_end: int | None = None
+    usage: list[Usage] = field(default_factory=list)
+    refs: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+
+
+@dataclass(slots=True)
+class CallRow:
+    """A call as stored; JSON fields that were not asked for are None."""
+
+    rid: int
+    id: str
+    trace_id: str
+    parent_id: str | None
+    op_name: str
+    started_at: int
+    ended_at: int | None
+    status: int
+    thread_id: str | None
+    turn_id: str | None
+    run_id: str | None
+    run_step: int | None
+    run_step_end: int | None
+    user: str | None
+    display_name: str | None
+    size: int
+    inputs: str | None = None
+    attributes: str | None = None
+    otel_dump: str | None = None
+    output: str | None = None
+    summary: str | None = None
+    exception: str | None = None
+    trace_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which calls: all conditions hold, each list is an alternative; None is no condition. Refs and run ids internal."""
+
+    op_names: tuple[str, ...] | None = None
+    input_refs: tuple[str, ...] | None = None
+    output_refs: tuple[str, ...] | None = None
+    parent_ids: tuple[str, ...] | None = None
+    trace_ids: tuple[str, ...] | None = None
+    call_ids: tuple[str, ...] | None = None
+    thread_ids: tuple[str, ...] | None = None
+    turn_ids: tuple[str, ...] | None = None
+    user_ids: tuple[str, ...] | None = None
+    run_ids: tuple[str, ...] | None = None
+    roots_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SortTerm:
+    """One term of an order."""
+
+    field: str
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallsQuery:
+    """Which calls, in which order, and how much of each.
+
+    `sort` None is the default order (started_at, id); an empty tuple is insertion order. `columns` are the JSON columns and
+    `exception` to be read; `expand` the paths whose refs conditions and order follow.
+    """
+
+    project: str
+    filter: Filter = Filter()
+    query: Operation | None = None
+    sort: tuple[SortTerm, ...] | None = None
+    limit: int | None = None
+    offset: int = 0
+    columns: frozenset[str] = frozenset()
+    expand: tuple[tuple[str, ...], ...] = ()
+    trace_sizes: bool = False
+    retention: int | None = None
+
+
+class UsageRow(NamedTuple):
+    """The usage entries of one call, with its place in the trace."""
+
+    id: str
+    parent_id: str | None
+    ended: bool
+    started_at: int
+    usage: list[Usage]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRow:
+    """A thread, summed over its turn calls; durations in milliseconds."""
+
+    thread_id: str
+    turn_count: int
+    start_time: int
+    last_updated: int
+    first_turn_id: str | None
+    last_turn_id: str | None
+    durations: list[float]
+
+
+class MetricRow(NamedTuple):
+    """One metric of one bucket (and model): its aggregates, and all values in order where quantiles are asked for."""
+
+    bucket: int
+    model: str
+    metric: str
+    count: int
+    total: float
+    smallest: float | None
+    largest: float | None
+    ones: int
+    zeros: int
+    known: int
+
+
+class UniformRun(NamedTuple):
+    """A run of equal time buckets in microseconds: number and start of the first, their width, and the instants covered."""
+
+    index: int
+    start: int
+    width: int
+    lower: int
+    upper: int

@@ -1,0 +1,106 @@
+"""JSON in and out: quick where the text is ordinary, forgiving where real clients are not.
+
+Some SDKs write `NaN`, lone surrogates and integers beyond 64 bits. They are accepted, and what SQLite and strict parsers
+could not read back is replaced: non-finite numbers by null, lone surrogates by U+FFFD.
+"""
+
+import json
+import math
+from typing import Any
+
+import orjson
+
+from heddle.errors import InvalidRequest, ValidationFailed
+
+MAX_DEPTH = 200
+_DEPTH_MESSAGE = f"JSON is nested deeper than {MAX_DEPTH} levels"
+
+
+def loads(data: bytes, keep_non_finite: bool = False) -> Any:
+    """Parse a request body; raises ValidationFailed when it is no JSON and InvalidRequest when it is nested too deep."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = _sanitise(_lenient_loads(data), keep_non_finite)
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(value) > MAX_DEPTH:
+        raise InvalidRequest(_DEPTH_MESSAGE)
+    return value
+
+
+def _lenient_loads(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8"))
+    except RecursionError:
+        raise InvalidRequest(_DEPTH_MESSAGE) from None
+    except UnicodeDecodeError as error:
+        raise ValidationFailed.at(["body", error.start], "JSON decode error: not UTF-8", "json_invalid") from None
+    except ValueError as error:
+        position = getattr(error, "pos", 0)
+        raise ValidationFailed.at(["body", position], f"JSON decode error: {error}", "json_invalid") from None
+
+
+def _sanitise(value: Any, keep_non_finite: bool) -> Any:
+    """Replace what cannot be stored, level by level so that depth does not matter."""
+    root = [value]
+    pending: list[Any] = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            if any(not key.isascii() for key in node):
+                items = [(clean_text(key), item) for key, item in node.items()]
+                node.clear()
+                node.update(items)
+            entries = list(node.items())
+        else:
+            entries = list(enumerate(node))
+        for key, item in entries:
+            if isinstance(item, str):
+                node[key] = clean_text(item)
+            elif isinstance(item, float) and not keep_non_finite and not math.isfinite(item):
+                node[key] = None
+            elif isinstance(item, (dict, list)):
+                pending.append(item)
+    return root[0]
+
+
+def clean_text(text: str) -> str:
+    """The text with lone surrogates replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def depth(value: Any) -> int:
+    """How many containers lie inside each other at the deepest place; 0 for a scalar."""
+    level, current = 0, [value]
+    while True:
+        containers = [node for node in current if isinstance(node, (dict, list))]
+        if not containers:
+            return level
+        level += 1
+        current = [item for node in containers for item in (node.values() if isinstance(node, dict) else node)]
+
+
+def dumps(value: Any) -> str:
+    """Minified JSON text of a value that came through `loads`."""
+    return dumps_bytes(value).decode()
+
+
+def dumps_bytes(value: Any) -> bytes:
+    """Minified UTF-8 JSON; integers beyond 64 bits are written in full."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _plain(value: Any) -> Any:
+    """The value with raw fragments parsed and non-finite numbers as null, for the slow encoder."""
+    if isinstance(value, orjson.Fragment):
+        contents = value.contents
+        return json.loads(contents)
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,261 @@
+"""The query language: `{"$expr": operation}` parsed into typed nodes (contract: trace-core, section 5)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal as OneOf
+
+from pydantic import PlainValidator, WithJsonSchema
+
+from heddle.errors import InvalidRequest, ValidationFailed
+
+Scalar = str | int | float | bool | None
+Comparison = OneOf["eq", "gt", "gte", "lt", "lte"]
+Target = OneOf["double", "string", "int", "bool", "exists"]
+Place = tuple[str | int, ...]
+
+MAX_NESTING = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant."""
+
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A dotted path into a row."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """An operand read as another type; what cannot be read is null."""
+
+    input: "Operand"
+    to: Target
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of them."""
+
+    operands: tuple["Operand", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one of them."""
+
+    operands: tuple["Operand", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite; unknown stays unknown."""
+
+    operand: "Operand"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Two operands compared."""
+
+    op: Comparison
+    left: "Operand"
+    right: "Operand"
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Membership in a list of operands."""
+
+    left: "Operand"
+    items: tuple["Operand", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """A text inside a text."""
+
+    input: "Operand"
+    substr: "Operand"
+    case_insensitive: bool
+
+
+Operation = And | Or | Not | Compare | In | Contains
+Operand = Literal | Field | Convert | Operation
+
+
+def parse_query(value: Any, place: Place = ("body", "query")) -> Operation:
+    """The operation of `{"$expr": ...}`; raises ValidationFailed at the place that is wrong."""
+    if isinstance(value, (And, Or, Not, Compare, In, Contains)):
+        return value
+    if not isinstance(value, dict) or "$expr" not in value:
+        raise ValidationFailed.at([*place, "$expr"], "Field required", "missing")
+    operation = _operand(value["$expr"], (*place, "$expr"), 0)
+    if isinstance(operation, (Literal, Field, Convert)):
+        raise ValidationFailed.at([*place, "$expr"], "The top level of a query must be an operation")
+    return operation
+
+
+def _operand(value: Any, place: Place, level: int) -> Operand:
+    if level > MAX_NESTING:
+        raise InvalidRequest(f"Query is nested deeper than {MAX_NESTING} levels")
+    if not isinstance(value, dict) or len(value) != 1:
+        raise ValidationFailed.at(place, "An operand must be an object with exactly one $ key")
+    name, argument = next(iter(value.items()))
+    parse = _PARSERS.get(name)
+    if parse is None:
+        raise ValidationFailed.at([*place, str(name)[:100]], f"Unknown operator; known are {', '.join(_PARSERS)}")
+    return parse(argument, (*place, name), level + 1)
+
+
+def _operands(value: Any, place: Place, level: int) -> tuple[Operand, ...]:
+    if not isinstance(value, list):
+        raise ValidationFailed.at(place, "Input should be a valid list", "list_type")
+    return tuple(_operand(item, (*place, index), level) for index, item in enumerate(value))
+
+
+def _exactly(count: int, value: Any, place: Place, level: int) -> tuple[Operand, ...]:
+    operands = _operands(value, place, level)
+    if len(operands) != count:
+        raise ValidationFailed.at(place, f"Expected a list of exactly {count}, got {len(operands)}", "value_error")
+    return operands
+
+
+def _literal(value: Any, place: Place, level: int) -> Literal:
+    if isinstance(value, (dict, list)):
+        raise InvalidRequest("A $literal of an object or a list cannot be used in a query")
+    return Literal(value)
+
+
+def _field(value: Any, place: Place, level: int) -> Field:
+    if not isinstance(value, str):
+        raise ValidationFailed.at(place, "Input should be a valid string", "string_type")
+    return Field(value)
+
+
+def _convert(value: Any, place: Place, level: int) -> Convert:
+    _require(value, ("input", "to"), place)
+    if value["to"] not in ("double", "string", "int", "bool", "exists"):
+        raise ValidationFailed.at([*place, "to"], "Input should be 'double', 'string', 'int', 'bool' or 'exists'", "enum")
+    return Convert(_operand(value["input"], (*place, "input"), level), value["to"])
+
+
+def _contains(value: Any, place: Place, level: int) -> Contains:
+    _require(value, ("input", "substr"), place)
+    folded = value.get("case_insensitive", False)
+    if folded is not None and not isinstance(folded, bool):
+        raise ValidationFailed.at([*place, "case_insensitive"], "Input should be a valid boolean", "bool_type")
+    left = _operand(value["input"], (*place, "input"), level)
+    return Contains(left, _operand(value["substr"], (*place, "substr"), level), bool(folded))
+
+
+def _require(value: Any, names: tuple[str, ...], place: Place) -> None:
+    for name in names:
+        if not isinstance(value, dict) or name not in value:
+            raise ValidationFailed.at([*place, name], "Field required", "missing")
+
+
+def _joined(make: Callable[[tuple[Operand, ...]], Operation], word: str) -> Callable[[Any, Place, int], Operand]:
+    def parse(value: Any, place: Place, level: int) -> Operand:
+        operands = _operands(value, place, level)
+        if not operands:
+            raise InvalidRequest(f"Empty {word} operation")
+        return make(operands)
+
+    return parse
+
+
+def _compared(op: Comparison) -> Callable[[Any, Place, int], Operand]:
+    def parse(value: Any, place: Place, level: int) -> Operand:
+        left, right = _exactly(2, value, place, level)
+        return Compare(op, left, right)
+
+    return parse
+
+
+def _in(value: Any, place: Place, level: int) -> In:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValidationFailed.at(place, "Expected [operand, [operand, ...]]", "value_error")
+    return In(_operand(value[0], (*place, 0), level), _operands(value[1], (*place, 1), level))
+
+
+_PARSERS: dict[str, Callable[[Any, Place, int], Operand]] = {
+    "$literal": _literal,
+    "$getField": _field,
+    "$convert": _convert,
+    "$and": _joined(And, "AND"),
+    "$or": _joined(Or, "OR"),
+    "$not": lambda value, place, level: Not(_exactly(1, value, place, level)[0]),
+    "$eq": _compared("eq"),
+    "$gt": _compared("gt"),
+    "$gte": _compared("gte"),
+    "$lt": _compared("lt"),
+    "$lte": _compared("lte"),
+    "$in": _in,
+    "$contains": _contains,
+}
+
+
+def fields(operand: Operand) -> Iterator[str]:
+    """Every field path that an operand reads."""
+    match operand:
+        case Field(path):
+            yield path
+        case Literal():
+            return
+        case Convert(inner, _) | Not(inner):
+            yield from fields(inner)
+        case And(operands) | Or(operands):
+            for item in operands:
+                yield from fields(item)
+        case Compare(_, left, right):
+            yield from fields(left)
+            yield from fields(right)
+        case In(left, items):
+            for item in (left, *items):
+                yield from fields(item)
+        case Contains(left, substr, _):
+            yield from fields(left)
+            yield from fields(substr)
+
+
+def split_path(path: str) -> list[str]:
+    r"""The parts of a dotted path; `\.` is a dot inside a part."""
+    parts, current, escaped = [], "", False
+    for character in path:
+        if escaped:
+            current += character if character == "." else "\\" + character
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif character == ".":
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    return [*parts, current + ("\\" if escaped else "")]
+
+
+QueryBody = Annotated[
+    And | Or | Not | Compare | In | Contains,
+    PlainValidator(parse_query),
+    WithJsonSchema(
+        {
+            "title": "Query",
+            "type": "object",
+            "required": ["$expr"],
+            "properties": {
+                "$expr": {
+                    "type": "object",
+                    "description": "One operation: $and, $or, $not, $eq, $gt, $gte, $lt, $lte, $in or $contains over "
+                    "$literal, $getField, $convert and further operations.",
+                }
+            },
+        }
+    ),
+]

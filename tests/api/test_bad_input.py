@@ -1,0 +1,292 @@
+"""Whatever arrives: never a 5xx, never a traceback, always JSON that says why, nothing stored when it is refused."""
+
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.api.bad_input_cases import CASES, Case
+from tests.api.bad_input_table import (
+    CALL,
+    DIGEST,
+    HUGE,
+    PROJECT,
+    RAW_BODIES,
+    RAW_VALUES,
+    ROUTES,
+    START,
+    places,
+    with_key,
+    with_value,
+    without,
+)
+from tests.support.server import HeddleProcess
+
+SOAK = os.environ.get("HEDDLE_SOAK") == "1"
+VALUES_PER_PLACE = len(RAW_VALUES) if SOAK else 10
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def client(server: HeddleProcess) -> Iterator[httpx.Client]:
+    """A connection to the server; its log must stay free of tracebacks."""
+    before = len(server.log())
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        yield client
+    assert "Traceback" not in server.log()[before:]
+
+
+def refuse_constant(text: str) -> None:
+    """NaN and Infinity are no JSON."""
+    raise ValueError(f"{text} in an answer")
+
+
+def strict(text: str) -> Any:
+    """Parse JSON as a strict client does."""
+    return json.loads(text, parse_constant=refuse_constant)
+
+
+def objection(answer: httpx.Response) -> str | None:
+    """What is wrong with an answer to bad input, or None."""
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    if answer.status_code >= 500:
+        return f"{answer.status_code} {answer.text[:300]}"
+    if answer.status_code < 300:
+        if kind == "application/octet-stream":
+            return None
+        for text in answer.text.split("\n") if kind == "application/jsonl" else [answer.text]:
+            if text:
+                strict(text)
+        return None
+    body = strict(answer.text) if kind == "application/json" else None
+    if not isinstance(body, dict) or not (isinstance(body.get("reason"), str) or isinstance(body.get("detail"), list)):
+        return f"{answer.status_code} says neither reason nor detail: {answer.text[:300]}"
+    return None
+
+
+def stored(client: httpx.Client) -> dict[str, Any]:
+    """What the project holds: counts and sizes of everything that a request could have left."""
+    body = {"project_id": PROJECT}
+
+    def ask(path: str, **more: Any) -> Any:
+        return client.post(path, json={**body, **more}).raise_for_status().json()
+
+    return {
+        "calls": ask("/calls/query_stats")["count"],
+        "objects": len(ask("/objs/query", metadata_only=True)["objs"]),
+        "feedback": ask("/feedback/query", fields=["id"])["total_count"],
+        "files": ask("/files/query_stats")["total_size_bytes"],
+        "costs": len(ask("/cost/query", fields=["id"])["results"]),
+        "sizes": ask("/project/stats"),
+        "tags": client.get("/tags", params=body).json(),
+        "aliases": client.get("/aliases", params=body).json(),
+    }
+
+
+class Probe:
+    """Sends bad requests and notes objections; what was refused is sent once more to see that it leaves nothing."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self.objections: list[str] = []
+        self.refused: list[tuple[str, bytes, str]] = []
+        self.sent = 0
+
+    def send(self, route: str, content: bytes, why: str) -> httpx.Response:
+        """One request to `METHOD path`."""
+        answer = self._request(route, content)
+        self.sent += 1
+        problem = objection(answer)
+        if problem:
+            self.objections.append(f"{route} {why}: {problem}")
+        elif answer.status_code >= 400:
+            self.refused.append((route, content, why))
+        return answer
+
+    def _request(self, route: str, content: bytes) -> httpx.Response:
+        method, path = route.split(" ")
+        return self.client.request(method, path, content=content, headers=JSON)
+
+    def finish(self) -> None:
+        """Raise when there were objections, or when the refused requests changed what is stored."""
+        assert self.sent
+        before = stored(self.client)
+        accepted = [why for route, content, why in self.refused if self._request(route, content).status_code < 300]
+        assert not accepted, f"refused first and accepted then: {accepted[:5]}"
+        assert stored(self.client) == before, "refused requests changed what is stored"
+        shown = "\n".join(self.objections[:15])
+        assert not self.objections, f"{len(self.objections)} of {self.sent}:\n{shown}"
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_wrong_values(route: str, client: httpx.Client) -> None:
+    """Every place of the body gets values of every kind; in a normal run a seeded choice of them."""
+    probe = Probe(client)
+    chance = random.Random(route)
+    for place in places(ROUTES[route]):
+        for raw in chance.sample(RAW_VALUES, VALUES_PER_PLACE):
+            probe.send(route, with_value(ROUTES[route], place, raw), f"{place} = {raw[:80]}")
+    probe.finish()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_missing_and_renamed_fields(route: str, client: httpx.Client) -> None:
+    """Every place of the body is left out once, and every key replaced by a nasty one."""
+    probe = Probe(client)
+    for place in places(ROUTES[route]):
+        probe.send(route, without(ROUTES[route], place), f"without {place}")
+        if isinstance(place[-1], str):
+            for raw_key in ('"\\ud800"', '"a\\u0000b"', '"\'; DROP TABLE calls; --"', '"$ref"', '""'):
+                probe.send(route, with_key(ROUTES[route], place, raw_key), f"{place} named {raw_key}")
+    probe.finish()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_bodies_that_are_no_request(route: str, client: httpx.Client) -> None:
+    """Not JSON, not UTF-8, not an object, too deep: refused with 4xx."""
+    probe = Probe(client)
+    for content in RAW_BODIES:
+        answer = probe.send(route, content, f"body {content[:40]!r}")
+        assert answer.status_code >= 400, f"{content[:40]!r} was accepted"
+    probe.finish()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_huge_text(route: str, client: httpx.Client) -> None:
+    """5 MB in the place of each text."""
+    probe = Probe(client)
+    texts = [place for place in places(ROUTES[route]) if isinstance(value_at(ROUTES[route], place), str)]
+    for place in texts if SOAK else texts[:3]:
+        probe.send(route, with_value(ROUTES[route], place, HUGE), f"5 MB at {place}")
+    probe.finish()
+
+
+def value_at(body: Any, place: tuple[str | int, ...]) -> Any:
+    """What stands at a place of a body."""
+    for name in place:
+        body = body[name]
+    return body
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_refused_as_the_contract_says(case: Case, client: httpx.Client) -> None:
+    """One rule of the contract each: the status, the words that matter, the headers, and nothing stored."""
+    before = stored(client)
+    answer = client.request(case.method, case.path, **case.request)
+    assert objection(answer) is None, objection(answer)
+    assert answer.status_code in case.statuses, f"{answer.status_code} {answer.text[:500]}"
+    assert re.search(case.says, answer.text), answer.text[:500]
+    for name, value in case.headers.items():
+        assert answer.headers.get(name) == value
+    assert stored(client) == before
+
+
+PATHS = [
+    "GET /tags", "GET /aliases", "GET /tags?project_id=", "GET /tags?project_id=%00/x", "GET /aliases?project_id=a/b/c",
+    "GET /tags?project_id=%ff%fe", "GET /aliases?project_id=a'%20OR%201=1--/b", "GET /geolocate?ip=%00",
+    "GET /geolocate?ip=999.1.1.1", "GET /nothing", "DELETE /call/start", "GET /calls/stream_query", "POST /%00",
+    "POST /%ff%fe", "PUT /objs/%00/aliases", "PUT /objs/a%2Fb/aliases", "PUT /objs/x/versions/%ff/tags",
+    "POST /objs/..%2F..%2Fetc/aliases/remove", "POST /v2/a%00b/c/calls/complete", "POST /v2/%ff/%fe/call/start",
+    "POST /v2/a/b%2Fc/call/end", f"POST /{'x' * 20_000}", "POST /v2/../../call/start", "POST /traces/nothing",
+    "OPTIONS /call/start", "TRACE /call/start",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", PATHS, ids=lambda line: line[:60])
+def test_paths(line: str, client: httpx.Client) -> None:
+    """Paths and query strings that lead nowhere."""
+    method, path = line.split(" ")
+    body = {"project_id": PROJECT, "digest": DIGEST, "aliases": ["a"], "tags": ["t"], "batch": [], "start": {}}
+    before = stored(client)
+    answer = client.request(method, path, json=body if method in ("POST", "PUT") else None)
+    if "geolocate" not in line:
+        assert 400 <= answer.status_code < 500, answer.text[:300]
+    assert answer.status_code < 500, answer.text[:300]
+    assert answer.headers["content-type"].startswith("application/json"), answer.text[:300]
+    strict(answer.text)
+    assert stored(client) == before
+
+
+HEADERS = [
+    {"content-encoding": "gzip"}, {"content-encoding": "br"}, {"content-type": "multipart/form-data"},
+    {"content-type": "application/x-protobuf"}, {"authorization": "Basic !!!"}, {"authorization": "Basic /w=="},
+    {"accept": "image/png"}, {"x-weave-retry-id": "x" * 5000}, {"content-type": "application/json; charset=latin-1"},
+    {"x-weave-trace-id": "\x7f"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=str)
+def test_headers(headers: dict[str, str], client: httpx.Client) -> None:
+    """Odd headers neither break a request nor the server."""
+    answer = client.post("/calls/query_stats", content=b'{"project_id":"bad/input"}', headers={**JSON, **headers})
+    assert objection(answer) is None, objection(answer)
+
+
+FORM = {"project_id": PROJECT}
+MULTIPART = {"content-type": "multipart/form-data; boundary=x"}
+FORMS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
+    ("nothing", lambda: {"content": b"", "headers": MULTIPART}),
+    ("no boundary", lambda: {"content": b"--x--", "headers": {"content-type": "multipart/form-data"}}),
+    ("garbage", lambda: {"content": b"\xff" * 999, "headers": MULTIPART}),
+    ("cut", lambda: {"content": b"--x\r\nContent-Disp", "headers": MULTIPART}),
+    ("JSON", lambda: {"json": {"project_id": PROJECT, "file": "x"}}),
+    ("no file", lambda: {"data": {"project_id": PROJECT}, "files": {"other": ("n", b"x")}}),
+    ("no project", lambda: {"files": {"file": ("n", b"x")}}),
+    ("file is a field", lambda: {"files": {"project_id": (None, PROJECT), "file": (None, "x")}}),
+    ("project is a file", lambda: {"files": {"project_id": ("p", PROJECT.encode()), "file": ("n", b"x")}}),
+    ("bad project", lambda: {"data": {"project_id": "no-slash"}, "files": {"file": ("n", b"x")}}),
+    ("NUL in project", lambda: {"data": {"project_id": "a\0/b"}, "files": {"file": ("n", b"x")}}),
+    ("invalid UTF-8", lambda: {"data": {"project_id": b"\xff/\xfe"}, "files": {"file": ("n", b"x")}}),
+    ("wrong digest", lambda: {"data": {**FORM, "expected_digest": DIGEST}, "files": {"file": ("n", b"x")}}),
+    ("digest is no digest", lambda: {"data": {**FORM, "expected_digest": "\0"}, "files": {"file": b"x"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/file/create", "/files/create"])
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form[0])
+def test_forms(form: tuple[str, Callable[[], dict[str, Any]]], path: str, client: httpx.Client) -> None:
+    """Uploads that are none are refused and leave nothing."""
+    before = stored(client)
+    answer = client.post(path, **form[1]())
+    assert 400 <= answer.status_code < 500, answer.text[:300]
+    assert objection(answer) is None, objection(answer)
+    assert stored(client) == before
+
+
+ODD_VALUES: list[tuple[str, str, Any]] = [
+    ("lone surrogate", '"a\\ud800b"', None),
+    ("surrogate key", '{"k\\udfff":1}', None),
+    ("NUL", '"a\\u0000b"', "a\0b"),
+    ("64 bit and more", str(2**70), 2**70),
+    ("negative 64 bit and more", str(-(2**70)), -(2**70)),
+    ("NaN", "NaN", None),
+    ("Infinity", "[Infinity,-Infinity]", [None, None]),
+    ("40 levels", "[" * 40 + "]" * 40, json.loads("[" * 40 + "]" * 40)),
+    ("smallest float", "5e-324", 5e-324),
+    ("minus zero", "-0.0", -0.0),
+    ("empty key", '{"":{"":""}}', {"": {"": ""}}),
+    ("refs as keys", '{"weave:///a/b/call/c":1}', {"weave:///a/b/call/c": 1}),
+    ("astral", '"\U0001f600\\ud83d\\ude00"', "\U0001f600\U0001f600"),
+]
+
+
+@pytest.mark.parametrize(("name", "raw", "expected"), ODD_VALUES, ids=[value[0] for value in ODD_VALUES])
+def test_odd_values_survive(name: str, raw: str, expected: Any, client: httpx.Client, project: str) -> None:
+    """What JSON (or a careless client) can say is stored, listed, sorted by, read back; surrogates are replaced."""
+    head = json.dumps({"start": {**START, "project_id": project, "inputs": {"v": "MARK"}, "wb_run_id": None}})
+    assert client.post("/call/start", content=head.replace('"MARK"', raw), headers=JSON).status_code == 200
+    query = {"project_id": project, "sort_by": [{"field": "inputs.v", "direction": "desc"}]}
+    listed = client.post("/calls/stream_query", json=query)
+    read = client.post("/call/read", json={"project_id": project, "id": CALL})
+    assert listed.status_code == read.status_code == 200, (listed.text, read.text)
+    assert strict(listed.text) == strict(read.text)["call"]
+    value = strict(read.text)["call"]["inputs"]["v"]
+    if "surrogate" in name:
+        assert "\ud800" not in str(value) and "\udfff" not in str(value)
+        value.keys() if isinstance(value, dict) else value.encode()
+    else:
+        assert value == expected and repr(value) == repr(expected)

@@ -1,0 +1,116 @@
+"""A full disk is refused with 507 and a reason, and nothing that was acknowledged is lost by it."""
+
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.soak.load import KINDS, Item, Writer, lost
+from tests.support.server import HeddleProcess
+
+PROJECT = "disk/full"
+
+
+def write_until_refused(url: str, kind: str, seed: int) -> tuple[list[Item], httpx.Response]:
+    """What one kind of write got acknowledged before it was refused, and the refusal."""
+    acknowledged: list[Item] = []
+    with httpx.Client(base_url=url, timeout=60) as client:
+        writer = Writer(client, PROJECT, random.Random(seed))
+        for _ in range(20_000):
+            try:
+                for item in getattr(writer, kind)():
+                    acknowledged.append(item)
+            except httpx.HTTPStatusError as refusal:
+                return acknowledged, refusal.response
+    raise AssertionError(f"{kind} was never refused")
+
+
+def assert_says_why(refusal: httpx.Response) -> None:
+    """507 with nothing but a reason that a person understands."""
+    assert refusal.status_code == 507, refusal.text
+    body = refusal.json()
+    assert body["reason"]
+    assert "Traceback" not in refusal.text
+
+
+def one_write(url: str, kind: str, seed: int) -> list[Item]:
+    """One acknowledged write of a kind."""
+    with httpx.Client(base_url=url, timeout=60) as client:
+        return list(getattr(Writer(client, PROJECT, random.Random(seed)), kind)())
+
+
+def test_full_database(tmp_path: Path) -> None:
+    """With a limit on the database every kind of write is refused in the end, reads go on, and more room heals it."""
+    acknowledged: list[Item] = []
+    with HeddleProcess(tmp_path / "data", max_database_bytes=3_000_000) as server:
+        for seed, kind in enumerate(KINDS):
+            items, refusal = write_until_refused(server.url, kind, seed)
+            acknowledged += items
+            assert_says_why(refusal)
+        assert len(acknowledged) > 100
+        assert httpx.get(server.url + "/health").status_code == 200
+        assert lost(server.url, acknowledged) == []
+        assert "Traceback" not in server.log()
+    with HeddleProcess(tmp_path / "data", max_database_bytes=50_000_000) as server:
+        assert lost(server.url, acknowledged) == []
+        for seed, kind in enumerate(KINDS):
+            acknowledged += one_write(server.url, kind, 100 + seed)
+        assert lost(server.url, acknowledged) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 6 MB; skips where this user may not mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mount.returncode:
+        pytest.skip(f"no small file system can be mounted here: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def blobs(folder: Path) -> list[Path]:
+    """Every file of a folder of blobs, half-written ones included."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_full_disk_for_files(tmp_path: Path, small_disk: Path) -> None:
+    """A file that does not fit is refused and leaves neither a row nor a part of itself; smaller ones still fit."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "files").symlink_to(small_disk, target_is_directory=True)
+    with HeddleProcess(data) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        kept, refusal = write_until_refused(server.url, "file", seed=1)
+        assert_says_why(refusal)
+        before, size = blobs(small_disk), client.post("/files/query_stats", json={"project_id": PROJECT}).json()
+        big = {"file": ("big", random.Random(2).randbytes(5_000_000))}
+        assert_says_why(client.post("/file/create", data={"project_id": PROJECT}, files=big))
+        assert blobs(small_disk) == before
+        assert client.post("/files/query_stats", json={"project_id": PROJECT}).json() == size
+        assert lost(server.url, kept) == []
+        assert one_write(server.url, "single", 3), "calls need no room among the files"
+        assert "Traceback" not in server.log()
+
+
+def test_full_disk_for_everything(small_disk: Path) -> None:
+    """The same when the database lies on the full disk."""
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 2_000_000)
+    acknowledged: list[Item] = []
+    with HeddleProcess(small_disk / "data") as server:
+        for seed, kind in enumerate(KINDS):
+            items, refusal = write_until_refused(server.url, kind, seed)
+            acknowledged += items
+            assert_says_why(refusal)
+        assert lost(server.url, acknowledged) == []
+        ballast.unlink()
+        for seed, kind in enumerate(KINDS):
+            acknowledged += one_write(server.url, kind, 100 + seed)
+        assert lost(server.url, acknowledged) == []
+    with HeddleProcess(small_disk / "data") as server:
+        assert lost(server.url, acknowledged) == []

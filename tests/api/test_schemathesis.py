@@ -1,0 +1,77 @@
+"""Schemathesis over the server's own description: no 5xx, answers as described, JSON whenever it says no."""
+
+import os
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import response_schema_conformance
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+from tests.conformance.schema_session import PENDING
+from tests.conformance.schema_shapes import ENDPOINTS
+from tests.support.server import HeddleProcess
+
+SOAK = os.environ.get("HEDDLE_SOAK") == "1"
+EXAMPLES = 500 if SOAK else 12
+SEED = 20261121
+CHECKS = [not_a_server_error, response_schema_conformance]
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def described(server: HeddleProcess) -> OpenApiSchema:
+    """The description that the server serves, its operations bound to the server's address."""
+    return schemathesis.openapi.from_url(server.url + "/openapi.json")
+
+
+def probe(operation: Any, mode: GenerationMode, url: str) -> None:
+    """Send generated cases of one operation; raises at the first answer that is wrong."""
+
+    @seed(SEED)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def run(case: Any) -> None:
+        answer = case.call(base_url=url, timeout=60)
+        case.validate_response(answer, checks=CHECKS)
+        if answer.status_code >= 400:
+            assert answer.headers["content-type"][0].startswith("application/json"), answer.content[:300]
+
+    run()
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("key", [key for key in ENDPOINTS if key not in PENDING])
+def test_operation(key: str, mode: GenerationMode, described: OpenApiSchema, server: HeddleProcess) -> None:
+    """Valid and invalid input for one route of the contract."""
+    method, path = key.split(" ")
+    operation = described[path][method]
+    if mode.is_negative and not operation.body and not operation.query:
+        pytest.skip("takes nothing that could be invalid")
+    probe(operation, mode, server.url)
+    assert httpx.get(server.url + "/health").status_code == 200
+    assert "Traceback" not in server.log()
+
+
+def test_routes_beside_the_contract(described: OpenApiSchema, server: HeddleProcess) -> None:
+    """Every other route that the server describes, with valid and invalid input."""
+    others = [
+        result.ok()
+        for result in described.get_all_operations()
+        if f"{result.ok().method.upper()} {result.ok().path}" not in ENDPOINTS
+    ]
+    for operation in others:
+        probe(operation, GenerationMode.POSITIVE, server.url)
+        if operation.body or operation.query:
+            probe(operation, GenerationMode.NEGATIVE, server.url)
+    assert "Traceback" not in server.log()

@@ -1,0 +1,1 @@
+"""Tests against recorded traffic, the schemas and the reference server."""

@@ -1,0 +1,163 @@
+"""One real server per test worker, and runners that drive it with the unmodified SDKs in their own environments."""
+
+import itertools
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.server import HeddleProcess
+
+ROOT = Path(__file__).parent.parent
+SCENARIOS = Path(__file__).parent / "clients" / "scenarios"
+NODE_SCENARIOS = Path(__file__).parent / "clients" / "node"
+SDK_VERSIONS = ("0.54.0", "0.53.13")
+API_KEY = "0123456789abcdef0123456789abcdef01234567"
+NOWHERE = "http://127.0.0.1:9"
+RESULT = "RESULT "
+
+
+class Wire:
+    """Plain HTTP to the server's trace routes, to see what is stored without any SDK."""
+
+    def __init__(self, url: str, project: str) -> None:
+        self.url = url
+        self.project = project
+        self.client = httpx.Client(base_url=url, auth=("api", API_KEY), timeout=60)
+
+    def post(self, path: str, **body: Any) -> Any:
+        """The JSON answer of POST `path`; `project_id` is added, and anything but 200 fails the test."""
+        answer = self.client.post(path, json={"project_id": self.project, **body})
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:2000]}"
+        return answer.json()
+
+    def lines(self, path: str, **body: Any) -> list[dict[str, Any]]:
+        """The objects of a line stream."""
+        answer = self.client.post(path, json={"project_id": self.project, **body})
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:2000]}"
+        assert answer.headers["content-type"].startswith("application/jsonl")
+        return [json.loads(line) for line in answer.text.splitlines() if line]
+
+    def calls(self, **body: Any) -> list[dict[str, Any]]:
+        """The calls of the project, oldest first."""
+        return self.lines("/calls/stream_query", **body)
+
+    def call(self, call_id: str, **body: Any) -> dict[str, Any]:
+        """One call by its id."""
+        call = self.post("/call/read", id=call_id, **body)["call"]
+        assert call is not None, f"call {call_id} is not stored"
+        return dict(call)
+
+    def objects(self, **body: Any) -> list[dict[str, Any]]:
+        """The object versions of the project, oldest first."""
+        return list(self.post("/objs/query", **body)["objs"])
+
+    def file(self, digest: str) -> bytes:
+        """The bytes of a stored file."""
+        answer = self.client.post("/file/content", json={"project_id": self.project, "digest": digest})
+        assert answer.status_code == 200, answer.text
+        return answer.content
+
+
+class Client:
+    """Runs scenario scripts of one SDK, each run in a home and a cache of its own, with no way to the outside."""
+
+    def __init__(self, command: list[str], scripts: Path, server: str, project: str, folder: Path) -> None:
+        self.command = command
+        self.scripts = scripts
+        self.server = server
+        self.project = project
+        self.folder = folder
+        self.runs = itertools.count(1)
+
+    def environment(self) -> dict[str, str]:
+        """What every run gets; `run` adds the addresses of the server."""
+        home = self.folder / f"run{next(self.runs)}"
+        (home / "cache").mkdir(parents=True)
+        return {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "HOME": str(home),
+            "SCENARIO_FOLDER": str(home),
+            "SCENARIO_PROJECT": self.project,
+            "WANDB_API_KEY": API_KEY,
+            "WANDB_ERROR_REPORTING": "false",
+            "WEAVE_PRINT_CALL_LINK": "false",
+            "WEAVE_SERVER_CACHE_DIR": str(home / "cache"),
+            "HTTP_PROXY": NOWHERE,
+            "HTTPS_PROXY": NOWHERE,
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    def run(self, scenario: str, *, base_only: bool = False, timeout: float = 240, **extra: str) -> dict[str, Any]:
+        """What the scenario reports: the JSON of its last `RESULT` line. Any traceback on stderr fails the test.
+
+        `base_only` gives the SDK nothing but `WANDB_BASE_URL`, so that it finds the trace address itself.
+        """
+        environment = {**self.environment(), "WANDB_BASE_URL": self.server, **extra}
+        if not base_only:
+            environment["WF_TRACE_SERVER_URL"] = self.server
+        done = subprocess.run(
+            [*self.command, str(self.scripts / scenario)],
+            env=environment,
+            cwd=environment["HOME"],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        transcript = f"{scenario} ended with {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
+        assert done.returncode == 0, transcript
+        assert "Traceback" not in done.stderr and "Traceback" not in done.stdout, transcript
+        reported = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
+        assert reported, transcript
+        return dict(json.loads(reported[-1].removeprefix(RESULT)))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
+    """One heddle with default settings on a free port and a temporary folder, shared by the tests of a worker."""
+    with HeddleProcess(tmp_path_factory.mktemp("heddle") / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def project() -> str:
+    """The name `entity/project` of a project that no other test uses."""
+    return f"team-{uuid.uuid4().hex[:8]}/project-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def wire(server: HeddleProcess, project: str) -> Iterator[Wire]:
+    """Raw HTTP to the test's project."""
+    wire = Wire(server.url, project)
+    yield wire
+    wire.client.close()
+
+
+def python_client(version: str, server: HeddleProcess, project: str, folder: Path) -> Client:
+    """The weave SDK of that version; skips where `make clients` has not installed it."""
+    python = ROOT / ".clients" / f"weave-{version}" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"weave {version} is not installed: run `make clients`")
+    return Client([str(python)], SCENARIOS, server.url, project, folder)
+
+
+@pytest.fixture(params=SDK_VERSIONS)
+def sdk(request: pytest.FixtureRequest, server: HeddleProcess, project: str, tmp_path: Path) -> Client:
+    """The Python SDK, once per supported version."""
+    return python_client(request.param, server, project, tmp_path)
+
+
+@pytest.fixture
+def node(server: HeddleProcess, project: str, tmp_path: Path) -> Client:
+    """The TypeScript SDK under node; skips where node or the package is missing."""
+    package = ROOT / ".node" / "node_modules" / "weave"
+    if not package.exists():
+        pytest.skip("npm weave is not installed: run `make clients`")
+    return Client(["node"], NODE_SCENARIOS, server.url, project, tmp_path)
