@@ -18,7 +18,7 @@ help:
 	@echo "make demo    a traced program against a real server; shows what was stored"
 	@echo "make serve   run the server (ARGS='--port 8470 --data ./heddle-data')"
 	@echo "make test    lint, types and all tests, with the real SDKs (PYTEST_ARGS='-k calls')"
-	@echo "make soak    the long versions of the durability tests, with figures"
+	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"
 	@echo "make bench   ingest, query and footprint figures"
 	@echo "make lint    ruff and mypy only"
 
@@ -38,7 +38,7 @@ test: lint clients
 	@echo "heddle: lint, types and tests passed"
 
 soak: .venv/.dev clients
-	HEDDLE_SOAK=1 $(BIN)/pytest -m soak -s -v $(PYTEST_ARGS)
+	HEDDLE_SOAK=1 $(BIN)/pytest tests/soak tests/api tests/conformance -s -v $(PYTEST_ARGS)
 	@echo "heddle: soak passed"
 
 bench: .venv/.dev

@@ -38,7 +38,7 @@ class Payloads:
         self.rng = random.Random(seed)
         self.clock = start
         self.traces = 0
-        words = vocabulary(self.rng)
+        words = self.words = vocabulary(self.rng)
         weights = list(accumulate(1 / rank for rank in range(1, len(words) + 1)))
         # Sentences are drawn once and reused: a million calls would else spend minutes on drawing words.
         self.sentences = [

@@ -222,7 +222,7 @@ def install(name: str) -> None:
 
 
 def wait_until_stored(server: Server, expected: int, patience: float) -> tuple[int, float]:
-    """Poll until `expected` calls are stored or nothing moves for `patience` seconds: the count and when it was reached."""
+    """Poll until all are stored or nothing moves for `patience` seconds: the count and the moment it was reached."""
     last, moved = server.stored(), time.perf_counter()
     while last < expected and time.perf_counter() - moved < patience:
         time.sleep(0.05)
@@ -250,10 +250,11 @@ def measure(server: Server, arguments: argparse.Namespace) -> dict[str, float]:
     payloads = Payloads()
     calls = [list(payloads.calls(count)) for count in (200, arguments.spans, 1000, 1000)]
     figures: dict[str, float] = {"ready": server.start()}
-    time.sleep(3)
-    figures["idle"] = support.resident_megabytes(server.pid)
+    support.settle(server.pid)
+    figures["idle"] = support.proportional_megabytes(server.pid)
     server.send(calls[0], 100, clients=1)
     warm, _ = wait_until_stored(server, len(calls[0]), patience=arguments.patience)
+    support.settle(server.pid)
 
     cpu, began = support.cpu_seconds(server.pid), time.perf_counter()
     answered = server.send(calls[1], arguments.batch, arguments.clients)
@@ -263,7 +264,7 @@ def measure(server: Server, arguments: argparse.Namespace) -> dict[str, float]:
     figures["answered"] = len(calls[1]) / answered.wall
     figures["stored"] = stored / (reached - began)
     figures["p50"] = support.percentile(answered.latencies, 0.5) * 1000
-    figures["loaded"] = support.resident_megabytes(server.pid)
+    figures["loaded"] = support.proportional_megabytes(server.pid)
     figures["disk"] = support.folder_megabytes(server.folder) * 1e6 / max(1, total)
     figures["lost_term"], figures["restart_term"] = loss(server, calls[2], arguments.batch, "SIGTERM")
     figures["lost_kill"], figures["restart_kill"] = loss(server, calls[3], arguments.batch, "SIGKILL")
@@ -275,8 +276,8 @@ ROWS = (
     ("answered", "spans answered per s"),
     ("stored", "spans stored per s"),
     ("p50", "answer to a batch, p50 ms"),
-    ("idle", "resident memory idle, MB"),
-    ("loaded", "resident memory after the load, MB"),
+    ("idle", "memory idle (shared pages once), MB"),
+    ("loaded", "memory after the load, MB"),
     ("disk", "disk per span, bytes"),
     ("ready", "start to ready, empty folder, s"),
     ("restart_kill", "start to ready after kill -9, s"),

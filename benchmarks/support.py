@@ -53,13 +53,29 @@ def resident_megabytes(pid: int) -> float:
 
 
 def private_megabytes(pid: int) -> float:
-    """Memory that belongs to the processes alone: resident without file pages, which the kernel takes back at will."""
+    """Resident memory without file pages, which the kernel takes back when it needs them."""
+    info = psutil.Process(pid).memory_info()
+    return float(info.rss - info.shared) / 1e6
+
+
+def proportional_megabytes(pid: int) -> float:
+    """Memory of the process and its children where pages that several of them share count once."""
     total = 0
     for process in process_tree(pid):
         with contextlib.suppress(psutil.Error):
-            info = process.memory_info()
-            total += info.rss - getattr(info, "shared", 0)
+            total += process.memory_full_info().pss
     return total / 1e6
+
+
+def settle(pid: int, limit: float = 60.0) -> float:
+    """Wait until the processes use less than a tenth of a core for 2 s, at most `limit`; seconds waited."""
+    began = time.perf_counter()
+    quiet = 0
+    while quiet < 2 and time.perf_counter() - began < limit:
+        before = cpu_seconds(pid)
+        time.sleep(1)
+        quiet = quiet + 1 if cpu_seconds(pid) - before < 0.1 else 0
+    return time.perf_counter() - began
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -114,7 +130,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def parse_and_append(bodies: Sequence[bytes], folder: Path) -> tuple[float, float]:
-    """The floor: CPU seconds of `orjson.loads` of each body plus a raw append of it, and the wall time with fdatasync."""
+    """The floor: CPU seconds of `orjson.loads` and a raw append per body; wall seconds with fdatasync after each."""
     path = folder / "floor.bin"
     with path.open("wb", buffering=0) as file:
         began = time.process_time()

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 SCENARIOS = Path(__file__).parent / "clients" / "scenarios"
 NODE_SCENARIOS = Path(__file__).parent / "clients" / "node"
 SDK_VERSIONS = ("0.54.0", "0.53.13")
+NODE_PACKAGES = ROOT / ".node" / "node_modules"
 API_KEY = "0123456789abcdef0123456789abcdef01234567"
 NOWHERE = "http://127.0.0.1:9"
 RESULT = "RESULT "
@@ -93,6 +95,7 @@ class Client:
             "HTTP_PROXY": NOWHERE,
             "HTTPS_PROXY": NOWHERE,
             "NO_PROXY": "127.0.0.1",
+            "NODE_PATH": str(NODE_PACKAGES),
         }
 
     def run(self, scenario: str, *, base_only: bool = False, timeout: float = 240, **extra: str) -> dict[str, Any]:
@@ -157,7 +160,6 @@ def sdk(request: pytest.FixtureRequest, server: HeddleProcess, project: str, tmp
 @pytest.fixture
 def node(server: HeddleProcess, project: str, tmp_path: Path) -> Client:
     """The TypeScript SDK under node; skips where node or the package is missing."""
-    package = ROOT / ".node" / "node_modules" / "weave"
-    if not package.exists():
-        pytest.skip("npm weave is not installed: run `make clients`")
+    if not (NODE_PACKAGES / "weave").exists() or shutil.which("node") is None:
+        pytest.skip("node or npm weave is not installed: run `make clients`")
     return Client(["node"], NODE_SCENARIOS, server.url, project, tmp_path)

@@ -1,9 +1,15 @@
 """Who is calling, what their key allows, and which projects it reaches."""
 
+import base64
+import binascii
+import hashlib
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
-from heddle.errors import Forbidden
+from heddle.errors import Forbidden, NotAuthenticated
 from heddle.wire import refs
 
 
@@ -41,6 +47,11 @@ class Caller:
             return project_id == self.project
         return self.entity is None or project_id.partition("/")[0] == self.entity
 
+    def reaches_entity(self, entity: str) -> bool:
+        """True when some project of the entity lies within the key's binding."""
+        bound = self.project.partition("/")[0] if self.project is not None else self.entity
+        return bound is None or bound == entity
+
     def may_read(self, project_id: str) -> bool:
         """True when the caller can read `entity/project`."""
         return self.has(Scope.READ) and self.reaches(project_id)
@@ -55,3 +66,114 @@ class Caller:
 
 
 LOCAL = Caller(user="local", scopes=frozenset(Scope))
+
+
+_HOW = (
+    "send it as the password of Basic (any user name), as 'Authorization: Bearer <key>', or as 'wandb-api-key: <key>'"
+)
+
+
+def key_of(headers: Mapping[bytes, bytes]) -> str | None:
+    """The key that a request carries, or None without one; raises NotAuthenticated for an unreadable header."""
+    authorization = headers.get(b"authorization")
+    if authorization is None:
+        alone = headers.get(b"wandb-api-key")
+        return alone.decode("latin-1").strip() if alone else None
+    scheme, _, rest = authorization.decode("latin-1").strip().partition(" ")
+    if scheme.lower() == "bearer":
+        return rest.strip() or None
+    if scheme.lower() != "basic":
+        raise NotAuthenticated(f"The Authorization scheme is not known here; {_HOW}")
+    try:
+        pair = base64.b64decode(rest.strip(), validate=True).decode("utf-8", "replace")
+    except binascii.Error:
+        raise NotAuthenticated(f"The Basic credentials are no base64; {_HOW}") from None
+    return pair.partition(":")[2].strip() or None
+
+
+def hash_key(key: str) -> str:
+    """What is stored of a key."""
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+
+
+class KnownKey(Protocol):
+    """A stored key."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def revoked_at(self) -> int | None:
+        """When it was revoked, if it was."""
+        ...
+
+    def caller(self) -> Caller:
+        """Who calls with it."""
+        ...
+
+
+class KeyStore(Protocol):
+    """Where keys are found."""
+
+    async def find(self, hashed: str) -> KnownKey | None:
+        """The key with this hash, revoked or not."""
+        ...
+
+    async def used(self, key_ids: list[str], at: int) -> None:
+        """Note when keys were last used, in microseconds."""
+        ...
+
+
+class Gate:
+    """Recognises callers; when no key is needed everybody is the local user.
+
+    An answer of the key store is believed for half a second, so a key that another process revokes is refused within
+    a second.
+    """
+
+    BELIEVED_SECONDS = 0.5
+    MOST_ENTRIES = 10_000
+
+    def __init__(self, keys: KeyStore, needs_key: bool) -> None:
+        self._keys = keys
+        self._needs_key = needs_key
+        self._known: dict[str, tuple[float, Caller | NotAuthenticated]] = {}
+        self._used: dict[str, int] = {}
+
+    async def recognise(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """Who sends this; raises NotAuthenticated saying why nobody was recognised."""
+        if not self._needs_key:
+            return LOCAL
+        key = key_of(headers)
+        if key is None:
+            raise NotAuthenticated(f"This server needs an API key; {_HOW}")
+        hashed = hash_key(key)
+        known = self._known.get(hashed)
+        if known is None or known[0] < time.monotonic():
+            known = await self._look_up(hashed)
+        if isinstance(known[1], NotAuthenticated):
+            raise NotAuthenticated(known[1].reason)
+        return known[1]
+
+    async def _look_up(self, hashed: str) -> tuple[float, Caller | NotAuthenticated]:
+        row = await self._keys.find(hashed)
+        found: Caller | NotAuthenticated
+        if row is None:
+            found = NotAuthenticated("The API key is not known to this server")
+        elif row.revoked_at is not None:
+            found = NotAuthenticated("The API key was revoked")
+        else:
+            found = row.caller()
+            self._used[row.id] = time.time_ns() // 1000
+        if len(self._known) >= self.MOST_ENTRIES:
+            self._known.clear()
+        entry = self._known[hashed] = (time.monotonic() + self.BELIEVED_SECONDS, found)
+        return entry
+
+    async def note_use(self) -> None:
+        """Store when the keys of the last while were used."""
+        used, self._used = self._used, {}
+        if used:
+            await self._keys.used(list(used), max(used.values()))

@@ -1,14 +1,48 @@
 """The services of one running server, handed to every route."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
+from heddle.auth import Gate
+from heddle.errors import HeddleError
+from heddle.metrics import Metrics
+from heddle.retention import Retention
 from heddle.settings import Settings
 from heddle.store.base import Store
 
 
 @dataclass(slots=True)
 class House:
-    """What the routes work with."""
+    """What the routes work with; `stopping` is set once the server takes no new work."""
 
     settings: Settings
     store: Store
+    stopping: bool = False
+    gate: Gate = field(init=False)
+    metrics: Metrics = field(init=False)
+    retention: Retention = field(init=False)
+    _proven: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.store.keys, self.settings.needs_key)
+        self.metrics = Metrics(self._figures)
+        self.retention = Retention(self.store, self.settings.retention_interval)
+
+    def _figures(self) -> dict[str, float]:
+        figures = self.store.figures
+        return {
+            "store_commits_total": figures.groups,
+            "store_writes_total": figures.items,
+            "store_queue_bytes": figures.waiting_bytes,
+        }
+
+    async def prove_writing(self) -> HeddleError | None:
+        """What a write would fail with now, found out by writing; believed for a second when all is well."""
+        if time.monotonic() - self._proven < 1.0:
+            return None
+        try:
+            await self.store.ping()
+        except HeddleError as error:
+            return error
+        self._proven = time.monotonic()
+        return None

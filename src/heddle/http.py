@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import orjson
@@ -38,8 +39,9 @@ class RequestModel(BaseModel):
         return data
 
     @classmethod
-    def _known_keys(cls) -> set[str]:
-        return {name for key, field in cls.model_fields.items() for name in (key, field.alias or key)}
+    @cache
+    def _known_keys(cls) -> frozenset[str]:
+        return frozenset(name for key, field in cls.model_fields.items() for name in (key, field.alias or key))
 
 
 class ResponseModel(BaseModel):
@@ -83,7 +85,8 @@ class Route(APIRoute):
 
 def group(tag: str) -> APIRouter:
     """A router for one group of the interface."""
-    return APIRouter(route_class=Route, tags=[tag])
+    # Old SDKs send JSON without a Content-Type.
+    return APIRouter(route_class=Route, tags=[tag], strict_content_type=False)
 
 
 def caller_of(request: Request) -> Caller:

@@ -1,4 +1,4 @@
-"""The one table of settings: each row becomes a flag, a HEDDLE_* variable, a line of the config file and of the manual."""
+"""The one table of settings: each row becomes a flag, a HEDDLE_* variable and a line of the config file."""
 
 import dataclasses
 import ipaddress
@@ -69,7 +69,9 @@ def size(low: int = 1, high: int = TIB, none: str = "") -> Kind:
         return value
 
     zero = f", or 0 for {none}" if none else ""
-    return Kind(parse, f"a size from {show_size(low)} to {show_size(high)}, such as 33554432 or 32MiB{zero}", is_size=True)
+    return Kind(
+        parse, f"a size from {show_size(low)} to {show_size(high)}, such as 33554432 or 32MiB{zero}", is_size=True
+    )
 
 
 def text(allowed: str) -> Kind:
@@ -103,11 +105,15 @@ class Settings:
     port: int = _row(8470, number(0, 65535), "The port to listen on; 0 takes a free one.")
     data: str = _row("./heddle-data", text("a folder"), "The folder that holds everything heddle stores.")
     auth: str = _row(
-        "auto", choice("auto", "on", "off"), "Whether requests need a key; auto asks for one unless the host is loopback."
+        "auto",
+        choice("auto", "on", "off"),
+        "Whether requests need a key; auto asks for one unless the host is loopback.",
     )
     log_level: str = _row("info", choice("debug", "info", "warning", "error"), "How much the server logs.")
     access_log: str = _row(
-        "errors", choice("off", "errors", "all"), "Which requests get a log line; errors are those answered 400 or above."
+        "errors",
+        choice("off", "errors", "all"),
+        "Which requests get a log line; errors are those answered 400 or above.",
     )
     max_trace_body: int = _row(32 * MIB, size(KIB), "The largest request body on trace routes.")
     max_chat_body: int = _row(8 * MIB, size(KIB), "The largest request body on inference routes.")
@@ -115,9 +121,13 @@ class Settings:
     max_file: int = _row(GIB, size(1), "The largest file that can be uploaded.")
     max_page_rows: int = _row(10_000, number(1, 1_000_000), "The most rows in one page of a list.")
     large_field_bytes: int = _row(MIB, size(KIB), "Inputs and outputs above this size are kept in a file of their own.")
-    write_queue_bytes: int = _row(64 * MIB, size(KIB), "Above this much waiting to be written, writers are told to wait (429).")
+    write_queue_bytes: int = _row(
+        64 * MIB, size(KIB), "Above this much waiting to be written, writers are told to wait (429)."
+    )
     durability: str = _row(
-        "full", choice("full", "normal"), "full: what was acknowledged survives power loss; normal: a crash of the process."
+        "full",
+        choice("full", "normal"),
+        "full: what was acknowledged survives power loss; normal: a crash of the process.",
     )
     readers: int = _row(4, number(1, 64), "How many queries run at the same time.")
     query_timeout: float = _row(60.0, number(0.1, 86_400, whole=False), "After this time a query is given up (504).")
@@ -193,11 +203,9 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
     """
     environment = os.environ if environment is None else environment
     values = _from_file(config or environment.get(CONFIG_VARIABLE, ""))
-    for name, value in environment.items():
-        if name.startswith(ENVIRONMENT_PREFIX) and name != CONFIG_VARIABLE:
-            row = _known(name.removeprefix(ENVIRONMENT_PREFIX).lower(), name)
-            if row is not None:
-                values[row.name] = row.read(value, f"variable {name}")
+    for row in TABLE:
+        if row.variable in environment:
+            values[row.name] = row.read(environment[row.variable], f"variable {row.variable}")
     for name, value in flags.items():
         if value is not None:
             row = _BY_NAME[name]
@@ -205,16 +213,10 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
     return Settings(**values)
 
 
-_OTHER_VARIABLES = {"soak"}
-"""HEDDLE_* variables that belong to something else than the server."""
-
-
-def _known(name: str, variable: str) -> Row | None:
-    if name in _OTHER_VARIABLES:
-        return None
-    if name not in _BY_NAME:
-        raise BadSetting(f"variable {variable} is no setting of heddle: known are {', '.join(row.variable for row in TABLE)}")
-    return _BY_NAME[name]
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """The HEDDLE_* variables that are no setting: misspelt ones, or ones of something else of that name."""
+    known = {row.variable for row in TABLE} | {CONFIG_VARIABLE}
+    return sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
 
 
 def _from_file(path: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from tests.api.bad_input_cases import CASES, Case
 from tests.api.bad_input_table import (
     CALL,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from tests.soak.load import KINDS, Item, Writer, lost
 from tests.support.server import HeddleProcess
 

@@ -11,6 +11,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import response_schema_conformance
 from schemathesis.specs.openapi.schemas import OpenApiSchema
+
 from tests.conformance.schema_session import PENDING
 from tests.conformance.schema_shapes import ENDPOINTS
 from tests.support.server import HeddleProcess

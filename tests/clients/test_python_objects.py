@@ -173,3 +173,10 @@ def test_media(sdk: Client, wire: Wire) -> None:
     (blob,) = versions(wire, "blob")
     assert hashlib.sha256(wire.file(blob["val"]["files"]["content"])).hexdigest() == seen["blob_sha"]
     assert json.loads(wire.file(blob["val"]["files"]["metadata.json"]))["mimetype"] == "application/pdf"
+    assert seen["noise_back"] == seen["noise_sha"] and seen["noise_type"] == "image/png"
+    assert seen["long_text_back"] and seen["long_output_back"]
+    described = wire.call(seen["described"])
+    assert described["inputs"]["url"]["weave_type"] == {"type": "weave.type_wrappers.Content.content.Content"}
+    noise = wire.file(described["inputs"]["url"]["files"]["content"])
+    assert hashlib.sha256(noise).hexdigest() == seen["noise_sha"]
+    assert len(described["output"]) == 19 * 250_000

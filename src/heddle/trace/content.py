@@ -48,7 +48,9 @@ def _converted(text: str, keep: Keep) -> Any:
     mimetype = (match[1] if match else "") or sniff(content)
     if match is None and mimetype in _PLAIN:
         return text
-    return _content_object(content, mimetype or "application/octet-stream", "data_url:base64" if match else "base64", keep)
+    return _content_object(
+        content, mimetype or "application/octet-stream", "data_url:base64" if match else "base64", keep
+    )
 
 
 def _content_object(content: bytes, mimetype: str, content_type: str, keep: Keep) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, g
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.pack import instant
 from heddle.trace.calls.read import filter_of, retention_of
-from heddle.trace.prices import ProjectPrices
+from heddle.trace.prices import PricedUsage, ProjectPrices, Tokens, default_prices
 from heddle.wire import times
 from heddle.wire.buckets import MAX_RANGE_DAYS, AggregationType, Buckets, make_buckets, percentile_name, percentile_of
 from heddle.wire.calls import CallsQuery, MetricRow, UniformRun
@@ -84,7 +84,9 @@ async def calls_stats(body: CallStatsReq, caller: Reader, house: Services) -> Re
     project = caller.open(body.project_id)
     start, end = instant(body.start), times.now() if body.end is None else instant(body.end)
     if end < start or end - start > MAX_RANGE_DAYS * times.DAY:
-        raise ValidationFailed.at(["body", "end"], f"end must be after start, and the range at most {MAX_RANGE_DAYS} days")
+        raise ValidationFailed.at(
+            ["body", "end"], f"end must be after start, and the range at most {MAX_RANGE_DAYS} days"
+        )
     timezone = body.timezone or "UTC"
     result = {
         "start": times.to_iso(start),
@@ -101,8 +103,10 @@ async def calls_stats(body: CallStatsReq, caller: Reader, house: Services) -> Re
         result["granularity"] = buckets.granularity
         if body.usage_metrics:
             tokens, costs = _with_tokens(body.usage_metrics)
-            rows, values = await house.store.call_stats.usage(query, runs, [spec.metric for spec in tokens], _ordered(tokens))
-            prices = await house.prices.for_project(house.store.costs, project) if costs else None
+            rows, values = await house.store.call_stats.usage(
+                query, runs, [spec.metric for spec in tokens], _ordered(tokens)
+            )
+            prices = await house.store.costs.project_rows(project) if costs else None
             result["usage_buckets"] = _usage_buckets(buckets, tokens, rows, values, costs, prices)
         if body.call_metrics:
             rows, values = await house.store.call_stats.calls(
@@ -169,23 +173,15 @@ def _usage_buckets(
 
 def _cost(prices: ProjectPrices, model: str, sums: dict[str, float]) -> dict[str, float]:
     """Costs of a bucket's token sums at the newest price, whatever the calls' dates."""
-    reported = {
-        "prompt_tokens": sums.get("input_tokens", 0),
-        "completion_tokens": sums.get("output_tokens", 0),
-        "cache_read_input_tokens": sums.get("cache_read_input_tokens", 0),
-        "cache_creation_input_tokens": sums.get("cache_creation_input_tokens", 0),
-    }
-    entry = prices.newest_costs({model: reported}).get(model, {})
-    given = sum(
-        float(entry.get(name, 0.0))
-        for name in (
-            "prompt_tokens_total_cost",
-            "cache_read_input_tokens_total_cost",
-            "cache_creation_input_tokens_total_cost",
-        )
+    tokens = Tokens(
+        prompt_tokens=int(sums.get("input_tokens", 0)),
+        completion_tokens=int(sums.get("output_tokens", 0)),
+        cache_read_input_tokens=int(sums.get("cache_read_input_tokens", 0)),
+        cache_creation_input_tokens=int(sums.get("cache_creation_input_tokens", 0)),
     )
-    taken = float(entry.get("completion_tokens_total_cost", 0.0))
-    return {"input_cost": given, "output_cost": taken, "total_cost": given + taken}
+    priced = PricedUsage.of(tokens, default_prices().newest(prices, model))
+    taken = priced.completion_tokens_total_cost
+    return {"input_cost": priced.total - taken, "output_cost": taken, "total_cost": priced.total}
 
 
 def _buckets(
@@ -202,7 +198,7 @@ def _buckets(
             count = 0
             for spec in specs:
                 row = found.get((index, model, spec.metric))
-                count = max(count, row.count if row else 0)
+                count = max(count, row.calls if row else 0)
                 bucket.update(_figures(spec, row, values.get((index, model, spec.metric), [])))
             result.append({**bucket, "count": count})
     return result

@@ -70,7 +70,9 @@ async def threads_stream_query(body: ThreadsQueryReq, caller: Reader, house: Ser
     limit, offset = not_negative(body.limit, "limit"), not_negative(body.offset, "offset") or 0
     for term in body.sort_by or ():
         if term.field not in SORT_KEYS:
-            raise InvalidRequest(f"Unsupported sort field: {term.field[:200]}. Supported fields: {', '.join(SORT_KEYS)}")
+            raise InvalidRequest(
+                f"Unsupported sort field: {term.field[:200]}. Supported fields: {', '.join(SORT_KEYS)}"
+            )
     chosen = body.filter or ThreadsQueryFilter()
     if len(chosen.thread_ids or ()) > MAX_FILTER_ENTRIES:
         raise InvalidRequest(f"filter.thread_ids has more than {MAX_FILTER_ENTRIES} entries")

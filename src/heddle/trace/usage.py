@@ -1,6 +1,7 @@
 """Token usage rolled up along the trace (contract: trace-core, sections 6.4 and 7)."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -11,13 +12,20 @@ from heddle.house import House
 from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
-from heddle.trace.prices import ProjectPrices
+from heddle.trace.prices import PricedUsage, ProjectPrices, Tokens, default_prices
 from heddle.wire.calls import CallsQuery, Filter, Usage, UsageRow
 from heddle.wire.query import QueryBody
 
 router: APIRouter = group("Calls")
 
-_TOKENS = ("requests", "prompt_tokens", "completion_tokens", "total_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_TOKENS = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 _COSTS = (
     "prompt_tokens_total_cost",
     "completion_tokens_total_cost",
@@ -74,7 +82,9 @@ async def trace_usage(body: TraceUsageReq, caller: Reader, house: Services) -> R
     """Usage of the selected calls, each with its selected descendants."""
     project = caller.open(body.project_id)
     chosen = filter_of(body.filter, project)
-    query = CallsQuery(project, chosen, body.query, limit=_limit(body.limit), retention=await retention_of(house, project))
+    query = CallsQuery(
+        project, chosen, body.query, limit=_limit(body.limit), retention=await retention_of(house, project)
+    )
     rows = await house.store.calls.usage(query)
     return await _answer(house, project, rows, [row.id for row in rows], body.include_costs)
 
@@ -85,7 +95,11 @@ async def calls_usage(body: CallsUsageReq, caller: Reader, house: Services) -> R
     project = caller.open(body.project_id)
     limit = _limit(body.limit)
     traces = await house.store.calls.traces_of(project, body.call_ids) if body.call_ids else []
-    rows = await house.store.calls.usage(CallsQuery(project, Filter(trace_ids=tuple(traces)), limit=limit)) if traces else []
+    rows = (
+        await house.store.calls.usage(CallsQuery(project, Filter(trace_ids=tuple(traces)), limit=limit))
+        if traces
+        else []
+    )
     return await _answer(house, project, rows, body.call_ids, body.include_costs)
 
 
@@ -96,7 +110,7 @@ def _limit(limit: int) -> int:
 
 
 async def _answer(house: House, project: str, rows: Sequence[UsageRow], ids: Sequence[str], costs: bool) -> Response:
-    prices = await house.prices.for_project(house.store.costs, project) if costs else None
+    prices = await house.store.costs.project_rows(project) if costs else None
     own = {row.id: own_usage(row, prices) for row in rows}
     rolled = roll_up(rows, own)
     body: Entry = {
@@ -104,7 +118,10 @@ async def _answer(house: House, project: str, rows: Sequence[UsageRow], ids: Seq
         "unfinished_call_ids": sorted(row.id for row in rows if not row.ended),
     }
     if prices is not None:
-        unpriced = {entry.model for row in rows for entry in row.usage if prices.price_of(entry.model, row.started_at) is None}
+        pick = default_prices().pick
+        unpriced = {
+            entry.model for row in rows for entry in row.usage if pick(prices, entry.model, row.started_at) is None
+        }
         body["x_unpriced_models"] = sorted(unpriced)
     return answer(body)
 
@@ -128,18 +145,12 @@ def _numbers(usage: Usage) -> tuple[int, ...]:
 def _costs(usage: Usage, started_at: int, prices: ProjectPrices | None) -> Entry:
     if prices is None:
         return dict.fromkeys(_COSTS)
-    reported = {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "cache_read_input_tokens": usage.cache_read,
-        "cache_creation_input_tokens": usage.cache_creation,
-    }
-    priced = prices.call_costs({usage.model: reported}, started_at).get(usage.model, {})
-    return {name: float(priced.get(name, 0.0)) for name in _COSTS}
+    tokens = Tokens(*_numbers(usage))
+    return asdict(PricedUsage.of(tokens, default_prices().pick(prices, usage.model, started_at)))
 
 
 def roll_up(rows: Sequence[UsageRow], own: dict[str, dict[str, Entry]]) -> dict[str, dict[str, Entry]]:
-    """Each call's entries with those of its descendants added, bottom-up; calls on a cycle of parents keep their own."""
+    """Each call's entries with those of its descendants added, bottom-up; a cycle of parents keeps its own."""
     total = {call_id: {model: dict(entry) for model, entry in entries.items()} for call_id, entries in own.items()}
     parent_of = {row.id: row.parent_id for row in rows}
     waiting = dict.fromkeys(parent_of, 0)

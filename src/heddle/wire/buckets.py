@@ -34,7 +34,7 @@ class AggregationType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Consecutive buckets; `starts` in microseconds, `granularity` in seconds (where clocks change, a bucket differs)."""
+    """Consecutive buckets; `starts` in microseconds, `granularity` in seconds (one differs where clocks change)."""
 
     granularity: int
     timezone: str

@@ -7,8 +7,8 @@ from enum import Enum
 from heddle.errors import InvalidField
 from heddle.wire.query import split_path
 
-TEXT_COLUMNS = ("id", "project_id", "trace_id", "parent_id", "thread_id", "turn_id", "op_name", "display_name")
-TEXT_COLUMNS += ("exception", "wb_user_id", "wb_run_id")
+TEXT_COLUMNS: tuple[str, ...] = ("id", "project_id", "trace_id", "parent_id", "thread_id", "turn_id", "op_name")
+TEXT_COLUMNS += ("display_name", "exception", "wb_user_id", "wb_run_id")
 NUMBER_COLUMNS = ("wb_run_step", "wb_run_step_end")
 TIME_COLUMNS = ("started_at", "ended_at", "deleted_at", "expire_at")
 REF_COLUMNS = ("input_refs", "output_refs")
@@ -48,6 +48,8 @@ def resolve(path: str) -> CallField:
     """The field that a dotted path names; raises InvalidField when calls have no such field."""
     if len(path) > MAX_PATH_LENGTH:
         raise InvalidField(f"Field path is longer than {MAX_PATH_LENGTH} characters")
+    if "\x00" in path:
+        raise InvalidField("Field path contains a NUL character")
     for kind, names in _STATIC:
         if path in names:
             return CallField(kind, path)
@@ -78,7 +80,8 @@ def _feedback_field(path: str) -> CallField:
         if column == "payload" or (column in ("runnable_ref", "trigger_ref") and not rest):
             return CallField(Kind.FEEDBACK, column, tuple(rest), match[1])
     raise InvalidField(
-        f"Invalid feedback field path: {path[:200]}. Expected feedback.[<type or *>].payload[.path], .runnable_ref or .trigger_ref"
+        f"Invalid feedback field path: {path[:200]}. "
+        "Expected feedback.[<type or *>].payload[.path], .runnable_ref or .trigger_ref"
     )
 
 

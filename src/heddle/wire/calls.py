@@ -98,7 +98,7 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which calls: all conditions hold, each list is an alternative; None is no condition. Refs and run ids internal."""
+    """Which calls: all conditions hold, each list is an alternative, None is no condition. Refs are internal."""
 
     op_names: tuple[str, ...] | None = None
     input_refs: tuple[str, ...] | None = None
@@ -125,8 +125,8 @@ class SortTerm:
 class CallsQuery:
     """Which calls, in which order, and how much of each.
 
-    `sort` None is the default order (started_at, id); an empty tuple is insertion order. `columns` are the JSON columns and
-    `exception` to be read; `expand` the paths whose refs conditions and order follow.
+    `sort` None is the default order (started_at, id); an empty tuple is insertion order. `columns` are the JSON columns
+    and `exception` to be read; `expand` the paths whose refs conditions and order follow.
     """
 
     project: str
@@ -170,7 +170,7 @@ class MetricRow(NamedTuple):
     bucket: int
     model: str
     metric: str
-    count: int
+    calls: int
     total: float
     smallest: float | None
     largest: float | None
@@ -180,9 +180,9 @@ class MetricRow(NamedTuple):
 
 
 class UniformRun(NamedTuple):
-    """A run of equal time buckets in microseconds: number and start of the first, their width, and the instants covered."""
+    """A run of equal time buckets: number and start of the first, width, and the instants covered, in microseconds."""
 
-    index: int
+    first: int
     start: int
     width: int
     lower: int

@@ -1,7 +1,7 @@
 """JSON in and out: quick where the text is ordinary, forgiving where real clients are not.
 
-Some SDKs write `NaN`, lone surrogates and integers beyond 64 bits. They are accepted, and what SQLite and strict parsers
-could not read back is replaced: non-finite numbers by null, lone surrogates by U+FFFD.
+Some SDKs write `NaN`, lone surrogates and integers beyond 64 bits. They are accepted, and what SQLite and strict
+parsers could not read back is replaced: non-finite numbers by null, lone surrogates by U+FFFD.
 """
 
 import json
@@ -17,7 +17,7 @@ _DEPTH_MESSAGE = f"JSON is nested deeper than {MAX_DEPTH} levels"
 
 
 def loads(data: bytes, keep_non_finite: bool = False) -> Any:
-    """Parse a request body; raises ValidationFailed when it is no JSON and InvalidRequest when it is nested too deep."""
+    """Parse a request body; raises ValidationFailed when it is no JSON, InvalidRequest when it is nested too deep."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:

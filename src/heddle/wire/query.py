@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal as OneOf
+from typing import Annotated, Any
+from typing import Literal as OneOf
 
 from pydantic import PlainValidator, WithJsonSchema
 
@@ -126,13 +127,13 @@ def _exactly(count: int, value: Any, place: Place, level: int) -> tuple[Operand,
     return operands
 
 
-def _literal(value: Any, place: Place, level: int) -> Literal:
+def _literal(value: Any, _place: Place, _level: int) -> Literal:
     if isinstance(value, (dict, list)):
         raise InvalidRequest("A $literal of an object or a list cannot be used in a query")
     return Literal(value)
 
 
-def _field(value: Any, place: Place, level: int) -> Field:
+def _field(value: Any, place: Place, _level: int) -> Field:
     if not isinstance(value, str):
         raise ValidationFailed.at(place, "Input should be a valid string", "string_type")
     return Field(value)
@@ -141,7 +142,9 @@ def _field(value: Any, place: Place, level: int) -> Field:
 def _convert(value: Any, place: Place, level: int) -> Convert:
     _require(value, ("input", "to"), place)
     if value["to"] not in ("double", "string", "int", "bool", "exists"):
-        raise ValidationFailed.at([*place, "to"], "Input should be 'double', 'string', 'int', 'bool' or 'exists'", "enum")
+        raise ValidationFailed.at(
+            [*place, "to"], "Input should be 'double', 'string', 'int', 'bool' or 'exists'", "enum"
+        )
     return Convert(_operand(value["input"], (*place, "input"), level), value["to"])
 
 

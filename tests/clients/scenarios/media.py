@@ -1,7 +1,10 @@
 """Pictures, sound, text content and views: as op input, as op output, published."""
 
+import base64
 import datetime
 import hashlib
+import io
+import random
 import wave
 from pathlib import Path
 
@@ -45,11 +48,25 @@ def listen(audio: weave.Audio) -> int:
     return len(audio.data)
 
 
+@weave.op
+def describe(url: str, note: str) -> str:
+    """Long base64 becomes a file on the server; long text stays text."""
+    return note[::-1]
+
+
+noise = Image.frombytes("RGB", (64, 64), random.Random(1).randbytes(64 * 64 * 3))
+buffer = io.BytesIO()
+noise.save(buffer, "PNG")
+data_url = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+long_text = "ünïcode and so on, " * 250_000
+
 mirrored = mirror.call(picture)[1].id
 written = write.call("hello")[1].id
 tone = sound()
 heard_size, heard_call = listen.call(weave.Audio.from_path(tone))
 heard = heard_call.id
+
+described = describe.call(data_url, long_text)[1].id
 
 blob = bytes(range(256)) * 400
 content_ref = weave.publish(weave.Content.from_bytes(blob, mimetype="application/pdf"), name="blob")
@@ -63,7 +80,14 @@ client.flush()
 mirrored_seen = client.get_call(mirrored)
 written_seen = client.get_call(written)
 heard_seen = client.get_call(heard)
+described_seen = client.get_call(described)
 report(
+    described=described,
+    noise_sha=hashlib.sha256(buffer.getvalue()).hexdigest(),
+    noise_back=hashlib.sha256(described_seen.inputs["url"].data).hexdigest(),
+    noise_type=described_seen.inputs["url"].mimetype,
+    long_text_back=described_seen.inputs["note"] == long_text,
+    long_output_back=described_seen.output == long_text[::-1],
     mirrored=mirrored,
     image_in=[*mirrored_seen.inputs["image"].size, mirrored_seen.inputs["image"].getpixel((0, 0))],
     image_out=[*mirrored_seen.output.size],

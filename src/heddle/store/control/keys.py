@@ -1,13 +1,12 @@
 """API keys: random, kept as SHA-256 (256 random bits need no slow hash), found by their hash."""
 
-import hashlib
 import secrets
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller, Scope, hash_key
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor, metadata
@@ -50,11 +49,6 @@ class KeyRow:
         return Caller(self.user, self.scopes, self.entity, self.project, self.id)
 
 
-def hash_key(key: str) -> str:
-    """What is stored of a key."""
-    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
-
-
 class Keys:
     """The table of keys."""
 
@@ -64,7 +58,7 @@ class Keys:
     async def create(
         self, user: str, scopes: frozenset[Scope], entity: str | None, project: str | None, by: str
     ) -> tuple[str, KeyRow]:
-        """Make a key; returns its secret, which is nowhere else, and its row. Raises InvalidRequest for a bad binding."""
+        """Make a key; returns its secret (kept nowhere) and its row. Raises InvalidRequest for a bad binding."""
         _check(user, scopes, entity, project)
         key = PREFIX + secrets.token_hex(32)
         made = KeyRow(ids.uuid7(), user, scopes, entity, project, times.now(), by, None, None)
@@ -85,7 +79,9 @@ class Keys:
         """Make a key useless from now on; a unique beginning of its id is enough. Raises NotFound."""
 
         def work(connection: sa.Connection) -> KeyRow:
-            rows = connection.execute(sa.select(api_keys).where(api_keys.c.id.startswith(key_id, autoescape=True))).all()
+            rows = connection.execute(
+                sa.select(api_keys).where(api_keys.c.id.startswith(key_id, autoescape=True))
+            ).all()
             if not key_id or len(rows) != 1:
                 raise NotFound(f"{len(rows) if key_id else 'No'} keys have an id that starts with {key_id!r}")
             row = _shown(rows[0])

@@ -13,7 +13,7 @@ projects = sa.Table(
     metadata,
     sa.Column("project", sa.Text, primary_key=True),
     sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("description", sa.Text, nullable=False, default=""),
+    sa.Column("description", sa.Text, nullable=True),
     sa.Column("retention_days", sa.Integer, nullable=True),
 )
 
@@ -48,14 +48,24 @@ class Projects:
         query = sa.select(projects.c.project).where(projects.c.project == project)
         return await self._executor.read(lambda connection: connection.execute(query).first() is not None)
 
-    async def make(self, project: str, description: str) -> str:
-        """Make the project known; returns its description (the old one where it was known already)."""
+    async def description(self, project: str) -> str | None:
+        """What the project was said to be, if anything."""
+        found = await self._executor.read(lambda connection: _find(connection, project))
+        return None if found is None else found.description
 
-        def work(connection: sa.Connection) -> str:
+    async def make(self, project: str, description: str | None) -> str | None:
+        """Make the project known; returns its description (the old one where none is given now)."""
+
+        def work(connection: sa.Connection) -> str | None:
             known = _find(connection, project)
-            if known is not None:
-                return str(known.description)
-            _insert(connection, project, description, None)
+            if known is None:
+                _insert(connection, project, description, None)
+                return description
+            if description is None:
+                kept: str | None = known.description
+                return kept
+            change = projects.update().where(projects.c.project == project).values(description=description)
+            connection.execute(change)
             return description
 
         return await self._executor.write(work)
@@ -71,7 +81,7 @@ class Projects:
         def work(connection: sa.Connection) -> None:
             known = _find(connection, project)
             if known is None:
-                _insert(connection, project, "", days)
+                _insert(connection, project, None, days)
             else:
                 change = projects.update().where(projects.c.project == project).values(retention_days=days)
                 connection.execute(change)
@@ -101,7 +111,7 @@ def _find(connection: sa.Connection, project: str) -> Any:
     return connection.execute(sa.select(projects).where(projects.c.project == project)).first()
 
 
-def _insert(connection: sa.Connection, project: str, description: str, days: int | None) -> None:
+def _insert(connection: sa.Connection, project: str, description: str | None, days: int | None) -> None:
     row = {"project": project, "created_at": times.now(), "description": description, "retention_days": days}
     connection.execute(projects.insert().values(row))
 

@@ -3,10 +3,12 @@
 Contract: trace-core, section 5, "Fields for feedback/cost queries". A condition is true, false or unknown (null).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import Grouping
 
 from heddle.errors import Forbidden, InvalidRequest
@@ -37,6 +39,26 @@ _OPERATORS: dict[str, Callable[[Expression, Expression], Expression]] = {
 }
 
 
+class Junction(sa.ColumnElement[bool]):
+    """Conditions joined by AND or OR, written in groups of groups: SQLite limits how deep an expression may be."""
+
+    inherit_cache = False
+
+    def __init__(self, word: str, conditions: Sequence[Expression]) -> None:
+        self.word = word
+        self.conditions = conditions
+        self.type = sa.Boolean()
+
+
+@compiles(Junction)
+def _junction(element: Junction, compiler: SQLCompiler, **options: Any) -> str:
+    parts = [f"({compiler.process(condition, **options)})" for condition in element.conditions]
+    word = f" {element.word} "
+    while len(parts) > _GROUP:
+        parts = [f"({word.join(parts[start : start + _GROUP])})" for start in range(0, len(parts), _GROUP)]
+    return f"({word.join(parts)})"
+
+
 class Conditions:
     """Compiles queries; `resolve` gives the operand of a field path and raises InvalidRequest for an unknown one."""
 
@@ -51,9 +73,9 @@ class Conditions:
     def _condition(self, operand: Operand) -> Expression:
         match operand:
             case And(operands):
-                return _joined(sa.and_, [self._condition(item) for item in operands])
+                return Junction("AND", [self._condition(item) for item in operands])
             case Or(operands):
-                return _joined(sa.or_, [self._condition(item) for item in operands])
+                return Junction("OR", [self._condition(item) for item in operands])
             case Not(inner):
                 return sa.not_(Grouping(self._condition(inner)))
             case Compare(op, left, right):
@@ -114,7 +136,7 @@ class Conditions:
         if same:
             tests.append(left.expression.in_(same))
         # Null in nothing is unknown, everything else in nothing is false.
-        return _joined(sa.or_, tests) if tests else sa.and_(left.expression.is_(None), sa.null())
+        return Junction("OR", tests) if tests else sa.and_(left.expression.is_(None), sa.null())
 
     def _contains(self, whole: Value, part: Value, folded: bool) -> Expression:
         if whole.kind is Kind.TEXTS:
@@ -126,14 +148,6 @@ class Conditions:
         if folded:
             return Within(Lowered(whole.expression), Lowered(part.expression))
         return Within(whole.expression, part.expression)
-
-
-def _joined(join: Callable[..., Expression], conditions: list[Expression]) -> Expression:
-    """Many conditions in groups of groups, because SQLite limits how deep an expression may be."""
-    while len(conditions) > _GROUP:
-        groups = [conditions[start : start + _GROUP] for start in range(0, len(conditions), _GROUP)]
-        conditions = [Grouping(join(*group)) for group in groups]
-    return Grouping(join(*conditions)) if len(conditions) > 1 else conditions[0]
 
 
 def _truth(value: Value) -> Expression:

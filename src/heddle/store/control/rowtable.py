@@ -177,4 +177,5 @@ class _Output:
 
 
 def _directed(expression: Expression, descending: bool) -> Expression:
-    return sa.nulls_last(sa.desc(expression) if descending else sa.asc(expression))
+    term: Expression = sa.desc(expression) if descending else sa.asc(expression)
+    return term.nulls_last()

@@ -35,9 +35,6 @@ class Kind(Enum):
 STRUCTURES = (Kind.TEXTS, Kind.TEXT_MAP, Kind.NUMBER_MAP)
 
 
-STRUCTURES = (Kind.TEXTS, Kind.TEXT_MAP, Kind.NUMBER_MAP)
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column that requests can name."""
@@ -135,16 +132,22 @@ def _converted_constant(value: Scalar, target: str) -> Value:
         return constant(Literal(value is not None))
     if value is None:
         return constant(Literal(None))
-    text = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    text = _spelled(value)
     try:
-        converted: Scalar = text
+        read: Scalar = text
         if target == "bool":
-            converted = {"true": 1, "false": 0}[text] if text in ("true", "false") else int(text)
+            read = {"true": 1, "false": 0}[text] if text in ("true", "false") else int(text)
         elif target != "string":
-            converted = int(text) if target == "int" else float(text)
+            read = int(text) if target == "int" else float(text)
     except ValueError:
-        converted = None
-    return constant(Literal(converted))
+        read = None
+    return constant(Literal(read))
+
+
+def _spelled(value: str | int | float) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def converted(value: Value, target: str) -> Value:

@@ -8,14 +8,15 @@ _BODIES = ("body_in", "body_out", "call_refs", "call_files")
 
 
 def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -> int:
-    """Hide the calls and all their descendants; returns how many (requested ids and descendants), 0 when none exists."""
+    """Hide the calls and all their descendants; returns how many ids that are, 0 when none of the calls exists."""
     requested = set(ids)
     traces = _traces(raw, project, list(requested))
     if not traces:
         return 0
     children: dict[str, list[str]] = {}
     for trace in traces:
-        query = "SELECT id, parent_id FROM calls WHERE trace_id = ? AND project = ? AND deleted_at IS NULL AND parent_id IS NOT NULL"
+        query = "SELECT id, parent_id FROM calls WHERE trace_id = ? AND project = ? AND parent_id IS NOT NULL"
+        query += " AND deleted_at IS NULL"
         for call_id, parent_id in raw.execute(query, (trace, project)):
             children.setdefault(parent_id, []).append(call_id)
     reached, pending = set(requested), list(requested)
@@ -33,7 +34,8 @@ def _traces(raw: sqlite3.Connection, project: int, ids: list[str]) -> set[str]:
     for offset in range(0, len(ids), _CHUNK):
         chunk = ids[offset : offset + _CHUNK]
         marks = ",".join("?" * len(chunk))
-        query = f"SELECT DISTINCT trace_id FROM calls WHERE project = ? AND deleted_at IS NULL AND started_at IS NOT NULL AND id IN ({marks})"
+        query = f"SELECT DISTINCT trace_id FROM calls WHERE project = ? AND id IN ({marks})"
+        query += " AND deleted_at IS NULL AND started_at IS NOT NULL"
         found.update(row[0] for row in raw.execute(query, (project, *chunk)))
     return found
 
@@ -44,7 +46,8 @@ def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> Non
         chunk = ids[offset : offset + _CHUNK]
         marks = ",".join("?" * len(chunk))
         rows = raw.execute(
-            f"SELECT project, ifnull(started_at, 0), rid FROM calls WHERE project = ? AND deleted_at IS NULL AND id IN ({marks})",
+            f"""SELECT project, ifnull(started_at, 0), rid FROM calls
+                WHERE project = ? AND deleted_at IS NULL AND id IN ({marks})""",
             (project, *chunk),
         ).fetchall()
         raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)

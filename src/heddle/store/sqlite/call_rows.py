@@ -7,8 +7,8 @@ from typing import Any
 from heddle.store.sqlite.names import NameReader
 from heddle.wire.calls import CallRow
 
-_HEAD = """c.rid, c.id, c.trace_id, c.parent_id, c.op, c.started_at, c.ended_at, c.status, c.thread_id, c.turn_id, c.run_id,
-    c.run_step, c.run_step_end, c.user, c.display_name, c.size_in + c.size_out, c.spilled"""
+_HEAD = """c.rid, c.id, c.trace_id, c.parent_id, c.op, c.started_at, c.ended_at, c.status, c.thread_id, c.turn_id,
+    c.run_id, c.run_step, c.run_step_end, c.user, c.display_name, c.size_in + c.size_out, c.spilled"""
 IN_COLUMNS = ("inputs", "attributes", "otel_dump")
 OUT_COLUMNS = ("output", "summary", "exception")
 ReadFile = Callable[[str], str]
@@ -36,9 +36,26 @@ def fetch(
 
 
 def _row(raw: sqlite3.Connection, names: NameReader, values: Sequence[Any]) -> CallRow:
-    rid, call_id, trace_id, parent_id, op, started_at, ended_at, status, *labels, user, name, size = values[:16]
-    head = (rid, call_id, trace_id, parent_id, names.text(raw, op) or "", started_at, ended_at, status)
-    return CallRow(*head, *labels, names.text(raw, user), name, size)
+    rid, call_id, trace_id, parent_id, op, started_at, ended_at, status = values[:8]
+    thread_id, turn_id, run_id, run_step, run_step_end, user, display_name, size = values[8:16]
+    return CallRow(
+        rid=rid,
+        id=call_id,
+        trace_id=trace_id,
+        parent_id=parent_id,
+        op_name=names.text(raw, op) or "",
+        started_at=started_at,
+        ended_at=ended_at,
+        status=status,
+        thread_id=thread_id,
+        turn_id=turn_id,
+        run_id=run_id,
+        run_step=run_step,
+        run_step_end=run_step_end,
+        user=names.text(raw, user),
+        display_name=display_name,
+        size=size,
+    )
 
 
 def _unspill(raw: sqlite3.Connection, row: CallRow, columns: frozenset[str], read_file: ReadFile) -> None:

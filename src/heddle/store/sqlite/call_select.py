@@ -16,7 +16,7 @@ DEFAULT_ORDER = (SortTerm("started_at", False), SortTerm("id", False))
 
 @dataclass(slots=True)
 class Selection:
-    """FROM, WHERE and ORDER BY of a calls query; `keyset` is the direction when it is ordered by (started_at, id) alone."""
+    """FROM, WHERE and ORDER BY of a calls query; `keyset` is the direction of an order by (started_at, id) alone."""
 
     where: list[str] = field(default_factory=list)
     parameters: Parameters = field(default_factory=list)
@@ -121,7 +121,9 @@ def _filter(raw: sqlite3.Connection, names: NameReader, project: int, chosen: Fi
     for side, listed in ((0, chosen.input_refs), (1, chosen.output_refs)):
         if listed:
             inside = _numbers("ref", names.numbers(raw, listed))
-            conditions.append((f"c.rid IN (SELECT rid FROM call_refs WHERE project = ? AND side = {side} AND {inside})", [project]))
+            conditions.append(
+                (f"c.rid IN (SELECT rid FROM call_refs WHERE project = ? AND side = {side} AND {inside})", [project])
+            )
     texts = (
         ("c.parent_id", chosen.parent_ids or None),
         ("c.trace_id", chosen.trace_ids or None),

@@ -21,7 +21,9 @@ CALL_METRICS = {
     "call_count": "1",
     "error_count": "(c.status = 1)",
 }
-_AGGREGATES = "count(*), ifnull(sum({0}), 0), min({0}), max({0}), ifnull(sum({0} = 1), 0), ifnull(sum({0} = 0), 0), count({0})"
+_AGGREGATES = (
+    "count(*), ifnull(sum({0}), 0), min({0}), max({0}), ifnull(sum({0} = 1), 0), ifnull(sum({0} = 0), 0), count({0})"
+)
 Quantiles = dict[tuple[int, str, str], list[float]]
 
 
@@ -62,8 +64,13 @@ class CallStats:
         filtered = len(selection.where) > 3
         for run in runs:
             source, time = _source(by_model, filtered, selection.where, selection.source())
-            parameters: list[object] = [number, run.lower, run.upper, *(selection.parameters if filtered or not by_model else [])]
-            bucket = f"({time} - {run.start}) / {run.width} + {run.index}"
+            parameters: list[object] = [
+                number,
+                run.lower,
+                run.upper,
+                *(selection.parameters if filtered or not by_model else []),
+            ]
+            bucket = f"({time} - {run.start}) / {run.width} + {run.first}"
             group = f"{bucket}, u.model" if by_model else bucket
             for metric in metrics:
                 column = (USAGE_METRICS if by_model else CALL_METRICS)[metric]
@@ -89,7 +96,10 @@ def _source(by_model: bool, filtered: bool, where: list[str], calls: str) -> tup
     if not by_model:
         # The range comes first so that its parameters stand before those of the filter.
         conditions = " AND ".join(where)
-        return f"FROM {calls} WHERE c.project = ? AND c.started_at >= ? AND c.started_at < ? AND {conditions}", "c.started_at"
+        return (
+            f"FROM {calls} WHERE c.project = ? AND c.started_at >= ? AND c.started_at < ? AND {conditions}",
+            "c.started_at",
+        )
     source = "FROM usage u WHERE u.project = ? AND u.started_at >= ? AND u.started_at < ?"
     if filtered:
         source += f" AND u.rid IN (SELECT c.rid FROM {calls} WHERE {' AND '.join(where)})"

@@ -20,13 +20,14 @@ class Known(NamedTuple):
     deleted: bool
 
 
-
-_INSERT = """INSERT INTO calls (rid, project, id, trace_id, parent_id, op, started_at, ended_at, status, thread_id, turn_id,
-    run_id, run_step, run_step_end, user, display_name, size_in, size_out, spilled)
+_INSERT = """INSERT INTO calls (rid, project, id, trace_id, parent_id, op, started_at, ended_at, status, thread_id,
+    turn_id, run_id, run_step, run_step_end, user, display_name, size_in, size_out, spilled)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _START_AGAIN = """UPDATE calls SET trace_id = ?, parent_id = ?, op = ?, started_at = ?, thread_id = ?, turn_id = ?,
     run_id = ?, run_step = ?, user = ?, display_name = ?, size_in = ?, spilled = spilled | ? WHERE rid = ?"""
-_END = """UPDATE calls SET ended_at = ?, status = ?, run_step_end = ?, size_out = ?, spilled = spilled | ? WHERE rid = ?"""
+_END = (
+    """UPDATE calls SET ended_at = ?, status = ?, run_step_end = ?, size_out = ?, spilled = spilled | ? WHERE rid = ?"""
+)
 _BODY_IN = "INSERT OR REPLACE INTO body_in (rid, inputs, attributes, otel_dump) VALUES (?, ?, ?, ?)"
 _BODY_OUT = "INSERT OR REPLACE INTO body_out (rid, output, summary, exception) VALUES (?, ?, ?, ?)"
 _USAGE = "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -51,7 +52,7 @@ class CallWriter:
         for key in end_of:
             if key not in known and key not in start_of:
                 known[key] = Known(self._insert_stub(raw, key), None, False)
-        self._insert(raw, fresh, end_of, known)
+        self._insert(raw, fresh, end_of)
         for key, start in start_of.items():
             if key in known:
                 self._start_again(raw, known[key], start)
@@ -68,19 +69,18 @@ class CallWriter:
             pending = iter(ids)
             while chunk := list(islice(pending, _CHUNK)):
                 marks = ",".join("?" * len(chunk))
-                query = f"SELECT id, rid, started_at, deleted_at IS NOT NULL FROM calls WHERE project = ? AND id IN ({marks})"
+                query = f"""SELECT id, rid, started_at, deleted_at IS NOT NULL FROM calls
+                    WHERE project = ? AND id IN ({marks})"""
                 for call_id, rid, started_at, deleted in raw.execute(query, (number, *chunk)):
                     found[project, call_id] = Known(rid, started_at, bool(deleted))
         return found
 
-    def _insert(
-        self, raw: sqlite3.Connection, fresh: list[tuple[Key, Start]], end_of: dict[Key, End], known: dict[Key, Known]
-    ) -> None:
+    def _insert(self, raw: sqlite3.Connection, fresh: list[tuple[Key, Start]], end_of: dict[Key, End]) -> None:
         if not fresh:
             return
         first = self._next_rid(raw)
         heads, bodies_in, bodies_out = [], [], []
-        usage: list[tuple[int, ...]] = []
+        usage: list[tuple[int | None, ...]] = []
         refs: list[tuple[int, int, int, int]] = []
         for rid, (key, start) in enumerate(fresh, first):
             end = end_of.get(key)
@@ -99,7 +99,9 @@ class CallWriter:
             if rows:
                 raw.executemany(statement, rows)
 
-    def _head(self, raw: sqlite3.Connection, rid: int, project: int, start: Start, end: End | None) -> tuple[object, ...]:
+    def _head(
+        self, raw: sqlite3.Connection, rid: int, project: int, start: Start, end: End | None
+    ) -> tuple[object, ...]:
         spilled = (SPILLED_IN if start.files else 0) | (SPILLED_OUT if end and end.files else 0)
         return (
             rid,
@@ -164,9 +166,14 @@ class CallWriter:
             refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
             rids.append((project, started_at, rid))
         again = self._ended(raw, [rid for _, _, rid in rids])
-        raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", [row for row in rids if row[2] in again])
+        raw.executemany(
+            "DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?",
+            [row for row in rids if row[2] in again],
+        )
         raw.executemany("DELETE FROM call_refs WHERE side = 1 AND rid = ?", [(rid,) for rid in again])
-        raw.executemany("DELETE FROM call_files WHERE field IN ('output', 'summary') AND rid = ?", [(rid,) for rid in again])
+        raw.executemany(
+            "DELETE FROM call_files WHERE field IN ('output', 'summary') AND rid = ?", [(rid,) for rid in again]
+        )
         raw.executemany(_END, heads)
         raw.executemany(_BODY_OUT, bodies)
         raw.executemany(_USAGE, usage)
@@ -192,7 +199,7 @@ class CallWriter:
 
     def _usage(
         self, raw: sqlite3.Connection, project: int, started_at: int, rid: int, entries: Iterable[Usage]
-    ) -> list[tuple[int, ...]]:
+    ) -> list[tuple[int | None, ...]]:
         return [(project, started_at, rid, self._names.number(raw, entry.model), *entry[1:]) for entry in entries]
 
     def _refs(

@@ -63,12 +63,14 @@ class Calls:
         return await self._writer.write(work)
 
     async def purge_older(self, project: str, before: int) -> int:
-        """Remove the calls that started before an instant for good, in slices that let writers through; returns how many."""
+        """Remove the calls that started before an instant for good, in slices that let writers through."""
         total = 0
         while True:
 
             def work(session: Session) -> int:
-                return call_deletes.purge_older(session.raw, self._names.number(session.raw, project), before, PURGE_SLICE)
+                return call_deletes.purge_older(
+                    session.raw, self._names.number(session.raw, project), before, PURGE_SLICE
+                )
 
             removed = await self._writer.write(work)
             total += removed
@@ -91,7 +93,7 @@ class Calls:
     async def stream(self, query: CallsQuery) -> AsyncIterator[list[CallRow]]:
         """The selected calls in slices; the query is checked before the first slice (InvalidField is raised there).
 
-        Row numbers are collected first (in pages when the order allows it), bodies afterwards, so that memory stays flat.
+        Row numbers come first (in pages when the order allows it), bodies afterwards, so that memory stays flat.
         """
         remaining = query.limit
         offset, position, page_size = query.offset, None, FIRST_PAGE
@@ -118,7 +120,9 @@ class Calls:
             extra, parameters = _after(selection.keyset, position)
             sql = selection.sql("c.rid, c.started_at, c.id", extra) + " LIMIT ? OFFSET ?"
             rids, last = array("q"), position
-            for rid, started_at, call_id in session.raw.execute(sql, (*selection.parameters, *parameters, limit, offset)):
+            for rid, started_at, call_id in session.raw.execute(
+                sql, (*selection.parameters, *parameters, limit, offset)
+            ):
                 rids.append(rid)
                 last = (started_at, call_id)
             return rids, last, bool(selection.keyset) and len(rids) == limit
@@ -235,7 +239,7 @@ class Calls:
 
         def work(session: Session) -> list[ThreadRow]:
             number = self._reader_names.number(session.raw, project)
-            sql = "SELECT c.thread_id, c.id, c.started_at, c.ended_at FROM calls c WHERE c.project = ? AND c.thread_id IS NOT NULL"
+            sql = "SELECT c.thread_id, c.id, c.started_at, c.ended_at FROM calls c WHERE c.project = ?"
             sql += " AND c.thread_id <> '' AND c.turn_id = c.id AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
             parameters: list[str | int | None] = [number]
             if thread_ids:
@@ -248,9 +252,15 @@ class Calls:
                 sql += " AND c.started_at < ?"
                 parameters.append(before)
             turns: dict[str, list[tuple[str, int, int | None]]] = {}
-            for thread_id, call_id, started_at, ended_at in session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters):
+            for thread_id, call_id, started_at, ended_at in session.raw.execute(
+                sql + " ORDER BY c.started_at, c.id", parameters
+            ):
                 turns.setdefault(thread_id, []).append((call_id, started_at, ended_at))
-            return [_thread(thread_id, items) for thread_id, items in turns.items() if any(item[2] is not None for item in items)]
+            return [
+                _thread(thread_id, items)
+                for thread_id, items in turns.items()
+                if any(item[2] is not None for item in items)
+            ]
 
         return await self._readers.read(work)
 
@@ -267,7 +277,11 @@ def _after(keyset: str, position: Position | None) -> tuple[str, list[int | str]
     if not keyset or position is None:
         return "", []
     started_at, call_id = position
-    return f"c.started_at {keyset}= ? AND (c.started_at {keyset} ? OR c.id {keyset} ?)", [started_at, started_at, call_id]
+    return f"c.started_at {keyset}= ? AND (c.started_at {keyset} ? OR c.id {keyset} ?)", [
+        started_at,
+        started_at,
+        call_id,
+    ]
 
 
 def _number(session: Session, sql: str, parameters: Sequence[object]) -> int:

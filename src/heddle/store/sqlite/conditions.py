@@ -26,7 +26,7 @@ class Value:
 
 
 class Conditions:
-    """Compiles one query; afterwards `columns` holds the fields read and `indexable` the expressions an index could serve."""
+    """Compiles one query; afterwards `fields` are those it read, `indexable` the expressions an index could serve."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -42,7 +42,9 @@ class Conditions:
 
     def _note_indexable(self, operand: Operand) -> None:
         """Remember a top-level comparison of a JSON path with a constant: an expression index can answer it."""
-        if not (isinstance(operand, Compare) and isinstance(operand.left, Field) and isinstance(operand.right, Literal)):
+        if not (
+            isinstance(operand, Compare) and isinstance(operand.left, Field) and isinstance(operand.right, Literal)
+        ):
             return
         field = field_sql(callfields.resolve(operand.left.path), self._place)
         if field.json is not None and field.json.body and operand.right.value is not None:
@@ -75,8 +77,8 @@ class Conditions:
 
     def _value(self, operand: Operand) -> Value:
         match operand:
-            case Literal(value):
-                return _literal_value(operand, value)
+            case Literal():
+                return _literal_value(operand)
             case Field(path):
                 field = self._field(path)
                 return Value(field.sql, field.type, field=field)
@@ -106,7 +108,9 @@ class Conditions:
         text = value.sql if value.type in ("text", "json") else f"CAST({value.sql} AS TEXT)"
         if target == "string":
             return Value(text, "text", value.parameters)
-        read = {"int": jsonpath.integer_of_text, "double": jsonpath.double_of_text, "bool": jsonpath.bool_of_text}[target]
+        read = {"int": jsonpath.integer_of_text, "double": jsonpath.double_of_text, "bool": jsonpath.bool_of_text}[
+            target
+        ]
         # The reading expressions repeat their operand, so a parameter inside it would be bound too few times.
         return Value(read(text), "number") if not value.parameters else Value("NULL", "null")
 
@@ -126,7 +130,7 @@ class Conditions:
         return f"({first.sql} {_SQL_OPERATORS[op]} {second.sql})"
 
     def _special(self, op: str, first: Value, second: Value) -> str | None:
-        """Comparisons that have a shorter way than comparing two values: refs, many-valued feedback, op names, status."""
+        """Comparisons with a way of their own: refs, feedback of many values, names that are kept as numbers."""
         field = first.field
         literal = second.literal.value if second.literal else None
         if field is None or field.field is None:
@@ -147,7 +151,8 @@ class Conditions:
         side = 0 if field.column == "input_refs" else 1
         match = "n.v = ?" if exact else "instr(n.v, ?) > 0"
         self.parameters.append(literal)
-        return f"EXISTS (SELECT 1 FROM call_refs r JOIN names n ON n.k = r.ref WHERE r.rid = c.rid AND r.side = {side} AND {match})"
+        rows = f"FROM call_refs r JOIN names n ON n.k = r.ref WHERE r.rid = c.rid AND r.side = {side}"
+        return f"EXISTS (SELECT 1 {rows} AND {match})"
 
     def _any_feedback(self, field: CallField, test: str, literal: Scalar) -> str:
         if not isinstance(literal, str):
@@ -166,7 +171,7 @@ class Conditions:
         return f"({value.sql} IS NULL)"
 
     def _typed(self, value: Value, other: Value, equality: bool) -> Value:
-        """The value as the comparison with `other` needs it: JSON cast by a constant's type, instants from constants."""
+        """The value as a comparison with `other` needs it: JSON cast by a constant's type, constants as instants."""
         if value.literal is not None and other.type == "time":
             return _instant(value.literal.value)
         if value.field is not None and value.field.json is not None and other.literal is not None:
@@ -245,7 +250,8 @@ class Conditions:
         return f"(ifnull(instr({haystack}, {needle}), 0) > 0)"
 
 
-def _literal_value(literal: Literal, value: Scalar) -> Value:
+def _literal_value(literal: Literal) -> Value:
+    value = literal.value
     if value is None:
         return Value("NULL", "null", literal=literal)
     if isinstance(value, str):
@@ -271,7 +277,7 @@ def _convert_literal(value: Scalar, target: str) -> Value:
         return Value("NULL", "null")
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)
     if target == "string":
-        return _literal_value(Literal(text), text)
+        return _literal_value(Literal(text))
     try:
         if target == "bool":
             number: int | float = {"true": 1, "false": 0}.get(text.lower(), -1)
@@ -280,4 +286,4 @@ def _convert_literal(value: Scalar, target: str) -> Value:
             number = int(text) if target == "int" else float(text)
     except ValueError:
         return Value("NULL", "null")
-    return _literal_value(Literal(number), number)
+    return _literal_value(Literal(number))

@@ -52,7 +52,7 @@ def open_reader(path: Path) -> Session:
     return _session(raw)
 
 
-def _lower(value: object) -> object:
+def _lower(value: str | int | float | None) -> str | int | float | None:
     return value.lower() if isinstance(value, str) else value
 
 
@@ -60,7 +60,11 @@ def _session(raw: sqlite3.Connection) -> Session:
     raw.execute("PRAGMA busy_timeout = 10000")
     raw.execute(f"PRAGMA mmap_size = {_MMAP}")
     engine = sa.create_engine(
-        "sqlite://", creator=lambda: raw, poolclass=sa.pool.StaticPool, isolation_level="AUTOCOMMIT", query_cache_size=500
+        "sqlite://",
+        creator=lambda: raw,
+        poolclass=sa.pool.StaticPool,
+        isolation_level="AUTOCOMMIT",
+        query_cache_size=500,
     )
     return Session(raw, engine.connect())
 
@@ -75,7 +79,9 @@ def explain(error: Exception) -> HeddleError | None:
     code = getattr(original, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
     if primary == sqlite3.SQLITE_FULL:
-        return StorageFull("The database is full (disk, or setting max_database_bytes); nothing of this request was stored")
+        return StorageFull(
+            "The database is full (disk, or setting max_database_bytes); nothing of this request was stored"
+        )
     if primary == sqlite3.SQLITE_INTERRUPT:
         return QueryTimeout("The query ran longer than the setting query_timeout allows")
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -7,7 +7,13 @@ from heddle.store.sqlite.jsonpath import quote
 from heddle.wire import refs
 from heddle.wire.callfields import MULTI_VALUE_FEEDBACK, CallField, Kind
 
-BODY_OF = {"inputs": "body_in", "attributes": "body_in", "otel_dump": "body_in", "output": "body_out", "summary": "body_out"}
+BODY_OF = {
+    "inputs": "body_in",
+    "attributes": "body_in",
+    "otel_dump": "body_in",
+    "output": "body_out",
+    "summary": "body_out",
+}
 ALIAS = {"body_in": "bi", "body_out": "bo"}
 
 _STATUS = "CASE c.status WHEN 0 THEN 'success' WHEN 1 THEN 'error' WHEN 2 THEN 'descendant_error' ELSE 'running' END"
@@ -46,7 +52,9 @@ class JsonValue:
 
     def cast(self, target: str) -> str:
         """The value read as `string`, `int`, `double` or `bool`."""
-        read = {"string": jsonpath.text, "int": jsonpath.integer, "double": jsonpath.double, "bool": jsonpath.boolean}[target]
+        read = {"string": jsonpath.text, "int": jsonpath.integer, "double": jsonpath.double, "bool": jsonpath.boolean}[
+            target
+        ]
         value = read(self.source, self.parts)
         return f"CASE WHEN {self.source} IS NOT NULL THEN {value} END" if self.nullable else value
 
@@ -63,7 +71,11 @@ class FieldSql:
     @property
     def multi_value(self) -> bool:
         """True for feedback types of which a call can have many rows."""
-        return self.field is not None and self.field.kind is Kind.FEEDBACK and self.field.feedback_type in MULTI_VALUE_FEEDBACK
+        return (
+            self.field is not None
+            and self.field.kind is Kind.FEEDBACK
+            and self.field.feedback_type in MULTI_VALUE_FEEDBACK
+        )
 
 
 def field_sql(field: CallField, place: Place) -> FieldSql:
@@ -120,7 +132,9 @@ def _referenced(source: str, parts: tuple[str, ...], place: Place) -> str:
     """The JSON text of what a ref at a path points to (an object version or a dataset row), or of an inline value."""
     ref = jsonpath.scalar(source, parts)
     prefix = quote(f"{refs.INTERNAL}{place.project}/")
-    version = f"SELECT val FROM object_versions WHERE project = {quote(place.project)} AND ref = {ref} AND deleted_at IS NULL"
+    version = (
+        f"SELECT val FROM object_versions WHERE project = {quote(place.project)} AND ref = {ref} AND deleted_at IS NULL"
+    )
     row = (
         f"SELECT val FROM table_rows WHERE project = {quote(place.project)} AND digest = substr({ref}, -43) "
         f"AND instr({ref}, '/attr/rows/id/') > 0"
@@ -151,7 +165,9 @@ def _feedback(field: CallField, place: Place) -> FieldSql:
     rows = feedback_rows(field, place)
     if field.feedback_type == "*":
         value = feedback_text(field)
-        return FieldSql(f"ifnull((SELECT {value} {rows} AND {value} <> '' ORDER BY f.seq LIMIT 1), '')", "text", field=field)
+        return FieldSql(
+            f"ifnull((SELECT {value} {rows} AND {value} <> '' ORDER BY f.seq LIMIT 1), '')", "text", field=field
+        )
     if field.column != "payload":
         return FieldSql(f"ifnull((SELECT f.{field.column} {rows} ORDER BY f.seq LIMIT 1), '')", "text", field=field)
     payload = JsonValue(f"(SELECT f.payload {rows} ORDER BY f.seq LIMIT 1)", field.path)

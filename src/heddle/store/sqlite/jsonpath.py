@@ -4,7 +4,9 @@ Paths stand in the SQL text as literals, not as parameters, so that an expressio
 """
 
 from collections.abc import Callable
+from itertools import product
 
+_MAX_EITHER = 3
 _WHITESPACE = "' ' || char(9, 10, 11, 12, 13)"
 
 
@@ -14,18 +16,20 @@ def quote(text: str) -> str:
 
 
 def path_literals(parts: tuple[str, ...]) -> list[str]:
-    """The SQL literals of the SQLite path of the parts; an integer part may be a list index or a key.
+    """The SQL literals of the SQLite paths that the parts can mean: an integer part is a list index or a key.
 
     Empty when SQLite has no way to write such a path (the field is then missing in every row).
     """
-    labels = [_label(part) for part in parts]
-    if None in labels:
-        return []
-    keyed = "$" + "".join(label for label in labels if label is not None)
-    if not any(_is_index(part) for part in parts):
-        return [quote(keyed)]
-    indexed = [f"[{int(part)}]" if _is_index(part) else label for part, label in zip(parts, labels, strict=True)]
-    return [quote("$" + "".join(label for label in indexed if label is not None)), quote(keyed)]
+    steps: list[list[str]] = []
+    free = _MAX_EITHER
+    for part in parts:
+        label = _label(part)
+        if label is None:
+            return []
+        either = _is_index(part) and free > 0
+        free -= either
+        steps.append([f"[{int(part)}]", label] if either else [f"[{int(part)}]" if _is_index(part) else label])
+    return [quote("$" + "".join(chosen)) for chosen in product(*steps)]
 
 
 def _is_index(part: str) -> bool:
@@ -43,13 +47,11 @@ def _label(part: str) -> str | None:
 
 
 def _either(parts: tuple[str, ...], source: str, expression: Callable[[str], str], missing: str) -> str:
-    literals = path_literals(parts)
-    if not literals:
+    *others, last = path_literals(parts) or [""]
+    if not last:
         return missing
-    if len(literals) == 1:
-        return expression(literals[0])
-    first, second = literals
-    return f"CASE WHEN json_type({source}, {first}) IS NOT NULL THEN {expression(first)} ELSE {expression(second)} END"
+    cases = " ".join(f"WHEN json_type({source}, {path}) IS NOT NULL THEN {expression(path)}" for path in others)
+    return f"CASE {cases} ELSE {expression(last)} END" if cases else expression(last)
 
 
 def text(source: str, parts: tuple[str, ...]) -> str:
@@ -57,7 +59,8 @@ def text(source: str, parts: tuple[str, ...]) -> str:
 
     def expression(path: str) -> str:
         return (
-            f"CASE json_type({source}, {path}) WHEN 'text' THEN {source} ->> {path} WHEN 'integer' THEN {source} -> {path} "
+            f"CASE json_type({source}, {path}) WHEN 'text' THEN {source} ->> {path} "
+            f"WHEN 'integer' THEN {source} -> {path} "
             f"WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN {source} -> {path} "
             f"WHEN 'array' THEN {source} -> {path} "
             f"WHEN 'real' THEN CASE WHEN {source} ->> {path} = round({source} ->> {path}) "
@@ -139,7 +142,8 @@ def boolean(source: str, parts: tuple[str, ...]) -> str:
         return (
             f"CASE json_type({source}, {path}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
             f"WHEN 'integer' THEN CASE WHEN {value} BETWEEN 0 AND 255 THEN {value} END "
-            f"WHEN 'real' THEN CASE WHEN {value} = round({value}) AND {value} BETWEEN 0 AND 255 THEN CAST({value} AS INTEGER) END "
+            f"WHEN 'real' THEN CASE WHEN {value} = round({value}) AND {value} BETWEEN 0 AND 255 "
+            f"THEN CAST({value} AS INTEGER) END "
             f"WHEN 'text' THEN {bool_of_text(value)} END"
         )
 

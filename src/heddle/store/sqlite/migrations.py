@@ -19,9 +19,9 @@ _CALL_TABLES = (
     "CREATE TABLE names (k INTEGER PRIMARY KEY, v TEXT NOT NULL UNIQUE, label TEXT NOT NULL)",
     """CREATE TABLE calls (
         rid INTEGER PRIMARY KEY, project INTEGER NOT NULL, id TEXT NOT NULL, trace_id TEXT, parent_id TEXT, op INTEGER,
-        started_at INTEGER, ended_at INTEGER, status INTEGER, thread_id TEXT, turn_id TEXT, run_id TEXT, run_step INTEGER,
-        run_step_end INTEGER, user INTEGER, display_name TEXT, deleted_at INTEGER, size_in INTEGER NOT NULL DEFAULT 0,
-        size_out INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0)""",
+        started_at INTEGER, ended_at INTEGER, status INTEGER, thread_id TEXT, turn_id TEXT,
+        run_id TEXT, run_step INTEGER, run_step_end INTEGER, user INTEGER, display_name TEXT, deleted_at INTEGER,
+        size_in INTEGER NOT NULL DEFAULT 0, size_out INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0)""",
     "CREATE UNIQUE INDEX calls_id ON calls (id, project)",
     "CREATE INDEX calls_time ON calls (project, started_at, deleted_at)",
     "CREATE INDEX calls_roots ON calls (project, started_at, deleted_at) WHERE parent_id IS NULL",
@@ -40,7 +40,8 @@ _CALL_TABLES = (
         project INTEGER NOT NULL, ref INTEGER NOT NULL, side INTEGER NOT NULL, rid INTEGER NOT NULL,
         PRIMARY KEY (project, ref, side, rid)) WITHOUT ROWID""",
     "CREATE INDEX call_refs_rid ON call_refs (rid)",
-    "CREATE TABLE call_files (rid INTEGER NOT NULL, field TEXT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (rid, field)) WITHOUT ROWID",
+    """CREATE TABLE call_files (
+        rid INTEGER NOT NULL, field TEXT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (rid, field)) WITHOUT ROWID""",
     """CREATE TABLE path_indexes (
         name TEXT PRIMARY KEY, body TEXT NOT NULL, expression TEXT NOT NULL UNIQUE, slow_uses INTEGER NOT NULL,
         last_used INTEGER NOT NULL, built_at INTEGER)""",
@@ -73,10 +74,15 @@ def version(raw: sqlite3.Connection) -> int:
 
 
 def migrate(session: Session, path: Path) -> list[Migration]:
-    """Bring the file to the current schema; returns the steps that ran. Raises HeddleError for a file of a newer heddle."""
+    """Bring the file to the current schema; returns the steps that ran.
+
+    Raises HeddleError for a file of a newer heddle.
+    """
     found = version(session.raw)
     if found > CURRENT:
-        raise HeddleError(f"{path} was written by a newer heddle (schema {found}, this one knows {CURRENT}); upgrade heddle")
+        raise HeddleError(
+            f"{path} was written by a newer heddle (schema {found}, this one knows {CURRENT}); upgrade heddle"
+        )
     pending = [step for step in MIGRATIONS if step.number > found]
     if found and any(step.changes_data for step in pending):
         _back_up(session.raw, path.with_name(f"{path.name}.before-{pending[-1].number}"))

@@ -57,7 +57,8 @@ class PathIndexes:
         name = "path_" + hashlib.sha256(f"{body} {expression}".encode()).hexdigest()[:16]
         raw.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {body} ({expression})")
         raw.execute(
-            "INSERT OR REPLACE INTO path_indexes (name, body, expression, slow_uses, last_used, built_at) VALUES (?, ?, ?, ?, ?, ?)",
+            """INSERT OR REPLACE INTO path_indexes (name, body, expression, slow_uses, last_used, built_at)
+                VALUES (?, ?, ?, ?, ?, ?)""",
             (name, body, expression, USES_BEFORE_BUILD, times.now(), times.now()),
         )
         logger.info("built index %s on %s", name, body)
@@ -71,7 +72,10 @@ class PathIndexes:
     def tidy(self, raw: sqlite3.Connection) -> set[Expression]:
         """Note what was used and drop indexes unused for 30 days (in the writer thread); returns the dropped ones."""
         used, self._used = self._used, set()
-        raw.executemany("UPDATE path_indexes SET last_used = ? WHERE body = ? AND expression = ?", [(times.now(), *item) for item in used])
+        raw.executemany(
+            "UPDATE path_indexes SET last_used = ? WHERE body = ? AND expression = ?",
+            [(times.now(), *item) for item in used],
+        )
         oldest = times.now() - UNUSED_DAYS * times.DAY
         rows = raw.execute("SELECT name, body, expression FROM path_indexes WHERE last_used < ?", (oldest,)).fetchall()
         for name, _, _ in rows:

@@ -104,7 +104,7 @@ class SqliteStore:
 
 
 async def open_store(settings: Settings) -> SqliteStore:
-    """Open (or make) the store in the data folder, on the current schema; raises HeddleError when that cannot be done."""
+    """Open (or make) the store in the data folder, on the current schema; raises HeddleError when it cannot be."""
     if sqlite3.sqlite_version_info < MINIMUM_VERSION:
         raise HeddleError(f"SQLite {sqlite3.sqlite_version} is too old; heddle needs 3.38 or newer")
     folder = Path(settings.data)

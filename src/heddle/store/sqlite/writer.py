@@ -94,7 +94,11 @@ class Writer:
                 self._wake.wait()
             group: list[_Item] = []
             size = 0
-            while self._items and len(group) < MAX_GROUP_ITEMS and (not group or size + self._items[0].size <= MAX_GROUP_BYTES):
+            while (
+                self._items
+                and len(group) < MAX_GROUP_ITEMS
+                and (not group or size + self._items[0].size <= MAX_GROUP_BYTES)
+            ):
                 item = self._items.popleft()
                 size += item.size
                 group.append(item)

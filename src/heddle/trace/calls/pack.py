@@ -8,8 +8,13 @@ from typing import Any
 import orjson
 
 from heddle.errors import InvalidRequest, ValidationFailed
-from heddle.trace.calls.models import DISPLAY_NAME_MAX, OP_NAME_MAX, CompletedCallSchemaForInsert
-from heddle.trace.calls.models import EndedCallSchemaForInsert, StartedCallSchemaForInsert
+from heddle.trace.calls.models import (
+    DISPLAY_NAME_MAX,
+    OP_NAME_MAX,
+    CompletedCallSchemaForInsert,
+    EndedCallSchemaForInsert,
+    StartedCallSchemaForInsert,
+)
 from heddle.trace.content import LONG_STRING, replace_content
 from heddle.wire import ids, jsontext, refs, times
 from heddle.wire.calls import DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
@@ -59,7 +64,9 @@ class Packer:
         self._start(call, call.id, call.trace_id)
         self.end(call)
 
-    def _start(self, call: StartedCallSchemaForInsert | CompletedCallSchemaForInsert, call_id: str, trace_id: str) -> Start:
+    def _start(
+        self, call: StartedCallSchemaForInsert | CompletedCallSchemaForInsert, call_id: str, trace_id: str
+    ) -> Start:
         project = self._open(call.project_id)
         _check_names(call.op_name, call.display_name)
         start = Start(
@@ -108,7 +115,7 @@ class Packer:
         self.packed.ends.append(end)
 
     def _field(self, project: str, name: str, value: Any, files: dict[str, str]) -> tuple[str, list[str], int]:
-        """JSON text, refs and byte size of a field; media become files, a large text becomes a blob and a short form."""
+        """JSON text, refs and size in bytes of a field; media become files, a large text a blob and a short form."""
         text = jsontext.dumps(value)
         if name in ("inputs", "output") and len(text) > LONG_STRING:
             replaced = replace_content(value, lambda digest, file, content: self._keep(project, digest, file, content))
@@ -151,7 +158,9 @@ def usage_entries(summary: dict[str, Any]) -> list[Usage]:
             cached = _tokens(reported.get("cache_read_input_tokens"))
             created = _tokens(reported.get("cache_creation_input_tokens"))
             requests = _tokens(reported.get("requests"))
-            entries.append(Usage(model, requests, prompt, completion, None if total is None else _tokens(total), cached, created))
+            entries.append(
+                Usage(model, requests, prompt, completion, None if total is None else _tokens(total), cached, created)
+            )
     return entries
 
 

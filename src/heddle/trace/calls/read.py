@@ -11,6 +11,7 @@ from heddle.trace.calls.expand import Expansion
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
 from heddle.trace.calls.pack import run_id, usage_dict
 from heddle.trace.calls.view import JSON_FIELDS, SUMMARY_NEEDS, View
+from heddle.trace.prices import call_costs, default_prices
 from heddle.wire import refs, times
 from heddle.wire.calls import CallRow, CallsQuery, Filter, SortTerm
 
@@ -19,7 +20,7 @@ MAX_FILTER_ENTRIES = 1000
 
 async def retention_of(house: House, project: str) -> int | None:
     """How long the project keeps its calls, in microseconds; None is for ever."""
-    days = await house.store.projects.retention_days(project)
+    days = await house.store.projects.retention(project)
     return None if days is None else days * times.DAY
 
 
@@ -32,7 +33,9 @@ def filter_of(chosen: CallsFilter | None, project: str) -> Filter:
         value = getattr(chosen, name)
         if isinstance(value, list):
             if len(value) > MAX_FILTER_ENTRIES:
-                raise InvalidRequest(f"filter.{name} has {len(value)} entries; at most {MAX_FILTER_ENTRIES} are allowed")
+                raise InvalidRequest(
+                    f"filter.{name} has {len(value)} entries; at most {MAX_FILTER_ENTRIES} are allowed"
+                )
             lists[name] = tuple(value)
     runs = lists.pop("wb_run_ids", None)
     users = lists.pop("wb_user_ids", None)
@@ -76,7 +79,9 @@ class CallReader:
             bool(request.include_usernames),
             retention,
         )
-        self._expansion = Expansion(house, project, expand) if expand and request.return_expanded_column_values is not False else None
+        self._expansion = (
+            Expansion(house, project, expand) if expand and request.return_expanded_column_values is not False else None
+        )
         self.query = CallsQuery(
             project=project,
             filter=filter_of(request.filter, project),
@@ -120,9 +125,9 @@ class CallReader:
         """Costs and feedback of the calls, for summary.weave."""
         extras: dict[str, dict[str, Any]] = {row.id: {} for row in rows}
         if self._costs:
-            prices = await self._house.prices.for_project(self._house.store.costs, self._project)
+            own = await self._house.store.costs.project_rows(self._project)
             for row in rows:
-                costs = prices.call_costs(usage_dict(row.summary), row.started_at)
+                costs = call_costs(usage_dict(row.summary), default_prices().picker(own, row.started_at)).costs
                 if costs:
                     extras[row.id]["costs"] = costs
         if self._feedback:

@@ -152,4 +152,6 @@ async def calls_query_stats(body: CallsQueryStatsReq, caller: Reader, house: Ser
     )
     count = await house.store.calls.count(query)
     size = await house.store.calls.bytes_of(query) if body.include_total_storage_size else None
-    return answer({"count": count, "has_more": body.limit is not None and count >= body.limit, "total_storage_size_bytes": size})
+    return answer(
+        {"count": count, "has_more": body.limit is not None and count >= body.limit, "total_storage_size_bytes": size}
+    )

@@ -40,8 +40,10 @@ class View:
         """True when the column is asked for."""
         return self.columns is None or name in self.columns
 
-    def line(self, row: CallRow, extra: Mapping[str, Any] | None = None, replaced: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The call as a dict with ready JSON fragments; `extra` goes into summary.weave, `replaced` are new field values."""
+    def line(
+        self, row: CallRow, extra: Mapping[str, Any] | None = None, replaced: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The call with ready JSON fragments; `extra` goes into summary.weave, `replaced` are new field values."""
         call = {
             "id": row.id,
             "project_id": self.project_id,
@@ -63,7 +65,9 @@ class View:
             "wb_run_step": row.run_step if self.shows("wb_run_step") else None,
             "wb_run_step_end": row.run_step_end if self.shows("wb_run_step_end") else None,
             "deleted_at": None,
-            "expire_at": times.to_iso(row.started_at + self.retention) if self.retention is not None and self.shows("expire_at") else None,
+            "expire_at": times.to_iso(row.started_at + self.retention)
+            if self.retention is not None and self.shows("expire_at")
+            else None,
             "storage_size_bytes": row.size if self.storage_size else None,
             "total_storage_size_bytes": row.trace_size if self.trace_size else None,
         }

@@ -99,7 +99,9 @@ class CallWrites:
 
     def _open(self, project_id: str) -> str:
         if self._project is not None and project_id != self._project:
-            raise Forbidden(f"project_id '{project_id[:200]}' is not the project of the address, '{self._project[:200]}'")
+            raise Forbidden(
+                f"project_id '{project_id[:200]}' is not the project of the address, '{self._project[:200]}'"
+            )
         return self._caller.open(project_id)
 
     async def _store(self, body: bytes, pack: Callable[[Packer], Answer], must_exist: bool = False) -> Answer:
@@ -124,7 +126,9 @@ class CallWrites:
     async def _keep_files(self, packed: Packed) -> None:
         """Make media and large fields durable before the calls that point to them."""
         for file in packed.files:
-            await self._house.store.files.create(file.project, file.name, file.digest, len(file.content), await self._blob(file.content))
+            await self._house.store.files.create(
+                file.project, file.name, file.digest, len(file.content), await self._blob(file.content)
+            )
         keys = [await self._blob(content) for content in packed.blobs]
         for files, name, index in packed.spills:
             files[name] = keys[index]

@@ -1,0 +1,151 @@
+"""What heddle takes before anybody asks it anything: start, memory, size on disk, import time.
+
+    python benchmarks/footprint.py
+    python benchmarks/footprint.py --calls 1000000    # start and memory with a big folder, also after kill -9
+
+The floor in the same run is a bare Python process, and one that imports fastapi and uvicorn and nothing of ours.
+"""
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import orjson
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import folders, load, payloads, support
+from tests.support.server import HeddleProcess
+
+COLUMNS = ("figure", "median (range)", "goal")
+IMPORTS = (
+    ("python alone", "pass"),
+    ("import fastapi, uvicorn, orjson, sqlite3", "import fastapi, uvicorn, orjson, sqlite3"),
+    ("import heddle.app", "import heddle.app"),
+)
+
+
+def run_seconds(code: str, repeats: int) -> list[float]:
+    """Wall seconds of `python -c code`, start and end of the process included."""
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True)
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def start_seconds(data: Path) -> tuple[float, HeddleProcess]:
+    """Start a server on this folder; seconds until `/ready` answers 200."""
+    server = HeddleProcess(data)
+    began = time.perf_counter()
+    server.start()
+    return time.perf_counter() - began, server
+
+
+def empty_starts(repeats: int) -> tuple[list[float], list[float], float]:
+    """Seconds to ready with a new folder, idle memory, and CPU seconds per minute of idling."""
+    times, memory, idle = [], [], 0.0
+    for _ in range(repeats):
+        with support.scratch_folder() as folder:
+            taken, server = start_seconds(folder / "data")
+            with stopped_at_end(server) as pid:
+                support.settle(pid, limit=10)
+                memory.append(support.resident_megabytes(pid))
+                before = support.cpu_seconds(pid)
+                time.sleep(2)
+                idle = (support.cpu_seconds(pid) - before) * 30
+            times.append(taken)
+    return times, memory, idle
+
+
+@contextlib.contextmanager
+def stopped_at_end(server: HeddleProcess) -> Iterator[int]:
+    """The process id of a started server, which a SIGTERM ends after the block."""
+    assert server.process is not None
+    try:
+        yield server.process.pid
+    finally:
+        server.terminate()
+
+
+def killed_starts(data: Path, repeats: int, calls: int) -> tuple[list[float], list[float]]:
+    """Seconds to ready after a clean stop, and after `kill -9` while writes were under way."""
+    clean, killed = [], []
+    batch = list(payloads.Payloads("bench/killed", seed=5).calls(calls))
+    bodies = [orjson.dumps({"batch": batch[first : first + 100]}) for first in range(0, len(batch), 100)]
+    requests = [load.raw_request("POST", "/v2/bench/killed/calls/complete", body) for body in bodies]
+    for _ in range(repeats):
+        taken, server = start_seconds(data)
+        clean.append(taken)
+        load.drive(server.port, requests, clients=4)
+        server.kill()
+        taken, server = start_seconds(data)
+        killed.append(taken)
+        server.terminate()
+    return clean, killed
+
+
+def installed() -> list[tuple[str, float]]:
+    """Megabytes on disk of heddle's dependencies and of theirs, without extras, biggest first."""
+    sizes: dict[str, float] = {}
+    waiting = ["heddle"]
+    while waiting:
+        name = waiting.pop()
+        if name in sizes:
+            continue
+        try:
+            package = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        paths = [Path(str(path.locate())) for path in package.files or ()]
+        sizes[name] = sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
+        waiting += [needed for requirement in package.requires or () if (needed := plain_name(requirement))]
+    sizes["heddle"] = support.folder_megabytes(support.ROOT / "src")
+    return sorted(sizes.items(), key=lambda pair: -pair[1])
+
+
+def plain_name(requirement: str) -> str | None:
+    """The package of a requirement, None where it belongs to an extra."""
+    text, _, marker = requirement.partition(";")
+    if "extra" in marker:
+        return None
+    name = "".join(letter if letter.isalnum() or letter in "-_." else " " for letter in text).split()[0]
+    return name.lower().replace("_", "-")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--calls", type=int, default=100_000, help="calls of the big folder, 0 for none (default 100000)"
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    big = folders.built_folder(arguments.calls)[0] if arguments.calls else None
+    support.print_machine()
+    rows: list[list[object]] = []
+    for label, code in IMPORTS:
+        rows.append([f"{label}, s", support.spread(run_seconds(code, arguments.repeats)), None])
+    times, memory, idle = empty_starts(arguments.repeats)
+    rows.append(["start to ready, new folder, s", support.spread(times), "≤ 1.5 on a free core"])
+    rows.append(["resident memory idle, MB", support.spread(memory), "≤ 120"])
+    rows.append(["CPU while idle, s per minute", idle, None])
+    if big is not None:
+        clean, killed = killed_starts(big, min(3, arguments.repeats), calls=5000)
+        rows.append([f"start to ready, {arguments.calls:,} calls, s", support.spread(clean), "≤ 1.5 on a free core"])
+        rows.append(["  the same after kill -9 behind 5,000 writes, s", support.spread(killed), "≤ 1.5 on a free core"])
+    sizes = installed()
+    rows.append([f"installed size of {len(sizes)} packages, MB", sum(size for _, size in sizes), None])
+    support.print_table("Footprint", COLUMNS, rows)
+    print("\nbiggest packages: " + ", ".join(f"{name} {size:.1f} MB" for name, size in sizes[:8]))
+    support.print_machine()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Builds the application: opens the house, mounts the routers, closes in reverse."""
+
+import asyncio
+import contextlib
+import importlib
+import pkgutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from starlette.middleware import Middleware
+
+import heddle
+import heddle.compat
+import heddle.trace
+from heddle import failures
+from heddle.edge import Edge
+from heddle.errors import HeddleError
+from heddle.house import House
+from heddle.settings import Settings
+from heddle.store.lock import DataLock
+from heddle.store.sqlite.store import open_store
+
+_GROUPS = (heddle.trace, heddle.compat)
+_HOT = (
+    "/v2/{entity}/{project}/calls/complete",
+    "/call/upsert_batch",
+    "/call/start",
+    "/call/end",
+    "/v2/{entity}/{project}/call/start",
+    "/v2/{entity}/{project}/call/end",
+    "/obj/create",
+    "/file/create",
+    "/calls/stream_query",
+)
+"""The routes of the write path are tried first: the framework tries one after the other."""
+
+_NOTE_USE_SECONDS = 10.0
+
+
+def create_app(settings: Settings, house: House | None = None) -> FastAPI:
+    """The ASGI application; it opens the house itself when none is given."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if house is not None:
+            yield
+            return
+        async with open_house(settings) as opened:
+            app.state.house = opened
+            yield
+
+    app = FastAPI(
+        title="heddle",
+        version=heddle.__version__,
+        docs_url=None,
+        redoc_url=None,
+        strict_content_type=False,
+        lifespan=lifespan,
+        middleware=[Middleware(Edge)],
+    )
+    app.state.house = house
+    app.router.routes.extend(sorted(routes(), key=_rank))
+    failures.install(app)
+    return app
+
+
+def routes() -> Iterator[APIRoute]:
+    """The routes of every group; the same API answers under /traces, which the edge takes off the path."""
+    for router in routers():
+        for route in router.routes:
+            assert isinstance(route, APIRoute)
+            yield route
+
+
+def routers() -> Iterator[APIRouter]:
+    """Every router found in the modules of the groups, each once."""
+    seen: set[int] = set()
+    for module in _modules():
+        for value in vars(module).values():
+            if isinstance(value, APIRouter) and id(value) not in seen:
+                seen.add(id(value))
+                yield value
+
+
+def _modules() -> Iterator[ModuleType]:
+    for package in _GROUPS:
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            yield importlib.import_module(found.name)
+
+
+def _rank(route: APIRoute) -> tuple[int, bool]:
+    return (_HOT.index(route.path) if route.path in _HOT else len(_HOT), "{" in route.path)
+
+
+@asynccontextmanager
+async def open_house(settings: Settings) -> AsyncIterator[House]:
+    """The services of one server, from the lock on its folder to the last commit; raises HeddleError."""
+    with DataLock(Path(settings.data)):
+        store = await open_store(settings)
+        try:
+            house = House(settings, store)
+            await _insist_on_keys(house)
+            async with _background(house):
+                yield house
+            await house.gate.note_use()
+        finally:
+            await store.close()
+
+
+async def _insist_on_keys(house: House) -> None:
+    """Raise HeddleError when others can reach the server and nothing keeps them out."""
+    settings = house.settings
+    if not settings.needs_key and not settings.is_loopback:
+        raise HeddleError(
+            f"auth = 'off' is allowed on a loopback address only, and host is {settings.host!r}; leave auth out"
+        )
+    if settings.needs_key and not await house.store.keys.any_usable():
+        raise HeddleError(
+            f"Requests to {settings.host} need a key and there is none yet. Make one with:\n"
+            f"  heddle keys create --data {settings.data} --user NAME --scope admin"
+        )
+
+
+@asynccontextmanager
+async def _background(house: House) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(house.retention.run()), asyncio.create_task(_note_use(house))]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def _note_use(house: House) -> None:
+    while True:
+        await asyncio.sleep(_NOTE_USE_SECONDS)
+        with contextlib.suppress(HeddleError):
+            await house.gate.note_use()

@@ -1,0 +1,203 @@
+"""`heddle check`: what is wrong with this installation, and how to mend it."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from rich.console import Console
+from rich.table import Table
+
+from heddle.settings import GIB, Settings, show_size
+from heddle.store import direct, lock
+from heddle.store.sqlite import migrations
+from heddle.store.sqlite.connection import MINIMUM_VERSION
+from heddle.store.sqlite.store import DATABASE
+
+LEAST_FREE_BYTES = GIB
+_OLDEST_CLOCK = 1_760_000_000
+_NETWORK_FILE_SYSTEMS = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "sshfs", "fuse.sshfs", "9p", "afs", "ceph", "glusterfs")
+)
+_EXTRAS = {
+    "inference": ("torch", "tokenizers", "safetensors", "llguidance", "jinja2"),
+    "training": ("torch", "tokenizers", "safetensors"),
+    "clickhouse": ("clickhouse_connect",),
+    "postgres": ("psycopg", "alembic"),
+    "s3": ("fsspec", "s3fs"),
+    "demo": ("weave", "gql"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `mend` says what to do, `is_fault` whether heddle cannot work so."""
+
+    what: str
+    found: str
+    mend: str = ""
+    is_fault: bool = False
+
+
+def run(settings: Settings) -> bool:
+    """Print every finding; True when nothing keeps heddle from working."""
+    findings = list(look(settings))
+    table = Table("", "what", "found", "to mend it", box=None, pad_edge=False)
+    for finding in findings:
+        mark = "[red]✗[/red]" if finding.is_fault else "[yellow]![/yellow]" if finding.mend else "[green]✓[/green]"
+        table.add_row(mark, finding.what, finding.found, finding.mend)
+    Console().print(table)
+    faults = sum(finding.is_fault for finding in findings)
+    print(f"heddle check: {faults} fault{'' if faults == 1 else 's'}" if faults else "heddle check: all is well")
+    return faults == 0
+
+
+def look(settings: Settings) -> Iterator[Finding]:
+    """Every finding, in the order of what depends on what."""
+    folder = Path(settings.data)
+    yield _python()
+    yield _sqlite()
+    yield _clock()
+    yield _folder(folder)
+    yield _file_system(folder)
+    yield _free_space(folder)
+    holder = lock.holder(folder)
+    yield Finding("data lock", f"held by {holder}" if holder else "free")
+    yield from _database(folder / DATABASE)
+    yield _port(settings, served=holder is not None)
+    yield from _keys(settings)
+    yield from _extras()
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    is_old = sys.version_info < (3, 11)
+    return Finding("python", found, "install Python 3.11 or newer" if is_old else "", is_old)
+
+
+def _sqlite() -> Finding:
+    needed = ".".join(map(str, MINIMUM_VERSION))
+    is_old = sqlite3.sqlite_version_info < MINIMUM_VERSION
+    mend = f"use a Python whose sqlite3 module has SQLite {needed} or newer" if is_old else ""
+    return Finding("sqlite", sqlite3.sqlite_version, mend, is_old)
+
+
+def _clock() -> Finding:
+    is_wrong = time.time() < _OLDEST_CLOCK
+    found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    return Finding(
+        "clock", found, "set the machine's clock: ids and times are made from it" if is_wrong else "", is_wrong
+    )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest of its parents that is there."""
+    path = folder.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _folder(folder: Path) -> Finding:
+    there = _existing(folder)
+    found = str(folder) if there == folder.absolute() else f"{folder} (will be made)"
+    try:
+        with tempfile.TemporaryFile(dir=there) as probe:
+            probe.write(b"heddle")
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return Finding(
+            "data folder", f"{found}: {error.strerror}", f"make {there} a folder that this user can write to", True
+        )
+    return Finding("data folder", found)
+
+
+def _file_system(folder: Path) -> Finding:
+    kind = _mounted(_existing(folder).resolve())
+    mend = "SQLite needs a local disk: locks of network file systems are not reliable; choose another --data"
+    return Finding("file system", kind or "not known", mend if kind in _NETWORK_FILE_SYSTEMS else "")
+
+
+def _mounted(path: Path) -> str | None:
+    """The kind of file system that a path lies on, where the system says so."""
+    with contextlib.suppress(OSError):
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+        inside = [(len(point), kind) for point, kind in mounts if path.is_relative_to(point)]
+        return max(inside)[1] if inside else None
+    return None
+
+
+def _free_space(folder: Path) -> Finding:
+    free = shutil.disk_usage(_existing(folder)).free
+    mend = (
+        "free some disk, or set max_database_bytes: at the limit writes are refused with 507"
+        if free < LEAST_FREE_BYTES
+        else ""
+    )
+    return Finding("free disk", f"{free / GIB:.1f} GiB", mend)
+
+
+def _database(path: Path) -> Iterator[Finding]:
+    if not path.exists():
+        yield Finding("database", "none yet; the first start makes it")
+        return
+    try:
+        version = direct.schema_version(path)
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            state = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except (sqlite3.Error, sa.exc.DatabaseError) as error:
+        yield Finding("database", str(error).splitlines()[0], "restore the last backup: heddle restore", True)
+        return
+    if version > migrations.CURRENT:
+        yield Finding("schema", f"{version}, of a newer heddle", "upgrade heddle", True)
+    elif version < migrations.CURRENT:
+        yield Finding("schema", f"{version} of {migrations.CURRENT}", "heddle migrate (serve does it too)")
+    else:
+        yield Finding("schema", str(version))
+    size = show_size(path.stat().st_size)
+    is_damaged = state != "ok"
+    found = f"{size} bytes, {'damaged: ' + state if is_damaged else 'sound'}"
+    yield Finding("database", found, "restore the last backup: heddle restore" if is_damaged else "", is_damaged)
+
+
+def _port(settings: Settings, served: bool) -> Finding:
+    where = f"{settings.host}:{settings.port}"
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as error:
+        if served:
+            return Finding("address", f"{where} is in use, and so is the data folder: heddle runs")
+        return Finding("address", f"{where}: {error.strerror}", "choose another with --host and --port", True)
+    return Finding("address", f"{where} is free")
+
+
+def _keys(settings: Settings) -> Iterator[Finding]:
+    database = Path(settings.data) / DATABASE
+    if not settings.needs_key:
+        is_open = not settings.is_loopback
+        yield Finding(
+            "auth", "off", "auth = off works on a loopback address only; leave auth out" if is_open else "", is_open
+        )
+    elif not database.exists() or not direct.usable_keys(database):
+        command = f"heddle keys create --data {settings.data} --user NAME --scope admin"
+        yield Finding("auth", "on, and there is no key", command, True)
+    else:
+        yield Finding("auth", f"on, {direct.usable_keys(database)} usable keys")
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, modules in _EXTRAS.items():
+        missing = [module for module in modules if importlib.util.find_spec(module) is None]
+        found = f"not installed (pip install 'heddle[{extra}]')" if missing else "installed"
+        yield Finding(f"extra {extra}", found)

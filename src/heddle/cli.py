@@ -1,0 +1,168 @@
+"""The command `heddle`: serve, demo, keys, migrate, backup, restore, check."""
+
+import inspect
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from heddle import settings as table
+from heddle.errors import HeddleError
+from heddle.settings import BadSetting, Settings
+
+app = typer.Typer(
+    name="heddle",
+    help="One self-hosted server for tracing, evaluating, serving and training language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+keys = typer.Typer(help="Keys for callers: make, list, revoke.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
+Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
+Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
+
+
+def _settings_flags(**flags: Any) -> Settings:
+    config = flags.pop("config", None)
+    return table.load(flags, config=config)
+
+
+def _with_every_setting(command: Any) -> Any:
+    """Give a command one flag per row of the table; texts, so that every source is read and refused alike."""
+    parameters = [
+        inspect.Parameter(
+            row.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, typer.Option(row.flag, help=_help(row), metavar="", show_default=False)],
+        )
+        for row in table.TABLE
+    ]
+    parameters.append(inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Config))
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _help(row: table.Row) -> str:
+    return f"{row.sentence} ({row.show(row.default)}; {row.kind.allowed})"
+
+
+@app.command()
+@_with_every_setting
+def serve(**flags: Any) -> None:
+    """Run the server; every flag can also be a HEDDLE_* variable or a line of the TOML file."""
+    settings = _settings_flags(**flags)
+    from heddle.serve import run
+
+    run(settings)
+
+
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running at the end, until Ctrl-C.")] = False,
+) -> None:
+    """Trace a small program with the real weave SDK against a server of its own, and show what was stored."""
+    from heddle.demo.run import run
+
+    run(keep)
+
+
+@keys.command("create")
+def keys_create(
+    user: Annotated[str, typer.Option("--user", help="Who the key is for; calls are stored under this name.")],
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="read, write or admin; repeat for several. [read and write]")
+    ] = None,
+    entity: Annotated[str | None, typer.Option("--entity", help="Bind the key to one entity.")] = None,
+    project: Annotated[str | None, typer.Option("--project", help="Bind the key to one entity/project.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
+    data: Data = None,
+    config: Config = None,
+) -> None:
+    """Make a key and show it, this once; works beside a running server too."""
+    from heddle import keyring
+
+    keyring.create(_settings_flags(data=data, config=config), user, scope or ["read", "write"], entity, project, quiet)
+
+
+@keys.command("list")
+def keys_list(data: Data = None, config: Config = None) -> None:
+    """Show every key: whose it is, what it may do, when it was last used; never the key itself."""
+    from heddle import keyring
+
+    keyring.show(_settings_flags(data=data, config=config))
+
+
+@keys.command("revoke")
+def keys_revoke(
+    key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
+    data: Data = None,
+    config: Config = None,
+) -> None:
+    """Make a key useless, within a second also for a running server."""
+    from heddle import keyring
+
+    keyring.revoke(_settings_flags(data=data, config=config), key_id)
+
+
+@app.command()
+def migrate(data: Data = None, config: Config = None) -> None:
+    """Bring the data folder to the schema of this version; `serve` does the same at its start."""
+    from heddle.store import backup
+
+    for line in backup.migrate(_settings_flags(data=data, config=config)):
+        typer.echo(line)
+
+
+@app.command("backup")
+def back_up(
+    target: Annotated[str, typer.Argument(help="A new folder, or a new file that ends in .tar, .tar.gz or .tgz.")],
+    data: Data = None,
+    config: Config = None,
+) -> None:
+    """Copy everything that is stored, consistently, also while the server runs."""
+    from heddle.store import backup
+
+    typer.echo(backup.back_up(_settings_flags(data=data, config=config), target))
+
+
+@app.command()
+def restore(
+    source: Annotated[str, typer.Argument(help="What `heddle backup` made.")], data: Data = None, config: Config = None
+) -> None:
+    """Put a backup into an empty data folder."""
+    from heddle.store import backup
+
+    typer.echo(backup.restore(_settings_flags(data=data, config=config), source))
+
+
+@app.command()
+@_with_every_setting
+def check(**flags: Any) -> None:
+    """Say what is wrong with this installation, and how to mend it; exit code 1 when something is."""
+    from heddle import checks
+
+    raise typer.Exit(0 if checks.run(_settings_flags(**flags)) else 1)
+
+
+def main() -> None:
+    """Run the command line; a failure that has a reason is one line on stderr."""
+    try:
+        app(args=_arguments(sys.argv[1:]), prog_name="heddle")
+    except (HeddleError, BadSetting) as error:
+        typer.echo(f"heddle: {error}", err=True)
+        sys.exit(1)
+
+
+def _arguments(given: list[str]) -> list[str]:
+    """A bare `--auth` means `--auth on`."""
+    arguments = []
+    for index, word in enumerate(given):
+        arguments.append(word)
+        if word == "--auth" and (index + 1 == len(given) or given[index + 1].startswith("-")):
+            arguments.append("on")
+    return arguments

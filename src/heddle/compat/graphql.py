@@ -1,0 +1,183 @@
+"""`POST /graphql`: the few account questions that SDKs ask at start; there is no account service behind it."""
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import Depends, Request, Response
+from pydantic import Field as ModelField
+
+from heddle.auth import Caller, Scope
+from heddle.compat.graphql_text import Field, GraphQLProblem, Operation, fill, parse
+from heddle.errors import Forbidden, HeddleError
+from heddle.house import House
+from heddle.http import RequestModel, Services, answer, caller_of, group
+from heddle.wire import refs
+from heddle.wire.calls import CallsQuery
+
+router = group("Compatibility")
+
+PERMISSION_ERROR = "PERMISSION_ERROR"
+MAX_DESCRIPTION = 10_000
+
+
+class GraphQLReq(RequestModel):
+    """A GraphQL request."""
+
+    query: str
+    variables: dict[str, Any] | None = None
+    operation_name: str | None = ModelField(default=None, alias="operationName")
+
+
+@router.post("/graphql")
+async def graphql(
+    body: GraphQLReq, request: Request, caller: Annotated[Caller, Depends(caller_of)], house: Services
+) -> Response:
+    """Answer one operation; failures come as `errors` with status 200."""
+    questions = _Questions(house, caller, str(request.base_url).rstrip("/"))
+    try:
+        operation = _choose(parse(body.query), body.operation_name)
+        return answer({"data": await questions.run(operation, body.variables or {})})
+    except GraphQLProblem as problem:
+        error: dict[str, Any] = {"message": problem.message}
+        if problem.code:
+            error["extensions"] = {"code": problem.code}
+        return answer({"data": None, "errors": [error]})
+
+
+def _choose(operations: list[Operation], name: str | None) -> Operation:
+    chosen = [operation for operation in operations if name is None or operation.name == name]
+    if len(chosen) != 1:
+        raise GraphQLProblem(f"Unknown operation named {name!r}." if name else "Must provide operation name.")
+    return chosen[0]
+
+
+def default_entity(caller: Caller) -> str:
+    """The entity of a caller who names none."""
+    if caller.project is not None:
+        return caller.project.partition("/")[0]
+    return caller.entity or caller.user
+
+
+class _Questions:
+    """The root fields, for one caller."""
+
+    def __init__(self, house: House, caller: Caller, address: str) -> None:
+        self._house = house
+        self._caller = caller
+        self._address = address
+
+    async def run(self, operation: Operation, variables: dict[str, Any]) -> dict[str, Any]:
+        """The `data` of an operation."""
+        queries = {"viewer": self._viewer, "project": self._project, "model": self._project}
+        queries |= {"serverInfo": self._server_info, "entity": self._entity}
+        known: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]]
+        known = queries if operation.kind == "query" else {"upsertModel": self._upsert_model}
+        data = {}
+        for field in operation.selection:
+            if field.name == "__typename":
+                data[field.key] = operation.kind.capitalize()
+            elif field.name not in known:
+                raise _unknown(field.name, operation.kind.capitalize())
+            else:
+                found = await known[field.name](fill(field.arguments, variables))
+                data[field.key] = _select(found, field)
+        return data
+
+    async def _viewer(self, _: dict[str, Any]) -> dict[str, Any]:
+        user, entity = self._caller.user, default_entity(self._caller)
+        return {
+            "id": _node_id("User", user),
+            "username": user,
+            "name": user,
+            "email": None,
+            "entity": entity,
+            "admin": self._caller.has(Scope.ADMIN),
+            "deletedAt": None,
+            "flags": None,
+            "defaultEntity": {"id": _node_id("Entity", entity), "name": entity},
+            "teams": {"edges": [{"node": {"id": _node_id("Entity", entity), "name": entity}}]},
+        }
+
+    async def _entity(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        name = _text(arguments, "name")
+        if not self._caller.reaches_entity(name):
+            return None
+        return {"id": _node_id("Entity", name), "name": name, "readOnly": not self._caller.has(Scope.WRITE)}
+
+    async def _server_info(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"frontendHost": self._address}
+
+    async def _project(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        name, entity = _text(arguments, "name"), arguments.get("entityName") or default_entity(self._caller)
+        project_id = f"{entity}/{name}"
+        try:
+            internal = self._caller.open(project_id)
+        except HeddleError:
+            return None
+        exists = await self._house.store.projects.exists(internal)
+        if not exists and not await self._house.store.calls.count(CallsQuery(project=internal, limit=1)):
+            return None
+        return _shown(project_id, await self._house.store.projects.description(internal))
+
+    async def _upsert_model(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        given = arguments.get("input")
+        if not isinstance(given, dict):
+            raise GraphQLProblem("Argument 'input' of 'upsertModel' is required")
+        name, entity = _text(given, "name"), given.get("entityName") or default_entity(self._caller)
+        project_id, description = f"{entity}/{name}", given.get("description")
+        if description is not None and not (isinstance(description, str) and len(description) <= MAX_DESCRIPTION):
+            raise GraphQLProblem(f"description is a text of at most {MAX_DESCRIPTION} characters")
+        try:
+            self._caller.require(Scope.WRITE)
+            internal = self._caller.open(project_id)
+        except Forbidden as error:
+            raise GraphQLProblem(error.reason, PERMISSION_ERROR) from None
+        except HeddleError as error:
+            raise GraphQLProblem(error.reason) from None
+        kept = await self._house.store.projects.make(internal, description)
+        return {"model": _shown(project_id, kept), "project": _shown(project_id, kept), "inserted": True}
+
+
+def _shown(project_id: str, description: str | None) -> dict[str, Any]:
+    entity, _, name = project_id.partition("/")
+    return {
+        "id": _node_id("Project", refs.internal_project(project_id)),
+        "name": name,
+        "entityName": entity,
+        "description": description,
+        "entity": {"id": _node_id("Entity", entity), "name": entity},
+    }
+
+
+def _text(arguments: dict[str, Any], name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not value:
+        raise GraphQLProblem(f"Argument {name!r} is required and is a text")
+    return value
+
+
+def _node_id(kind: str, name: str) -> str:
+    return base64.b64encode(f"{kind}:{name}".encode("utf-8", "replace")).decode()
+
+
+def _unknown(name: str, owner: str) -> GraphQLProblem:
+    return GraphQLProblem(
+        f'Cannot query field "{name[:100]}" on type "{owner}"; heddle answers account questions only.'
+    )
+
+
+def _select(value: Any, field: Field) -> Any:
+    """The asked part of a found value."""
+    if isinstance(value, list):
+        return [_select(item, field) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not field.selection:
+        raise GraphQLProblem(f'Field "{field.name}" must have a selection of subfields.')
+    chosen = {}
+    for child in field.selection:
+        if child.name not in value:
+            raise _unknown(child.name, field.name)
+        chosen[child.key] = _select(value[child.name], child)
+    return chosen

@@ -1,0 +1,77 @@
+"""What this server counts about itself, in Prometheus' text form; nothing of it names users, projects or contents."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+Figures = Callable[[], dict[str, float]]
+
+
+class Metrics:
+    """Counters of one server; `figures` gives the store's numbers at the moment of asking."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._registry = CollectorRegistry()
+        routes = ["route", "method", "status"]
+        self._requests = Counter("heddle_requests", "Requests answered.", routes, registry=self._registry)
+        self._seconds = Histogram(
+            "heddle_request_seconds",
+            "Time to the end of the answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._received = Counter("heddle_received_bytes", "Bytes of request bodies.", registry=self._registry)
+        self._sent = Counter("heddle_sent_bytes", "Bytes of answer bodies.", registry=self._registry)
+        self._requests_of: dict[tuple[str, str, int], Counter] = {}
+        self._seconds_of: dict[str, Histogram] = {}
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        self._registry.register(_StoreCollector(figures))
+
+    def answered(self, route: str, method: str, status: int, seconds: float, received: int, sent: int) -> None:
+        """Count one answer; `route` is its template, bodies in bytes."""
+        key = (route, method, status)
+        counter = self._requests_of.get(key)
+        if counter is None:
+            counter = self._requests_of[key] = self._requests.labels(route, method, str(status))
+        histogram = self._seconds_of.get(route)
+        if histogram is None:
+            histogram = self._seconds_of[route] = self._seconds.labels(route)
+        counter.inc()
+        histogram.observe(seconds)
+        self._received.inc(received)
+        self._sent.inc(sent)
+
+    def text(self) -> bytes:
+        """All figures."""
+        return generate_latest(self._registry)
+
+
+class _StoreCollector(Collector):
+    """The store's figures, read when they are asked for."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        """The families; a name that ends in `_total` counts, any other is a gauge."""
+        for name, value in self._figures().items():
+            if name.endswith("_total"):
+                yield CounterMetricFamily(f"heddle_{name.removesuffix('_total')}", "A count of the store.", value=value)
+            else:
+                yield GaugeMetricFamily(f"heddle_{name}", "A figure of the store.", value=value)

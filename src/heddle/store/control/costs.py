@@ -1,0 +1,151 @@
+"""Token prices that a project has set for itself."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from heddle.store.control.projects import audit
+from heddle.store.control.rowtable import RowRequest, RowTable, Selection
+from heddle.store.control.rowvalues import Column, Kind
+from heddle.store.control.schema import Executor, metadata
+from heddle.wire import refs, times
+
+PROJECT_LEVEL = "project"
+DEFAULT_LEVEL = "default"
+
+_CHUNK = 500
+_MAX_CACHED_PROJECTS = 1000
+
+costs = sa.Table(
+    "costs",
+    metadata,
+    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("llm_id", sa.Text, nullable=False),
+    sa.Column("provider_id", sa.Text, nullable=False),
+    sa.Column("effective_date", sa.BigInteger, nullable=False),
+    sa.Column("prompt_token_cost", sa.Float, nullable=False),
+    sa.Column("completion_token_cost", sa.Float, nullable=False),
+    sa.Column("cache_read_input_token_cost", sa.Float, nullable=False),
+    sa.Column("cache_creation_input_token_cost", sa.Float, nullable=False),
+    sa.Column("prompt_token_cost_unit", sa.Text, nullable=False),
+    sa.Column("completion_token_cost_unit", sa.Text, nullable=False),
+    sa.Column("created_by", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("project", "id", name="costs_by_id"),
+    sa.Index("costs_by_model", "project", "llm_id"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """What tokens of a model cost from a date on: US dollars per single token, times in microseconds."""
+
+    id: str
+    llm_id: str
+    provider_id: str
+    effective_date: int
+    prompt_token_cost: float
+    completion_token_cost: float
+    cache_read_input_token_cost: float
+    cache_creation_input_token_cost: float
+    prompt_token_cost_unit: str
+    completion_token_cost_unit: str
+    created_by: str
+    created_at: int
+    pricing_level: str = PROJECT_LEVEL
+    pricing_level_id: str = ""
+
+
+ProjectPrices = dict[str, tuple[PriceRow, ...]]
+"""A project's own prices by model, in the order they were created."""
+
+_STORED = tuple(name for name in PriceRow.__dataclass_fields__ if not name.startswith("pricing_level"))
+
+
+def _columns(project: str) -> dict[str, Column]:
+    c = costs.c
+    kinds = dict.fromkeys(("effective_date", "created_at"), Kind.INSTANT)
+    kinds |= {name: Kind.NUMBER for name in _STORED if name.endswith("_cost")}
+    columns = {name: Column(kinds.get(name, Kind.TEXT), c[name]) for name in _STORED}
+    columns["pricing_level"] = Column(Kind.TEXT, sa.literal(PROJECT_LEVEL, sa.Text()))
+    columns["pricing_level_id"] = Column(Kind.TEXT, sa.literal(_external(project), sa.Text()))
+    return columns
+
+
+def _external(project: str) -> str:
+    return refs.external_project(project) or project
+
+
+class Costs:
+    """What can be done with a project's prices; projects are internal ids."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._cached: dict[str, ProjectPrices] = {}
+        self._changes = 0
+
+    async def create(self, project: str, prices: Sequence[PriceRow]) -> None:
+        """Add prices; existing ones of the same model stay."""
+        if not prices:
+            return
+        rows = [{name: getattr(price, name) for name in _STORED} | {"project": project} for price in prices]
+        try:
+            await self._executor.write(lambda connection: connection.execute(sa.insert(costs), rows), 300 * len(rows))
+        finally:
+            self._forget(project)
+
+    async def query(self, project: str, request: RowRequest) -> Selection:
+        """The project's prices that a request selects, in the order they were created unless it says otherwise."""
+        table = RowTable(costs, _columns(project), (costs.c.seq,))
+        return await self._executor.read(
+            lambda connection: table.select(connection, costs.c.project == project, request)
+        )
+
+    async def purge(self, project: str, ids: Sequence[str], user: str) -> int:
+        """Delete prices by id for good; unknown ids are ignored. Returns how many there were."""
+        try:
+            return await self._executor.write(lambda connection: _delete(connection, project, ids, user))
+        finally:
+            self._forget(project)
+
+    async def project_rows(self, project: str) -> ProjectPrices:
+        """The project's own prices, from memory where nothing was written since they were read."""
+        known = self._cached.get(project)
+        if known is not None:
+            return known
+        changes = self._changes
+        prices = await self._executor.read(lambda connection: _project_prices(connection, project))
+        if changes == self._changes:
+            if len(self._cached) >= _MAX_CACHED_PROJECTS:
+                self._cached.clear()
+            self._cached[project] = prices
+        return prices
+
+    def _forget(self, project: str) -> None:
+        # Counted after the commit: a read that began before it must not put its older answer into the cache.
+        self._changes += 1
+        self._cached.pop(project, None)
+
+
+def _delete(connection: sa.Connection, project: str, ids: Sequence[str], user: str) -> int:
+    deleted = 0
+    for start in range(0, len(ids), _CHUNK):
+        condition = sa.and_(costs.c.project == project, costs.c.id.in_(ids[start : start + _CHUNK]))
+        deleted += connection.execute(sa.delete(costs).where(condition)).rowcount
+    if deleted:
+        audit(connection, times.now(), user, "cost/purge", project, {"ids": list(ids[:_CHUNK]), "deleted": deleted})
+    return deleted
+
+
+def _project_prices(connection: sa.Connection, project: str) -> ProjectPrices:
+    c = costs.c
+    statement = sa.select(*[c[name] for name in _STORED]).where(c.project == project).order_by(c.seq)
+    external = _external(project)
+    prices: dict[str, list[PriceRow]] = {}
+    for row in connection.execute(statement):
+        price = replace(PriceRow(**row._mapping), pricing_level_id=external)
+        prices.setdefault(price.llm_id, []).append(price)
+    return {llm_id: tuple(rows) for llm_id, rows in prices.items()}

@@ -1,0 +1,202 @@
+"""Feedback rows: reactions, notes, annotations, scores and custom kinds on calls and other refs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from heddle.store.control.projects import audit
+from heddle.store.control.rowtable import Row, RowRequest, RowTable, Selection
+from heddle.store.control.rowvalues import Column, Expression, Kind
+from heddle.store.control.schema import Executor, metadata
+from heddle.wire import refs, times
+
+STRUCTURES = {
+    "scorer_tags": Kind.TEXTS,
+    "scorer_tag_reasons": Kind.TEXT_MAP,
+    "scorer_tag_confidences": Kind.NUMBER_MAP,
+    "scorer_ratings": Kind.NUMBER_MAP,
+    "scorer_rating_reasons": Kind.TEXT_MAP,
+    "scorer_rating_confidences": Kind.NUMBER_MAP,
+}
+SPANS = {
+    "span_agent_name": "",
+    "span_agent_version": "",
+    "span_status_code": "UNSET",
+    "span_trace_id": "",
+    "span_conversation_id": "",
+    "scorer_trace_id": "",
+}
+_REFS = ("annotation_ref", "runnable_ref", "call_ref", "trigger_ref", "queue_id")
+_SHOWN_ON_CALLS = (
+    *("id", "feedback_type", "weave_ref", "payload", "creator", "created_at", "wb_user_id"),
+    *("runnable_ref", "call_ref", "trigger_ref", "annotation_ref"),
+    *STRUCTURES,
+)
+_CHUNK = 500
+_STREAMED = 1000
+
+Taker = Callable[[Sequence[Any]], None]
+"""Takes one row, as the values of the asked columns."""
+
+feedback = sa.Table(
+    "feedback",
+    metadata,
+    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("weave_ref", sa.Text, nullable=False),
+    sa.Column("feedback_type", sa.Text, nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("wb_user_id", sa.Text, nullable=False),
+    sa.Column("creator", sa.Text),
+    *(sa.Column(name, sa.Text) for name in _REFS),
+    *(sa.Column(name, sa.Text, nullable=False) for name in (*STRUCTURES, *SPANS)),
+    sa.UniqueConstraint("project", "id", name="feedback_by_id"),
+    sa.Index("feedback_by_target", "project", "weave_ref"),
+    sa.Index("feedback_by_time", "project", "created_at"),
+)
+
+
+def _columns(project: str) -> dict[str, Column]:
+    """The fields of feedback rows in the order of an answer."""
+    c = feedback.c
+    external = sa.literal(refs.external_project(project) or project, sa.Text())
+    columns = {"id": Column(Kind.TEXT, c.id), "project_id": Column(Kind.TEXT, external)}
+    columns |= {name: Column(Kind.TEXT, c[name]) for name in ("weave_ref", "wb_user_id", "creator")}
+    columns["created_at"] = Column(Kind.INSTANT, c.created_at)
+    columns["feedback_type"] = Column(Kind.TEXT, c.feedback_type)
+    columns["payload"] = Column(Kind.JSON, c.payload)
+    columns |= {name: Column(Kind.TEXT, c[name]) for name in _REFS}
+    columns |= {name: Column(kind, c[name]) for name, kind in STRUCTURES.items()}
+    return columns | {name: Column(Kind.TEXT, c[name]) for name in SPANS}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows created in `[start, end)` microseconds, of one type and trigger where given (`...:*` is a prefix)."""
+
+    start: int
+    end: int
+    feedback_type: str | None = None
+    trigger_ref: str | None = None
+
+    def condition(self, project: str) -> Expression:
+        """The window as a condition over the project's rows."""
+        c = feedback.c
+        tests = [c.project == project, c.created_at >= self.start, c.created_at < self.end]
+        if self.feedback_type is not None:
+            tests.append(c.feedback_type == self.feedback_type)
+        if self.trigger_ref is not None and self.trigger_ref.endswith(":*"):
+            prefix = self.trigger_ref[:-2]
+            tests.append(sa.func.substr(c.trigger_ref, 1, len(prefix)) == prefix)
+        elif self.trigger_ref is not None:
+            tests.append(c.trigger_ref == self.trigger_ref)
+        return sa.and_(*tests)
+
+
+class FeedbackRows:
+    """What can be done with feedback; projects are internal ids, refs are internal, JSON columns are JSON text."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    async def create(self, rows: Sequence[Row], replaced: tuple[str, str, str] | None = None) -> None:
+        """Store complete rows, all or none; a row with the id of an existing one takes its place.
+
+        `replaced` (project, id, user) names a row that goes away in the same step.
+        """
+        if not rows:
+            return
+
+        def work(connection: sa.Connection) -> None:
+            if replaced is not None:
+                _delete(connection, replaced[0], [replaced[1]], replaced[2], "feedback/replace")
+            insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+            statement = insert(feedback)
+            changed = {column.name: statement.excluded[column.name] for column in feedback.c if column.name != "seq"}
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=["project", "id"], set_=changed), list(rows)
+            )
+
+        await self._executor.write(work, sum(len(row["payload"]) for row in rows) + 500 * len(rows))
+
+    async def purge(self, project: str, ids: Sequence[str], user: str) -> int:
+        """Delete rows by id for good; unknown ids are ignored. Returns how many there were."""
+        return await self._executor.write(lambda connection: _delete(connection, project, ids, user, "feedback/purge"))
+
+    async def query(self, project: str, request: RowRequest) -> Selection:
+        """The project's rows that a request selects; oldest first unless it says otherwise."""
+        table = RowTable(feedback, _columns(project), (feedback.c.created_at, feedback.c.seq))
+        within = feedback.c.project == project
+        return await self._executor.read(lambda connection: table.select(connection, within, request))
+
+    async def for_refs(self, project: str, weave_refs: Sequence[str]) -> dict[str, list[Row]]:
+        """The rows of every ref as a call shows them, oldest first; refs without feedback are left out."""
+        if not weave_refs:
+            return {}
+        return await self._executor.read(lambda connection: rows_for_refs(connection, project, weave_refs))
+
+    async def scan(
+        self, project: str, window: Window, columns: Sequence[str], take: Callable[[Sequence[Any]], None]
+    ) -> None:
+        """Hand the named columns of every row of a window to `take`, oldest first, in a reader thread."""
+        c = feedback.c
+        statement = sa.select(*[c[name] for name in columns]).where(window.condition(project))
+        statement = statement.order_by(c.created_at, c.seq)
+
+        def work(connection: sa.Connection) -> None:
+            for row in connection.execute(statement, execution_options={"yield_per": _STREAMED}):
+                take(row)
+
+        await self._executor.read(work)
+
+    async def newest_payloads(self, project: str, window: Window, limit: int) -> list[str]:
+        """The newest payload of each trigger of a window (rows without one count as one trigger), newest first."""
+        c = feedback.c
+        rank = sa.func.row_number().over(partition_by=c.trigger_ref, order_by=(c.created_at.desc(), c.seq.desc()))
+        ranked = (
+            sa.select(c.payload, c.created_at, c.seq, rank.label("rank")).where(window.condition(project)).subquery()
+        )
+        statement = sa.select(ranked.c.payload).where(ranked.c.rank == 1)
+        statement = statement.order_by(ranked.c.created_at.desc(), ranked.c.seq.desc()).limit(limit)
+        return await self._executor.read(lambda connection: list(connection.execute(statement).scalars()))
+
+
+def rows_for_refs(connection: sa.Connection, project: str, weave_refs: Sequence[str]) -> dict[str, list[Row]]:
+    """`FeedbackRows.for_refs` for work that runs on a connection already."""
+    found: dict[str, list[Row]] = {}
+    for chunk in _chunks(list(dict.fromkeys(weave_refs))):
+        c = feedback.c
+        statement = sa.select(*[c[name] for name in _SHOWN_ON_CALLS])
+        statement = statement.where(c.project == project, c.weave_ref.in_(chunk)).order_by(c.created_at, c.seq)
+        for row in connection.execute(statement):
+            found.setdefault(row.weave_ref, []).append(_shown(row._mapping))
+    return found
+
+
+def _shown(row: Mapping[Any, Any]) -> Row:
+    shown = dict(row)
+    shown["created_at"] = times.to_iso(row["created_at"])
+    for name in ("payload", *STRUCTURES):
+        shown[name] = orjson.Fragment(row[name])
+    return shown
+
+
+def _delete(connection: sa.Connection, project: str, ids: Sequence[str], user: str, action: str) -> int:
+    deleted = 0
+    for chunk in _chunks(ids):
+        condition = sa.and_(feedback.c.project == project, feedback.c.id.in_(chunk))
+        deleted += connection.execute(sa.delete(feedback).where(condition)).rowcount
+    if deleted:
+        audit(connection, times.now(), user, action, project, {"ids": list(ids[:_CHUNK]), "deleted": deleted})
+    return deleted
+
+
+def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]

@@ -1,0 +1,81 @@
+"""The control tables without a server: what `heddle keys` works with, also beside a running one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from heddle.errors import HeddleError
+from heddle.settings import Settings
+from heddle.store.control.keys import api_keys
+from heddle.store.lock import DataLock
+from heddle.store.sqlite import migrations
+from heddle.store.sqlite.connection import open_writer
+from heddle.store.sqlite.store import DATABASE
+
+T = TypeVar("T")
+
+_BUSY_SECONDS = 15
+
+
+class DirectExecutor:
+    """An Executor (see control/schema.py) that opens the file for each piece of work."""
+
+    def __init__(self, database: Path) -> None:
+        self._engine = sa.create_engine(
+            f"sqlite:///{database}", poolclass=sa.pool.NullPool, connect_args={"timeout": _BUSY_SECONDS}
+        )
+
+    async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:  # noqa: ARG002
+        """Run `work` in a transaction of its own."""
+        with self._engine.begin() as connection:
+            return work(connection)
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work` on what is committed."""
+        with self._engine.connect() as connection:
+            return work(connection)
+
+
+def schema_version(database: Path) -> int:
+    """The number of the last migration of a database file; 0 where there is none."""
+    if not database.exists():
+        return 0
+    with _read_only(database).connect() as connection:
+        return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
+
+
+def usable_keys(database: Path) -> int:
+    """How many keys of a database file are not revoked; 0 before its first migration."""
+    if schema_version(database) == 0:
+        return 0
+    query = sa.select(sa.func.count()).select_from(api_keys).where(api_keys.c.revoked_at.is_(None))
+    with _read_only(database).connect() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+def _read_only(database: Path) -> sa.Engine:
+    return sa.create_engine(f"sqlite:///file:{database}?mode=ro&uri=true", poolclass=sa.pool.NullPool)
+
+
+def migrate(settings: Settings) -> list[str]:
+    """Bring the database to the current schema; returns the titles of the steps. Raises HeddleError while in use."""
+    with DataLock(Path(settings.data)):
+        path = Path(settings.data) / DATABASE
+        session = open_writer(path, settings.durability, settings.max_database_bytes)
+        try:
+            return [f"step {step.number}: {step.title}" for step in migrations.migrate(session, path)]
+        finally:
+            session.close()
+
+
+def open_direct(settings: Settings) -> DirectExecutor:
+    """Work on the control tables of the data folder; makes or migrates the database where that is needed."""
+    database = Path(settings.data) / DATABASE
+    found = schema_version(database)
+    if found > migrations.CURRENT:
+        raise HeddleError(f"{database} was written by a newer heddle (schema {found}); upgrade this one")
+    if found < migrations.CURRENT:
+        migrate(settings)
+    return DirectExecutor(database)

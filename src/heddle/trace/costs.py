@@ -1,0 +1,116 @@
+"""Costs: the token prices that a project sets for itself."""
+
+from datetime import datetime
+
+from fastapi import Response
+
+from heddle.http import Admin, Empty, Reader, RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.store.control.costs import PriceRow
+from heddle.trace.rows import PurgeReq, RowQueryReq, purge_ids
+from heddle.wire import ids, times
+
+router = group("Costs")
+
+PURGE_MESSAGE = "Can only purge costs by specifying one or more cost ids"
+
+
+class CostCreateInput(RequestModel):
+    """The price of one model's tokens, in units per single token."""
+
+    prompt_token_cost: float
+    completion_token_cost: float
+    cache_read_input_token_cost: float = 0
+    cache_creation_input_token_cost: float = 0
+    prompt_token_cost_unit: str | None = "USD"
+    completion_token_cost_unit: str | None = "USD"
+    effective_date: datetime | None = None
+    provider_id: str | None = None
+
+
+class CostCreateReq(RequestModel):
+    """Prices to add, by model."""
+
+    project_id: str
+    costs: dict[str, CostCreateInput]
+    wb_user_id: str | None = None
+
+
+class CostCreateRes(ResponseModel):
+    """`[price id, model]` for each, in input order."""
+
+    ids: list[tuple[str, str]]
+
+
+class CostQueryReq(RowQueryReq):
+    """A selection of the project's prices."""
+
+
+class CostQueryOutput(ResponseModel):
+    """One price; fields that were not asked for are null."""
+
+    id: str | None = None
+    llm_id: str | None = None
+    prompt_token_cost: float | None = None
+    completion_token_cost: float | None = None
+    cache_read_input_token_cost: float | None = None
+    cache_creation_input_token_cost: float | None = None
+    prompt_token_cost_unit: str | None = None
+    completion_token_cost_unit: str | None = None
+    effective_date: datetime | None = None
+    provider_id: str | None = None
+
+
+class CostQueryRes(ResponseModel):
+    """The selected prices."""
+
+    results: list[CostQueryOutput]
+
+
+class CostPurgeReq(PurgeReq):
+    """Prices to delete, named by their ids."""
+
+
+_SHOWN: tuple[str, ...] = tuple(CostQueryOutput.model_fields)
+
+
+@router.post("/cost/create", response_model=CostCreateRes)
+async def cost_create(body: CostCreateReq, caller: Writer, house: Services) -> Response:
+    """Add prices; every call adds rows, none replaces another."""
+    project = caller.open(body.project_id)
+    at = times.now()
+    rows = [_price(llm_id, cost, caller.user, at) for llm_id, cost in body.costs.items()]
+    await house.store.costs.create(project, rows)
+    return answer({"ids": [[row.id, row.llm_id] for row in rows]})
+
+
+def _price(llm_id: str, cost: CostCreateInput, user: str, at: int) -> PriceRow:
+    return PriceRow(
+        id=ids.uuid7(),
+        llm_id=llm_id,
+        provider_id=cost.provider_id or "default",
+        effective_date=at if cost.effective_date is None else times.to_micros(cost.effective_date),
+        prompt_token_cost=cost.prompt_token_cost,
+        completion_token_cost=cost.completion_token_cost,
+        cache_read_input_token_cost=cost.cache_read_input_token_cost,
+        cache_creation_input_token_cost=cost.cache_creation_input_token_cost,
+        prompt_token_cost_unit=cost.prompt_token_cost_unit or "USD",
+        completion_token_cost_unit=cost.completion_token_cost_unit or "USD",
+        created_by=user,
+        created_at=at,
+    )
+
+
+@router.post("/cost/query", response_model=CostQueryRes)
+async def cost_query(body: CostQueryReq, caller: Reader, house: Services) -> Response:
+    """The project's own prices; default prices are not among them."""
+    project = caller.open(body.project_id)
+    selected = await house.store.costs.query(project, body.selection(body.fields or _SHOWN))
+    return answer({"results": [{name: row.get(name) for name in _SHOWN} for row in selected.rows]})
+
+
+@router.post("/cost/purge", response_model=Empty)
+async def cost_purge(body: CostPurgeReq, caller: Admin, house: Services) -> Response:
+    """Delete prices of this project by their ids."""
+    project = caller.open(body.project_id)
+    await house.store.costs.purge(project, purge_ids(body.query, PURGE_MESSAGE, lists=True), caller.user)
+    return answer({})

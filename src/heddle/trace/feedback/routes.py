@@ -1,0 +1,152 @@
+"""The feedback routes: create, replace, query, purge, and the figures over feedback."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from fastapi import Response
+
+from heddle.auth import Caller
+from heddle.errors import InvalidRequest
+from heddle.house import House
+from heddle.http import Admin, Empty, Reader, Services, Writer, answer, group
+from heddle.store.control.feedback import SPANS, STRUCTURES
+from heddle.trace.feedback import rules
+from heddle.trace.feedback.aggregate import Aggregate
+from heddle.trace.feedback.models import (
+    FeedbackAggregateReq,
+    FeedbackAggregateRes,
+    FeedbackBatchCreateReq,
+    FeedbackBatchCreateRes,
+    FeedbackCreateReq,
+    FeedbackCreateRes,
+    FeedbackPayloadSchemaReq,
+    FeedbackPayloadSchemaRes,
+    FeedbackPurgeReq,
+    FeedbackQueryReq,
+    FeedbackQueryRes,
+    FeedbackReplaceReq,
+    FeedbackStatsReq,
+    FeedbackStatsRes,
+)
+from heddle.trace.feedback.payloads import payload_paths
+from heddle.trace.feedback.stats import Stats
+from heddle.trace.rows import purge_ids
+from heddle.wire import ids, jsontext, times
+
+router = group("Feedback")
+
+PURGE_MESSAGE = "Can only purge feedback by specifying one or more feedback ids"
+
+Row = dict[str, Any]
+
+
+@router.post("/feedback/create", response_model=FeedbackCreateRes)
+async def feedback_create(body: FeedbackCreateReq, caller: Writer, house: Services) -> Response:
+    """Store one row; one with the same id is replaced."""
+    rows = await prepare([body], caller, house)
+    await house.store.feedback.create(rows)
+    return answer(_created(rows[0]))
+
+
+@router.post("/feedback/batch/create", response_model=FeedbackBatchCreateRes)
+async def feedback_batch_create(body: FeedbackBatchCreateReq, caller: Writer, house: Services) -> Response:
+    """Store rows; one that is refused fails them all."""
+    rows = await prepare(body.batch, caller, house)
+    await house.store.feedback.create(rows)
+    return answer({"res": [_created(row) for row in rows]})
+
+
+@router.post("/feedback/replace", response_model=FeedbackCreateRes)
+async def feedback_replace(body: FeedbackReplaceReq, caller: Writer, house: Services) -> Response:
+    """Store a row in place of another, which need not exist; a refused row leaves the other as it was."""
+    rows = await prepare([body], caller, house)
+    await house.store.feedback.create(rows, replaced=(rows[0]["project"], body.feedback_id, caller.user))
+    return answer(_created(rows[0]))
+
+
+@router.post("/feedback/query", response_model=FeedbackQueryRes)
+async def feedback_query(body: FeedbackQueryReq, caller: Reader, house: Services) -> Response:
+    """The rows that match, oldest first."""
+    project = caller.open(body.project_id)
+    selected = await house.store.feedback.query(project, body.selection(body.fields))
+    return answer({"result": selected.rows, "total_count": selected.total})
+
+
+@router.post("/feedback/purge", response_model=Empty)
+async def feedback_purge(body: FeedbackPurgeReq, caller: Admin, house: Services) -> Response:
+    """Delete rows by their ids, for good."""
+    project = caller.open(body.project_id)
+    await house.store.feedback.purge(project, purge_ids(body.query, PURGE_MESSAGE, lists=False), caller.user)
+    return answer({})
+
+
+@router.post("/feedback/stats", response_model=FeedbackStatsRes)
+async def feedback_stats(body: FeedbackStatsReq, caller: Reader, house: Services) -> Response:
+    """Figures over payload values, in time buckets and over the whole range."""
+    project = caller.open(body.project_id)
+    window = body.window()
+    stats = Stats(body, window)
+    if body.metrics:
+        await house.store.feedback.scan(project, window, ("created_at", "payload"), stats.take)
+    return answer(stats.answer())
+
+
+@router.post("/feedback/payload_schema", response_model=FeedbackPayloadSchemaRes)
+async def feedback_payload_schema(body: FeedbackPayloadSchemaReq, caller: Reader, house: Services) -> Response:
+    """Which values the payloads hold, seen in the newest payload of each trigger."""
+    project = caller.open(body.project_id)
+    payloads = await house.store.feedback.newest_payloads(project, body.window(), body.sample_limit)
+    return answer({"paths": payload_paths(payloads)})
+
+
+@router.post("/feedback/aggregate", response_model=FeedbackAggregateRes)
+async def feedback_aggregate(body: FeedbackAggregateReq, caller: Reader, house: Services) -> Response:
+    """Tags and ratings of scorers, counted and summed by time and dimension."""
+    project = caller.open(body.project_id)
+    aggregate = Aggregate(body)
+    await house.store.feedback.scan(project, aggregate.window, aggregate.columns, aggregate.take)
+    return answer(aggregate.answer())
+
+
+async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, house: House) -> list[Row]:
+    """The rows to store; raises InvalidRequest for the first item that breaks a rule."""
+    projects = {project_id: caller.open(project_id) for project_id in {item.project_id for item in items}}
+    for item in items:
+        rules.check(item, projects[item.project_id])
+        if item.queue_id:
+            raise InvalidRequest(f"Queue {item.queue_id[:200]} not found or has been deleted")
+    await _check_annotations(items, projects, house)
+    payloads = [rules.payload_text(item) for item in items]
+    # Counted up to this instant, so that the order of a batch is the order of its times.
+    first = times.now() - len(items) + 1
+    return [
+        _row(item, projects[item.project_id], payload, caller.user, first + index)
+        for index, (item, payload) in enumerate(zip(items, payloads, strict=True))
+    ]
+
+
+async def _check_annotations(items: Sequence[FeedbackCreateReq], projects: dict[str, str], house: House) -> None:
+    for project_id, project in projects.items():
+        annotations = [item for item in items if item.project_id == project_id and item.annotation_ref]
+        wanted = sorted({item.annotation_ref for item in annotations if item.annotation_ref})
+        specs = await house.store.objects.values(project, wanted) if wanted else {}
+        for item in annotations:
+            rules.check_annotation_value(item, specs.get(item.annotation_ref or ""))
+
+
+def _row(item: FeedbackCreateReq, project: str, payload: str, user: str, at: int) -> Row:
+    named = ("weave_ref", "feedback_type", "creator", "annotation_ref", "runnable_ref", "call_ref", "trigger_ref")
+    row: Row = {"id": item.id or ids.uuid7(), "project": project, "payload": payload, "created_at": at}
+    row |= {"wb_user_id": user, "queue_id": item.queue_id}
+    row |= {name: getattr(item, name) for name in (*named, *SPANS)}
+    return row | {name: jsontext.dumps(getattr(item, name)) for name in STRUCTURES}
+
+
+def _created(row: Row) -> Row:
+    return {
+        "id": row["id"],
+        "created_at": times.to_iso(row["created_at"]),
+        "wb_user_id": row["wb_user_id"],
+        "payload": orjson.Fragment(row["payload"]),
+    }

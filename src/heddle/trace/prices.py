@@ -1,0 +1,213 @@
+"""What tokens cost: which price holds for a call, and what its usage comes to (contract: trace-core, 6.3)."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
+from heddle.store.control.costs import ProjectPrices as ProjectPrices
+from heddle.wire import times
+
+Pick = Callable[[str], PriceRow | None]
+"""The price row of a model, None when it has no price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens that a call used of one model, as reported; both spellings of prompt and completion are summed."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+
+    @classmethod
+    def of(cls, usage: Mapping[str, Any]) -> "Tokens":
+        """The numbers of one entry of `summary.usage`; what is no number counts 0."""
+        return cls(
+            requests=_count(usage.get("requests")),
+            prompt_tokens=_count(usage.get("prompt_tokens")) + _count(usage.get("input_tokens")),
+            completion_tokens=_count(usage.get("completion_tokens")) + _count(usage.get("output_tokens")),
+            total_tokens=_count(usage.get("total_tokens")),
+            cache_read_input_tokens=_count(usage.get("cache_read_input_tokens")),
+            cache_creation_input_tokens=_count(usage.get("cache_creation_input_tokens")),
+        )
+
+    @property
+    def uncached_prompt_tokens(self) -> int:
+        """The prompt tokens at the full price.
+
+        Some providers count cached tokens inside the prompt tokens, some beside them; more cached tokens than prompt
+        tokens can only stand beside.
+        """
+        cached = self.cache_read_input_tokens + self.cache_creation_input_tokens
+        return self.prompt_tokens - cached if cached <= self.prompt_tokens else self.prompt_tokens
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, int):
+        return int(value)
+    try:
+        return int(value) if isinstance(value, (float, str)) else 0
+    except (ValueError, OverflowError):
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class PricedUsage:
+    """What tokens come to, in the price's unit; sums of several are made with `+`."""
+
+    prompt_tokens_total_cost: float = 0.0
+    completion_tokens_total_cost: float = 0.0
+    cache_read_input_tokens_total_cost: float = 0.0
+    cache_creation_input_tokens_total_cost: float = 0.0
+
+    @classmethod
+    def of(cls, tokens: Tokens, price: PriceRow | None) -> "PricedUsage":
+        """The cost of tokens; nothing without a price."""
+        if price is None:
+            return cls()
+        return cls(
+            tokens.uncached_prompt_tokens * price.prompt_token_cost,
+            tokens.completion_tokens * price.completion_token_cost,
+            tokens.cache_read_input_tokens * price.cache_read_input_token_cost,
+            tokens.cache_creation_input_tokens * price.cache_creation_input_token_cost,
+        )
+
+    def __add__(self, other: "PricedUsage") -> "PricedUsage":
+        """Both together."""
+        return PricedUsage(
+            self.prompt_tokens_total_cost + other.prompt_tokens_total_cost,
+            self.completion_tokens_total_cost + other.completion_tokens_total_cost,
+            self.cache_read_input_tokens_total_cost + other.cache_read_input_tokens_total_cost,
+            self.cache_creation_input_tokens_total_cost + other.cache_creation_input_tokens_total_cost,
+        )
+
+    @property
+    def total(self) -> float:
+        """All four parts together."""
+        prompt = self.prompt_tokens_total_cost + self.cache_read_input_tokens_total_cost
+        return prompt + self.cache_creation_input_tokens_total_cost + self.completion_tokens_total_cost
+
+
+class CallCosts(NamedTuple):
+    """The entries of `summary.weave.costs` by model, and the models without a price, sorted."""
+
+    costs: dict[str, dict[str, Any]]
+    unpriced: list[str]
+
+
+def call_costs(usage: Mapping[str, Any], pick: Pick) -> CallCosts:
+    """What the usage of a call (`summary.usage`) comes to, model by model."""
+    entries: dict[str, dict[str, Any]] = {}
+    unpriced: list[str] = []
+    for llm_id, reported in usage.items():
+        if not isinstance(reported, Mapping):
+            continue
+        price = pick(llm_id)
+        if price is None:
+            unpriced.append(llm_id)
+        else:
+            entries[llm_id] = cost_entry(Tokens.of(reported), price)
+    return CallCosts(entries, sorted(unpriced))
+
+
+def cost_entry(tokens: Tokens, price: PriceRow) -> dict[str, Any]:
+    """One entry of `summary.weave.costs`."""
+    return {
+        **asdict(tokens),
+        **asdict(PricedUsage.of(tokens, price)),
+        "prompt_token_cost": price.prompt_token_cost,
+        "completion_token_cost": price.completion_token_cost,
+        "cache_read_input_token_cost": price.cache_read_input_token_cost,
+        "cache_creation_input_token_cost": price.cache_creation_input_token_cost,
+        "prompt_token_cost_unit": price.prompt_token_cost_unit,
+        "completion_token_cost_unit": price.completion_token_cost_unit,
+        "effective_date": times.to_iso(price.effective_date),
+        "provider_id": price.provider_id,
+        "pricing_level": price.pricing_level,
+        "pricing_level_id": price.pricing_level_id,
+        "created_at": times.to_iso(price.created_at),
+        "created_by": price.created_by,
+    }
+
+
+class Prices:
+    """The default prices by model, and the choice between them and a project's own."""
+
+    def __init__(self, rows: Iterable[PriceRow]) -> None:
+        by_model: dict[str, list[PriceRow]] = {}
+        for row in rows:
+            by_model.setdefault(row.llm_id, []).append(row)
+        self._defaults = {llm_id: tuple(found) for llm_id, found in by_model.items()}
+
+    def pick(self, project_rows: ProjectPrices, llm_id: str, started_at: int) -> PriceRow | None:
+        """The price of a model for a call that started then (microseconds), None when it has none.
+
+        Prices in force come before later ones, the project's before default ones, newer before older.
+        """
+        return self._first(project_rows, llm_id, started_at)
+
+    def picker(self, project_rows: ProjectPrices, started_at: int) -> Pick:
+        """The choice of a price for the models of one call."""
+        return lambda llm_id: self.pick(project_rows, llm_id, started_at)
+
+    def newest(self, project_rows: ProjectPrices, llm_id: str) -> PriceRow | None:
+        """The project's newest price of a model, else the newest default one, whatever the time of a call."""
+        return self._first(project_rows, llm_id, None)
+
+    def models(self) -> list[str]:
+        """Every model with a default price, sorted."""
+        return sorted(self._defaults)
+
+    def _first(self, project_rows: ProjectPrices, llm_id: str, at: int | None) -> PriceRow | None:
+        rows = (*self._defaults.get(llm_id, ()), *project_rows.get(llm_id, ()))
+        best: PriceRow | None = None
+        rank: tuple[bool, bool, int] | None = None
+        for row in rows:
+            own = (at is None or row.effective_date <= at, row.pricing_level == PROJECT_LEVEL, row.effective_date)
+            # Of two rows of the same date the one created later counts: it corrects the other.
+            if rank is None or own >= rank:
+                best, rank = row, own
+        return best
+
+
+@cache
+def default_prices() -> Prices:
+    """The prices of the data file `prices.json` that comes with heddle."""
+    text = files("heddle.trace").joinpath("prices.json").read_text("utf-8")
+    return Prices(_default_row(entry) for entry in json.loads(text)["prices"])
+
+
+def _default_row(entry: Mapping[str, Any]) -> PriceRow:
+    effective = times.parse(entry["effective_date"])
+    if effective is None:
+        raise ValueError(f"prices.json: {entry['llm_id']}: effective_date is no date: {entry['effective_date']!r}")
+
+    def price(kind: str, otherwise: float) -> float:
+        found = entry.get(kind)
+        return otherwise if found is None else float(found)
+
+    prompt = price("input", 0.0)
+    return PriceRow(
+        id=f"default/{entry['llm_id']}/{entry['effective_date']}",
+        llm_id=entry["llm_id"],
+        provider_id=entry["provider"],
+        effective_date=effective,
+        prompt_token_cost=prompt,
+        completion_token_cost=price("output", 0.0),
+        # A kind of cached token that the provider names no price for is an ordinary prompt token to it.
+        cache_read_input_token_cost=price("cache_read", prompt),
+        cache_creation_input_token_cost=price("cache_write", prompt),
+        prompt_token_cost_unit="USD",
+        completion_token_cost_unit="USD",
+        created_by="system",
+        created_at=effective,
+        pricing_level=DEFAULT_LEVEL,
+        pricing_level_id=DEFAULT_LEVEL,
+    )

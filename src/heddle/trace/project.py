@@ -1,0 +1,127 @@
+"""Projects: how much they hold, how long calls are kept, and settings that SDKs ask for."""
+
+from typing import Literal
+
+from fastapi import Response
+from pydantic import Field
+
+from heddle.http import Admin, Reader, RequestModel, ResponseModel, Services, answer, group
+
+router = group("Projects")
+
+MAX_RETENTION_DAYS = 36_500
+
+
+class ProjectStatsReq(RequestModel):
+    """Which sizes are wanted."""
+
+    project_id: str
+    include_trace_storage_size: bool | None = True
+    include_object_storage_size: bool | None = True
+    include_table_storage_size: bool | None = True
+    include_file_storage_size: bool | None = True
+
+
+class ProjectStatsRes(ResponseModel):
+    """Sizes in bytes; 0 for what was not asked for."""
+
+    trace_storage_size_bytes: int
+    objects_storage_size_bytes: int
+    tables_storage_size_bytes: int
+    files_storage_size_bytes: int
+
+
+class ProjectTTLSettingsReadReq(RequestModel):
+    """A project."""
+
+    project_id: str
+
+
+class ProjectTTLSettingsReadRes(ResponseModel):
+    """How many days calls are kept; null: for ever."""
+
+    retention_days: int | None = None
+
+
+class ProjectTTLSettingsUpdateReq(RequestModel):
+    """The new retention; null keeps calls for ever."""
+
+    project_id: str
+    retention_days: int | None = Field(default=None, ge=1, le=MAX_RETENTION_DAYS)
+    wb_user_id: str | None = None
+
+
+class ProjectTTLSettingsUpdateRes(ResponseModel):
+    """The retention from now on."""
+
+    retention_days: int | None
+
+
+class IngestSamplingSettingsReq(RequestModel):
+    """A project."""
+
+    project_id: str
+
+
+class IngestSamplingSettingsRes(ResponseModel):
+    """Which part of the calls is kept at ingest: all of them."""
+
+    dry_run: bool
+    sample_rate: float
+
+
+class SensitiveDataSettingsRes(ResponseModel):
+    """Which policy removes sensitive data at ingest: none does."""
+
+    policy: Literal["off", "pii-v1"]
+
+
+@router.post("/project/stats", response_model=ProjectStatsRes)
+async def project_stats(body: ProjectStatsReq, caller: Reader, house: Services) -> Response:
+    """Bytes stored in a project."""
+    project, store = caller.open(body.project_id), house.store
+    return answer(
+        {
+            "trace_storage_size_bytes": (
+                await store.calls.storage_size(project) if body.include_trace_storage_size else 0
+            ),
+            "objects_storage_size_bytes": (
+                await store.objects.storage_size(project) if body.include_object_storage_size else 0
+            ),
+            "tables_storage_size_bytes": (
+                await store.tables.storage_size(project) if body.include_table_storage_size else 0
+            ),
+            "files_storage_size_bytes": (
+                await store.files.storage_size(project) if body.include_file_storage_size else 0
+            ),
+        }
+    )
+
+
+@router.post("/project/ttl_settings/read", response_model=ProjectTTLSettingsReadRes)
+async def read_retention(body: ProjectTTLSettingsReadReq, caller: Reader, house: Services) -> Response:
+    """How long calls of a project are kept."""
+    return answer({"retention_days": await house.store.projects.retention(caller.open(body.project_id))})
+
+
+@router.post("/project/ttl_settings/update", response_model=ProjectTTLSettingsUpdateRes)
+async def update_retention(body: ProjectTTLSettingsUpdateReq, caller: Admin, house: Services) -> Response:
+    """Keep calls for so many days; older ones are deleted right away, and from then on as they grow old."""
+    project = caller.open(body.project_id)
+    await house.store.projects.set_retention(project, body.retention_days, caller.user)
+    house.retention.wake()
+    return answer({"retention_days": body.retention_days})
+
+
+@router.post("/project/ingest_sampling_settings/read", response_model=IngestSamplingSettingsRes)
+async def read_ingest_sampling(body: IngestSamplingSettingsReq, caller: Reader) -> Response:
+    """heddle keeps every call that it is sent."""
+    caller.open(body.project_id)
+    return answer({"dry_run": False, "sample_rate": 1.0})
+
+
+@router.get("/project/sensitive_data_settings", response_model=SensitiveDataSettingsRes)
+async def read_sensitive_data(project_id: str, caller: Reader) -> Response:
+    """heddle stores what it is sent, unchanged."""
+    caller.open(project_id)
+    return answer({"policy": "off"})

@@ -1,0 +1,205 @@
+"""The SQL of a query against a plain reading of the contract's typing rules (trace-core, section 5)."""
+
+import json
+import math
+import sqlite3
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heddle.store.sqlite.conditions import Conditions
+from heddle.store.sqlite.expressions import Place
+from heddle.wire import jsontext
+from heddle.wire.query import parse_query
+
+PLACE = Place(1, "ZS9w", "e/p")
+TEXTS = ["", "a", "abc", "5", "05", "5.0", "5.5", " 7 ", "-3", "true", "false", "x", "é", "[1]", "1e3", "+5", "nan"]
+texts = st.sampled_from(TEXTS)
+numbers = st.one_of(st.integers(-10, 10), st.sampled_from([0.5, 5.0, -3.0, 5.5, 1e22, 10**18]))
+scalars = st.one_of(st.none(), st.booleans(), numbers, texts)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("ab0"), inner, max_size=2)),
+)
+documents = st.dictionaries(st.sampled_from(["a", "b", "c.d", "0"]), values, max_size=4)
+paths = st.sampled_from(["a", "b", "a.b", "a.0", "0", "c\\.d", "a.1.a", "b.0.0", "zz"])
+MISSING = object()
+
+
+def follow(document: Any, path: str) -> Any:
+    """The value at a dotted path: keys first, then list indexes."""
+    parts = [part.replace("\0", ".") for part in path.replace("\\.", "\0").split(".")]
+    for part in parts:
+        if isinstance(document, dict) and part in document:
+            document = document[part]
+        elif isinstance(document, list) and part.isdigit() and int(part) < len(document):
+            document = document[int(part)]
+        else:
+            return MISSING
+    return document
+
+
+def text_of(value: Any) -> str:
+    """Any JSON value as the text that comparisons see."""
+    if value is MISSING or value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return value if isinstance(value, str) else jsontext.dumps(value) if isinstance(value, (dict, list)) else str(value)
+
+
+def cast(text: str, like: Any) -> Any:
+    """The text read as the type of a constant; None when it cannot be."""
+    stripped = text.strip()
+    digits = stripped[1:] if stripped[:1] in ("+", "-") else stripped
+    whole = int(stripped) if digits.isdigit() else None
+    if isinstance(like, bool):
+        return {"true": 1, "false": 0}.get(text, whole if whole is not None and 0 <= whole <= 255 else None)
+    if isinstance(like, int):
+        return whole
+    if isinstance(like, float):
+        try:
+            number = float(stripped)
+        except ValueError:
+            return None
+        return number if math.isfinite(number) else None
+    return text
+
+
+def compared(op: str, document: Any, path: str, constant: Any) -> bool | None:
+    """What the contract says of one comparison of a JSON path with a constant."""
+    if constant is None:
+        return False if op == "$eq" else None
+    value = cast(text_of(follow(document, path)), constant)
+    if value is None:
+        return None
+    result = {
+        "$eq": value == constant,
+        "$gt": value > constant,
+        "$gte": value >= constant,
+        "$lt": value < constant,
+        "$lte": value <= constant,
+    }
+    return bool(result[op])
+
+
+@pytest.fixture(scope="module")
+def database() -> sqlite3.Connection:
+    raw = sqlite3.connect(":memory:")
+    raw.execute(
+        "CREATE TABLE calls (rid INTEGER PRIMARY KEY, project INTEGER, id TEXT, op INTEGER, started_at INTEGER)"
+    )
+    raw.execute("CREATE TABLE body_in (rid INTEGER PRIMARY KEY, inputs TEXT, attributes TEXT, otel_dump TEXT)")
+    raw.execute("INSERT INTO calls VALUES (1, 1, 'c', 1, 0)")
+    return raw
+
+
+def answered(raw: sqlite3.Connection, document: Any, expression: Any) -> bool | None:
+    """The condition's value for one call with these inputs: true, false or unknown."""
+    conditions = Conditions(PLACE)
+    sql = conditions.compile(parse_query({"$expr": expression}))
+    raw.execute("INSERT OR REPLACE INTO body_in VALUES (1, ?, '{}', NULL)", (jsontext.dumps(document),))
+    query = f"SELECT {sql} FROM calls c JOIN body_in bi ON bi.rid = c.rid"
+    (value,) = raw.execute(query, conditions.parameters).fetchone()
+    return None if value is None else bool(value)
+
+
+def field(path: str) -> dict[str, str]:
+    return {"$getField": f"inputs.{path}"}
+
+
+quick = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@quick
+@given(documents, paths, st.sampled_from(["$eq", "$gt", "$gte", "$lt", "$lte"]), scalars)
+def test_comparisons_follow_the_typing_rules(
+    database: sqlite3.Connection, document: Any, path: str, op: str, constant: Any
+) -> None:
+    expected = compared(op, document, path, constant)
+    assert answered(database, document, {op: [field(path), {"$literal": constant}]}) == expected
+
+
+@quick
+@given(documents, paths, scalars)
+def test_not_is_the_opposite_and_unknown_stays_unknown(
+    database: sqlite3.Connection, document: Any, path: str, constant: Any
+) -> None:
+    expected = compared("$eq", document, path, constant)
+    inverted = {"$not": [{"$eq": [field(path), {"$literal": constant}]}]}
+    assert answered(database, document, inverted) == (None if expected is None else not expected)
+
+
+@quick
+@given(documents, paths, texts, st.booleans())
+def test_contains_looks_into_the_text(
+    database: sqlite3.Connection, document: Any, path: str, part: str, folded: bool
+) -> None:
+    if folded and not part.isascii():
+        return
+    text = text_of(follow(document, path))
+    expected = part.lower() in text.lower() if folded else part in text
+    expression = {"$contains": {"input": field(path), "substr": {"$literal": part}, "case_insensitive": folded}}
+    assert answered(database, document, expression) == expected
+
+
+@quick
+@given(documents, paths, st.lists(texts, max_size=3))
+def test_in_a_list_of_texts(database: sqlite3.Connection, document: Any, path: str, listed: list[str]) -> None:
+    expression = {"$in": [field(path), [{"$literal": item} for item in listed]]}
+    assert answered(database, document, expression) == (text_of(follow(document, path)) in listed)
+
+
+@quick
+@given(documents, paths, st.lists(st.integers(-10, 10), min_size=1, max_size=3))
+def test_in_a_list_of_numbers_casts_once(
+    database: sqlite3.Connection, document: Any, path: str, listed: list[int]
+) -> None:
+    value = cast(text_of(follow(document, path)), 1)
+    expression = {"$in": [field(path), [{"$literal": item} for item in listed]]}
+    assert answered(database, document, expression) == (None if value is None else value in listed)
+
+
+@quick
+@given(documents, paths)
+def test_emptiness_is_tested_by_an_empty_text(database: sqlite3.Connection, document: Any, path: str) -> None:
+    value = follow(document, path)
+    expression = {"$not": [{"$eq": [field(path), {"$literal": ""}]}]}
+    assert answered(database, document, expression) == (value is not MISSING and value is not None and value != "")
+
+
+@pytest.mark.parametrize(
+    ("stored", "constant", "expected"),
+    [
+        (5, 5, True),
+        (5, 5.0, True),
+        (5, "5", True),
+        ("5", 5, True),
+        (5.0, "5", True),
+        (5.7, 5, None),
+        (1e22, "1" + "0" * 22, True),
+    ]
+    + [(True, "true", True), (True, True, True), ("true", True, True), (None, "", True), ({"k": 1}, '{"k":1}', True)],
+)
+def test_the_examples_of_the_contract(
+    database: sqlite3.Connection, stored: Any, constant: Any, expected: bool | None
+) -> None:
+    assert answered(database, {"a": stored}, {"$eq": [field("a"), {"$literal": constant}]}) == expected
+
+
+def test_constants_compare_with_constants(database: sqlite3.Connection) -> None:
+    assert answered(database, {}, {"$eq": [{"$literal": 1}, {"$literal": 1}]}) is True
+    assert answered(database, {}, {"$eq": [{"$literal": 1}, {"$literal": "1"}]}) is None
+    assert answered(database, {}, {"$gt": [{"$literal": 2}, {"$literal": 1.5}]}) is True
+
+
+@pytest.mark.parametrize("path", ["a'b", "a'); DROP TABLE calls; --", 'a"b', "a\\b", "a[0]", "$", "", "a" * 500])
+def test_no_path_leaves_its_place_in_the_sql(database: sqlite3.Connection, path: str) -> None:
+    document = {path: "here"}
+    expression = {"$eq": [{"$getField": "inputs." + path.replace(".", "\\.")}, {"$literal": "nowhere"}]}
+    assert answered(database, document, expression) is False
+    assert json.loads(database.execute("SELECT inputs FROM body_in").fetchone()[0]) == document

@@ -1,0 +1,194 @@
+"""Which price holds for a call, and what its usage comes to."""
+
+from dataclasses import replace
+
+import pytest
+
+from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
+from heddle.trace.prices import PricedUsage, Prices, Tokens, call_costs, default_prices
+from heddle.wire import times
+
+
+def at(text: str) -> int:
+    """Microseconds of ISO text."""
+    micros = times.parse(text)
+    assert micros is not None
+    return micros
+
+
+def price(effective: str, level: str = PROJECT_LEVEL, prompt: float = 0.01, name: str = "m") -> PriceRow:
+    """A price of model `m` that is told from others by its date and prompt price."""
+    return PriceRow(
+        id=f"{level} {effective} {prompt}",
+        llm_id=name,
+        provider_id="house",
+        effective_date=at(effective),
+        prompt_token_cost=prompt,
+        completion_token_cost=0.1,
+        cache_read_input_token_cost=0.001,
+        cache_creation_input_token_cost=0.02,
+        prompt_token_cost_unit="USD",
+        completion_token_cost_unit="USD",
+        created_by="ada",
+        created_at=at("2024-01-02T03:04:05.678901Z"),
+        pricing_level=level,
+        pricing_level_id="team/project" if level == PROJECT_LEVEL else level,
+    )
+
+
+def picked(own: list[PriceRow], defaults: list[PriceRow], started: str, model: str = "m") -> str | None:
+    """The id of the price that a call gets."""
+    found = Prices(defaults).pick({"m": tuple(own)} if own else {}, model, at(started))
+    return None if found is None else found.id
+
+
+def test_the_newest_price_in_force_holds() -> None:
+    """Of several dates the last one not after the call."""
+    own = [price("2023-01-01"), price("2024-01-01"), price("2025-01-01")]
+    assert picked(own, [], "2024-06-01") == own[1].id
+    assert picked(own, [], "2024-01-01") == own[1].id
+    assert picked(own, [], "2026-06-01") == own[2].id
+    assert picked(own[::-1], [], "2024-06-01") == own[1].id
+
+
+def test_a_projects_price_comes_before_a_default_one() -> None:
+    """Even when the default one is newer."""
+    own, default = price("2020-01-01"), price("2024-01-01", DEFAULT_LEVEL)
+    assert picked([own], [default], "2024-06-01") == own.id
+
+
+def test_a_default_in_force_comes_before_a_projects_future_price() -> None:
+    """A price dated after the call is the last choice, but better than none."""
+    own, default = price("2030-01-01"), price("2024-01-01", DEFAULT_LEVEL)
+    assert picked([own], [default], "2024-06-01") == default.id
+    assert picked([own], [], "2024-06-01") == own.id
+    assert picked([own], [price("2029-01-01", DEFAULT_LEVEL)], "2024-06-01") == own.id
+
+
+def test_of_two_prices_of_one_date_the_later_made_one_holds() -> None:
+    """It corrects the first."""
+    first, second = price("2024-01-01", prompt=1), price("2024-01-01", prompt=2)
+    assert picked([first, second], [], "2024-06-01") == second.id
+
+
+def test_models_match_exactly() -> None:
+    """No other spelling, no prefix."""
+    for model in ("M", "m-2024", "openai/m", ""):
+        assert picked([price("2020-01-01")], [price("2020-01-01", DEFAULT_LEVEL)], "2024-01-01", model) is None
+
+
+def test_the_newest_price_whatever_the_time() -> None:
+    """What `/calls/stats` uses: the project's before the default ones."""
+    own = price("2030-01-01")
+    prices = Prices([price("2040-01-01", DEFAULT_LEVEL), price("2010-01-01", DEFAULT_LEVEL)])
+    assert prices.newest({"m": (price("2020-01-01"), own)}, "m") == own
+    found = prices.newest({}, "m")
+    assert found is not None and found.effective_date == at("2040-01-01")
+
+
+def test_an_entry_has_the_fields_of_the_contract() -> None:
+    """Names, order and values of `summary.weave.costs[model]`."""
+    row = price("2024-01-01")
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "requests": 1, "total_tokens": 15}
+    found = call_costs({"m": usage}, lambda model: row)
+    assert found.unpriced == []
+    assert found.costs == {
+        "m": {
+            "prompt_tokens": 10,
+            "completion_tokens": 5,
+            "requests": 1,
+            "total_tokens": 15,
+            "cache_read_input_tokens": 0,
+            "cache_creation_input_tokens": 0,
+            "prompt_tokens_total_cost": pytest.approx(0.1),
+            "completion_tokens_total_cost": pytest.approx(0.5),
+            "cache_read_input_tokens_total_cost": 0.0,
+            "cache_creation_input_tokens_total_cost": 0.0,
+            "prompt_token_cost": 0.01,
+            "completion_token_cost": 0.1,
+            "cache_read_input_token_cost": 0.001,
+            "cache_creation_input_token_cost": 0.02,
+            "prompt_token_cost_unit": "USD",
+            "completion_token_cost_unit": "USD",
+            "effective_date": "2024-01-01T00:00:00.000000Z",
+            "provider_id": "house",
+            "pricing_level": "project",
+            "pricing_level_id": "team/project",
+            "created_at": "2024-01-02T03:04:05.678901Z",
+            "created_by": "ada",
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("usage", "uncached"),
+    [
+        ({"prompt_tokens": 1000, "cache_read_input_tokens": 600, "cache_creation_input_tokens": 100}, 300),
+        ({"input_tokens": 1000, "cache_read_input_tokens": 1000}, 0),
+        ({"input_tokens": 20, "cache_read_input_tokens": 600, "cache_creation_input_tokens": 100}, 20),
+        ({"prompt_tokens": 0, "cache_read_input_tokens": 600}, 0),
+        ({"prompt_tokens": 3, "input_tokens": 4}, 7),
+    ],
+)
+def test_cached_tokens_inside_and_beside_the_prompt(usage: dict[str, int], uncached: int) -> None:
+    """Cached tokens that fit into the prompt count are part of it; more than that stand beside it. Never below 0."""
+    row = price("2024-01-01")
+    entry = call_costs({"m": usage}, lambda model: row).costs["m"]
+    assert entry["prompt_tokens_total_cost"] == pytest.approx(uncached * 0.01)
+    assert entry["cache_read_input_tokens_total_cost"] == pytest.approx(usage.get("cache_read_input_tokens", 0) * 0.001)
+    written = usage.get("cache_creation_input_tokens", 0)
+    assert entry["cache_creation_input_tokens_total_cost"] == pytest.approx(written * 0.02)
+
+
+def test_models_without_a_price_are_named_and_have_no_entry() -> None:
+    """An unknown price is not 0."""
+    row = price("2024-01-01")
+    usage = {"z": {"prompt_tokens": 1}, "m": {"prompt_tokens": 1}, "a": {}, "odd": 5}
+    found = call_costs(usage, lambda model: row if model == "m" else None)
+    assert list(found.costs) == ["m"]
+    assert found.unpriced == ["a", "z"]
+
+
+def test_numbers_are_read_forgivingly() -> None:
+    """Texts of digits count, other things are 0."""
+    assert Tokens.of({"prompt_tokens": "5", "input_tokens": 2.9, "requests": True, "total_tokens": None}) == Tokens(
+        requests=1, prompt_tokens=7
+    )
+    odd = {"prompt_tokens": "many", "completion_tokens": [1], "total_tokens": float("inf"), "requests": {}}
+    assert Tokens.of(odd) == Tokens()
+
+
+def test_priced_usage_sums_up() -> None:
+    """Parts add up one by one; nothing without a price."""
+    tokens = Tokens(prompt_tokens=10, completion_tokens=5, cache_read_input_tokens=4, cache_creation_input_tokens=1)
+    once = PricedUsage.of(tokens, price("2024-01-01"))
+    assert once.total == pytest.approx(5 * 0.01 + 5 * 0.1 + 4 * 0.001 + 1 * 0.02)
+    assert (once + once).total == pytest.approx(2 * once.total)
+    assert PricedUsage.of(tokens, None) == PricedUsage()
+    assert PricedUsage() + once == once
+
+
+def test_the_default_prices_hold_together() -> None:
+    """The data file: many models, plausible prices, cached tokens never free where prompt tokens cost something."""
+    prices = default_prices()
+    models = prices.models()
+    assert len(models) >= 150
+    assert len(models) == len(set(models))
+    now = times.now()
+    for model in models:
+        row = prices.pick({}, model, now)
+        assert row is not None and row.llm_id == model
+        assert (row.pricing_level, row.pricing_level_id, row.created_by) == ("default", "default", "system")
+        assert row.created_at == row.effective_date
+        assert 0 <= row.prompt_token_cost < 0.01 and 0 <= row.completion_token_cost < 0.01
+        assert (row.cache_read_input_token_cost > 0) == (row.prompt_token_cost > 0)
+
+
+def test_a_projects_own_price_of_a_known_model_is_used() -> None:
+    """Default rows and own rows meet under the same name."""
+    prices = default_prices()
+    model = prices.models()[0]
+    own = replace(price("2000-01-01"), llm_id=model)
+    assert prices.pick({model: (own,)}, model, times.now()) == own
+    default = prices.pick({}, model, times.now())
+    assert default is not None and default.pricing_level == "default"

@@ -1,0 +1,154 @@
+"""The query language's parser: what is refused, where, and what becomes of what is accepted."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heddle.errors import HeddleError, InvalidField, InvalidRequest, ValidationFailed
+from heddle.wire import callfields, query
+from heddle.wire.callfields import Kind
+from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Or, parse_query, split_path
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(max_size=10)
+)
+paths = st.text(max_size=20)
+leaves = st.one_of(scalars.map(lambda value: {"$literal": value}), paths.map(lambda path: {"$getField": path}))
+
+
+def operations(operands: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """One level of operations over operands, as wire JSON."""
+    pair = st.lists(operands, min_size=2, max_size=2)
+    return st.one_of(
+        st.sampled_from(["$and", "$or"]).flatmap(
+            lambda name: st.lists(operands, min_size=1, max_size=3).map(lambda items: {name: items})
+        ),
+        operands.map(lambda item: {"$not": [item]}),
+        st.sampled_from(["$eq", "$gt", "$gte", "$lt", "$lte"]).flatmap(
+            lambda name: pair.map(lambda items: {name: items})
+        ),
+        st.tuples(operands, st.lists(operands, max_size=3)).map(lambda pair: {"$in": [pair[0], pair[1]]}),
+        st.tuples(operands, operands, st.booleans()).map(
+            lambda items: {"$contains": {"input": items[0], "substr": items[1], "case_insensitive": items[2]}}
+        ),
+    )
+
+
+def _conversions(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    targets = st.sampled_from(["double", "string", "int", "bool", "exists"])
+    return st.tuples(inner, targets).map(lambda pair: {"$convert": {"input": pair[0], "to": pair[1]}})
+
+
+trees = operations(st.recursive(leaves, lambda inner: st.one_of(operations(inner), _conversions(inner)), max_leaves=8))
+
+
+def written(node: query.Operand) -> Any:
+    """A typed node back on the wire."""
+    match node:
+        case Literal(value):
+            return {"$literal": value}
+        case Field(path):
+            return {"$getField": path}
+        case Convert(inner, target):
+            return {"$convert": {"input": written(inner), "to": target}}
+        case And(operands):
+            return {"$and": [written(item) for item in operands]}
+        case Or(operands):
+            return {"$or": [written(item) for item in operands]}
+        case Not(inner):
+            return {"$not": [written(inner)]}
+        case Compare(op, left, right):
+            return {f"${op}": [written(left), written(right)]}
+        case In(left, items):
+            return {"$in": [written(left), [written(item) for item in items]]}
+        case Contains(inner, substr, folded):
+            return {"$contains": {"input": written(inner), "substr": written(substr), "case_insensitive": folded}}
+
+
+@given(trees)
+def test_a_parsed_query_says_what_was_written(tree: Any) -> None:
+    assert written(parse_query({"$expr": tree})) == tree
+
+
+@given(
+    st.recursive(
+        st.one_of(scalars, st.just({})),
+        lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+        max_leaves=20,
+    )
+)
+def test_anything_else_is_refused_with_a_client_error(value: Any) -> None:
+    try:
+        parse_query(value)
+    except HeddleError as error:
+        assert error.status in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "place"),
+    [
+        ({"$expr": {"$getField": "id"}}, ValidationFailed, ["body", "query", "$expr"]),
+        (
+            {"$expr": {"$convert": {"input": {"$literal": 1}, "to": "int"}}},
+            ValidationFailed,
+            ["body", "query", "$expr"],
+        ),
+        ({}, ValidationFailed, ["body", "query", "$expr"]),
+        ({"$expr": {"$nope": []}}, ValidationFailed, ["body", "query", "$expr", "$nope"]),
+        ({"$expr": {"$eq": [{"$literal": 1}]}}, ValidationFailed, ["body", "query", "$expr", "$eq"]),
+        ({"$expr": {"$eq": [{"$literal": 1}, 2]}}, ValidationFailed, ["body", "query", "$expr", "$eq", 1]),
+        ({"$expr": {"$not": [{"$literal": 1}, {"$literal": 1}]}}, ValidationFailed, ["body", "query", "$expr", "$not"]),
+        ({"$expr": {"$and": []}}, InvalidRequest, None),
+        ({"$expr": {"$or": []}}, InvalidRequest, None),
+        ({"$expr": {"$eq": [{"$literal": {}}, {"$literal": 1}]}}, InvalidRequest, None),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_place(value: Any, error: type[HeddleError], place: list[Any] | None) -> None:
+    with pytest.raises(error) as caught:
+        parse_query(value)
+    if place is not None:
+        assert isinstance(caught.value, ValidationFailed)
+        assert caught.value.detail[0]["loc"] == place
+
+
+def test_a_query_that_is_nested_too_deep_is_refused() -> None:
+    tree: Any = {"$eq": [{"$literal": 1}, {"$literal": 1}]}
+    for _ in range(query.MAX_NESTING + 1):
+        tree = {"$not": [tree]}
+    with pytest.raises(InvalidRequest, match="nested deeper"):
+        parse_query({"$expr": tree})
+
+
+@given(st.lists(st.text(st.characters(blacklist_characters="\\")), min_size=1))
+def test_an_escaped_dot_stays_inside_its_part(parts: list[str]) -> None:
+    assert split_path(".".join(part.replace(".", "\\.") for part in parts)) == parts
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "column", "rest"),
+    [
+        ("inputs.a.b", Kind.JSON, "inputs", ("a", "b")),
+        ("inputs_dump.a", Kind.JSON, "inputs", ("a",)),
+        ("output", Kind.JSON, "output", ()),
+        ("started_at", Kind.TIME, "started_at", ()),
+        ("summary.weave.status", Kind.COMPUTED, "status", ()),
+        ("summary.usage.gpt-4\\.1", Kind.JSON, "summary", ("usage", "gpt-4.1")),
+        ("feedback.[wandb.note.1].payload.note", Kind.FEEDBACK, "payload", ("note",)),
+        ("annotation_queue_items.queue_id", Kind.QUEUE, "annotation_queue_items.queue_id", ()),
+    ],
+)
+def test_fields_resolve(path: str, kind: Kind, column: str, rest: tuple[str, ...]) -> None:
+    field = callfields.resolve(path)
+    assert (field.kind, field.column, field.path) == (kind, column, rest)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "nope", "inputs2.a", "summary.weave.costs", "summary.weave", "storage_size_bytes", "total_storage_size_bytes"]
+    + ["feedback.[x].creator", "feedback.x.payload", "annotation_queue_items.id", "id; drop table calls", "inputs\x00"],
+)
+def test_unknown_fields_are_refused(path: str) -> None:
+    with pytest.raises(InvalidField):
+        callfields.resolve(path)
