@@ -98,7 +98,7 @@ class Client:
             "NODE_PATH": str(NODE_PACKAGES),
         }
 
-    def run(self, scenario: str, *, base_only: bool = False, timeout: float = 240, **extra: str) -> dict[str, Any]:
+    def run(self, scenario: str, *, base_only: bool = False, timeout: float = 90, **extra: str) -> dict[str, Any]:
         """What the scenario reports: the JSON of its last `RESULT` line. Any traceback on stderr fails the test.
 
         `base_only` gives the SDK nothing but `WANDB_BASE_URL`, so that it finds the trace address itself.

@@ -63,7 +63,8 @@ def create_app(settings: Settings, house: House | None = None) -> FastAPI:
         middleware=[Middleware(Edge)],
     )
     app.state.house = house
-    app.router.routes.extend(sorted(routes(), key=_rank))
+    in_order: list[APIRoute] = sorted(routes(), key=_rank)
+    app.router.routes.extend(in_order)
     failures.install(app)
     return app
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import sqlalchemy as sa
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from heddle.settings import GIB, Settings, show_size
+from heddle.settings import GIB, MIB, Settings
 from heddle.store import direct, lock
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.connection import MINIMUM_VERSION
@@ -54,7 +55,7 @@ def run(settings: Settings) -> bool:
     table = Table("", "what", "found", "to mend it", box=None, pad_edge=False)
     for finding in findings:
         mark = "[red]✗[/red]" if finding.is_fault else "[yellow]![/yellow]" if finding.mend else "[green]✓[/green]"
-        table.add_row(mark, finding.what, finding.found, finding.mend)
+        table.add_row(mark, finding.what, escape(finding.found), escape(finding.mend))
     Console().print(table)
     faults = sum(finding.is_fault for finding in findings)
     print(f"heddle check: {faults} fault{'' if faults == 1 else 's'}" if faults else "heddle check: all is well")
@@ -164,9 +165,9 @@ def _database(path: Path) -> Iterator[Finding]:
         yield Finding("schema", f"{version} of {migrations.CURRENT}", "heddle migrate (serve does it too)")
     else:
         yield Finding("schema", str(version))
-    size = show_size(path.stat().st_size)
+    size = f"{path.stat().st_size / MIB:.1f} MiB"
     is_damaged = state != "ok"
-    found = f"{size} bytes, {'damaged: ' + state if is_damaged else 'sound'}"
+    found = f"{size}, {'damaged: ' + state if is_damaged else 'sound'}"
     yield Finding("database", found, "restore the last backup: heddle restore" if is_damaged else "", is_damaged)
 
 

@@ -3,22 +3,27 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as ASGIScope
 
 from heddle.auth import Caller, Scope
-from heddle.errors import NotAuthenticated
+from heddle.errors import NotAuthenticated, TooLarge, ValidationFailed
 from heddle.wire import jsontext, refs
 
 if TYPE_CHECKING:
     from heddle.house import House
 
 logger = logging.getLogger("heddle.http")
+M = TypeVar("M")
 
 
 class RequestModel(BaseModel):
@@ -73,6 +78,11 @@ def parse_body(body: bytes, caller: Caller, keep_non_finite: bool = False) -> An
 class Route(APIRoute):
     """A route whose handler sees a `BodyRequest`."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if _answers_itself(self.endpoint) and _takes_only_the_caller(self.dependant):
+            self.app = _direct(self)
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler of the framework, given our request class."""
         handler = super().get_route_handler()
@@ -81,6 +91,72 @@ class Route(APIRoute):
             return await handler(BodyRequest(request.scope, request.receive))
 
         return run
+
+
+def _answers_itself(endpoint: Callable[..., Any]) -> bool:
+    returned = endpoint.__annotations__.get("return")
+    return iscoroutinefunction(endpoint) and isinstance(returned, type) and issubclass(returned, Response)
+
+
+def _takes_only_the_caller(dependant: Dependant) -> bool:
+    """True for an endpoint of request, caller, services and plain path parts, which decodes its body itself."""
+    inputs = (dependant.query_params, dependant.header_params, dependant.cookie_params, dependant.body_params)
+    known = all(needed.call is house_of or isinstance(needed.call, Needs) for needed in dependant.dependencies)
+    return known and not any(inputs) and all(part.field_info.annotation is str for part in dependant.path_params)
+
+
+def _direct(route: APIRoute) -> ASGIApp:
+    """The ASGI application of such an endpoint, without the framework's resolving of dependencies.
+
+    That costs more than storing a call does.
+    """
+    dependant, endpoint = route.dependant, route.endpoint
+    needs = [(needed.name or "", needed.call) for needed in dependant.dependencies if needed.call is not None]
+    parts = [part.name for part in dependant.path_params]
+    request_name = dependant.request_param_name
+
+    async def app(scope: ASGIScope, receive: Receive, send: Send) -> None:
+        request = BodyRequest(scope, receive)
+        values: dict[str, Any] = {name: await call(request) for name, call in needs}
+        path = scope["path_params"]
+        for name in parts:
+            values[name] = path[name]
+        if request_name is not None:
+            values[request_name] = request
+        response = await endpoint(**values)
+        await response(scope, receive, send)
+
+    return app
+
+
+def validated(adapter: TypeAdapter[M], value: object) -> M:
+    """The typed request; raises ValidationFailed with the places that are wrong."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise ValidationFailed(
+            [
+                {"loc": ["body", *item["loc"]], "msg": item["msg"], "type": item["type"]}
+                for item in error.errors(include_url=False, include_context=False, include_input=False)
+            ]
+        ) from None
+
+
+def inlined_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI request body of a route that decodes its body itself."""
+    schema = model.model_json_schema()
+    schema = _inlined(schema, schema.get("$defs", {}))
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {key: _inlined(item, definitions) for key, item in schema.items() if key not in ("$defs", "discriminator")}
 
 
 def group(tag: str) -> APIRouter:
@@ -98,8 +174,8 @@ def caller_of(request: Request) -> Caller:
     raise problem if isinstance(problem, NotAuthenticated) else NotAuthenticated("an API key is required")
 
 
-def house_of(request: Request) -> "House":
-    """The services of this server."""
+async def house_of(request: Request) -> "House":
+    """The services of this server; a coroutine, as the framework runs plain functions in a thread of their own."""
     return cast("House", request.app.state.house)
 
 
@@ -135,3 +211,13 @@ def lines(chunks: AsyncIterator[bytes]) -> StreamingResponse:
 def line(value: Any) -> bytes:
     """One JSON line with refs in external form."""
     return refs.convert_out(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def page_limit(house: "House", limit: int | None) -> int | None:
+    """The limit of a list; raises TooLarge beyond the setting max_page_rows. None is no limit."""
+    most = house.settings.max_page_rows
+    if limit is not None and limit > most:
+        raise TooLarge(
+            f"Request too large: a page has at most {most} rows (limit max_page_rows), {limit} were asked for"
+        )
+    return limit

@@ -349,7 +349,7 @@ def test_calls_over_time(wire: Wire) -> None:
         json={"project_id": wire.project, "start": "2026-01-01T00:00:00Z", "end": "2026-03-01T00:00:00Z"},
     )
     assert too_long.status_code == 422
-    assert wire.post("/calls/stats", start=T0)["granularity"] == 0
+    assert wire.post("/calls/stats", start=T0, end=T0)["granularity"] == 0
 
 
 def test_threads_are_summed_over_their_turns(wire: Wire) -> None:

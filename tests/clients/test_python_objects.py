@@ -179,4 +179,4 @@ def test_media(sdk: Client, wire: Wire) -> None:
     assert described["inputs"]["url"]["weave_type"] == {"type": "weave.type_wrappers.Content.content.Content"}
     noise = wire.file(described["inputs"]["url"]["files"]["content"])
     assert hashlib.sha256(noise).hexdigest() == seen["noise_sha"]
-    assert len(described["output"]) == 19 * 250_000
+    assert len(described["output"]) == 19 * 20_000

@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from tests.conformance import replay_recording as recording
 from tests.conformance.replay_run import Outcome, Replay
 from tests.conformance.replay_tables import DEVIATIONS

@@ -1,11 +1,13 @@
 """Every request and answer of `trace-core.json` against the server's OpenAPI description and its real answers."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import jsonschema
 import pytest
+
 from tests.conformance.schema_session import PENDING, Answer, Session
 from tests.conformance.schema_shapes import (
     ANYTHING,
@@ -23,8 +25,13 @@ from tests.support.server import HeddleProcess
 SERVED = [key for key in ENDPOINTS if key not in PENDING]
 OLD_SPELLINGS = [(key, old) for key in SERVED for old in ENDPOINTS[key].get("also_served_at", ())]
 
-# place in a request or answer -> why the description differs there from the contract on purpose
-DIFFERENCES: dict[str, str] = {}
+# pattern of a place in a request or answer -> why the description differs there from the contract on purpose
+DIFFERENCES = {
+    r".*\.query\.\$expr": "the query language is recursive: described in words, parsed by wire/query.py",
+    r".*\.summary": "a free object; usage and status_counts are read leniently, so nothing of a client's is refused",
+    r"POST /call/upsert_batch: body\.batch\[\]\.mode is required": "it tells the kinds apart; every client sends it",
+    r"GET /geolocate: answer\.location": "heddle looks nothing up: always null",
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,23 +59,28 @@ def operation(described: Schema, key: str) -> Schema:
     raise AssertionError(f"{key} is not described")
 
 
+def differs(place: str) -> bool:
+    """True where the table says that the description differs."""
+    return any(re.fullmatch(pattern, place) for pattern in DIFFERENCES)
+
+
 def problems(
     contract: list[Schema], ours: list[Schema], root: Schema, place: str, request: bool, depth: int = 0
 ) -> Iterator[str]:
     """Where our schema accepts less than the contract's (a request) or promises less (an answer)."""
     wanted, have = shape(contract, CONTRACT), shape(ours, root)
-    if place in DIFFERENCES or depth > 8 or wanted.types == ANYTHING:
+    if differs(place) or depth > 8 or wanted.types == ANYTHING:
         return
     yield from type_problems(wanted, have, place, request)
     for name, schemas in wanted.properties.items():
         if name in have.properties:
             yield from problems(schemas, have.properties[name], root, f"{place}.{name}", request, depth + 1)
-        elif f"{place}.{name}" not in DIFFERENCES:
+        elif not differs(f"{place}.{name}"):
             yield f"{place}.{name} is not described"
     for their, our, mark in ((wanted.items, have.items, "[]"), (wanted.values, have.values, "{}")):
         if their and our:
             yield from problems(their, our, root, place + mark, request, depth + 1)
-        elif their and shape(their, CONTRACT).types != ANYTHING and place + mark not in DIFFERENCES:
+        elif their and shape(their, CONTRACT).types != ANYTHING and not differs(place + mark):
             yield f"{place}{mark} is not described"
 
 
@@ -78,10 +90,11 @@ def type_problems(wanted: Shape, have: Shape, place: str, request: bool) -> Iter
     ours = have.types | ({"integer"} if "number" in have.types else set())
     if not (theirs <= ours if request else ours <= theirs):
         yield f"{place}: types {sorted(have.types)}, the contract says {sorted(wanted.types)}"
-    if wanted.required - have.required:
-        yield f"{place}: {sorted(wanted.required - have.required)} should be required"
-    if request and have.required - wanted.required:
-        yield f"{place}: {sorted(have.required - wanted.required)} should not be required"
+    for name in sorted(wanted.required - have.required):
+        yield f"{place}.{name} should be required"
+    for name in sorted(have.required - wanted.required if request else ()):
+        if not differs(f"{place}.{name} is required"):
+            yield f"{place}.{name} is required"
     if wanted.enum is not None and (wanted.enum != have.enum if request else not (have.enum or set()) <= wanted.enum):
         yield f"{place}: values {sorted(have.enum or [])}, the contract says {sorted(wanted.enum)}"
 
@@ -131,7 +144,7 @@ def test_response_is_described(key: str, described: Schema) -> None:
     """The description of the answer promises what the contract's response promises."""
     content = operation(described, key)["responses"]["200"]["content"]
     assert ENDPOINTS[key]["media_type"] in content
-    ours: Any = content[ENDPOINTS[key]["media_type"]]["schema"]
+    ours: Any = content[ENDPOINTS[key]["media_type"]].get("schema", {})
     found = [
         problem
         for contract in response_schemas(key)

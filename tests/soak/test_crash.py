@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from tests.soak.load import Load, lost
 from tests.support.server import HeddleProcess, free_port
 

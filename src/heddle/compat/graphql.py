@@ -69,10 +69,10 @@ class _Questions:
 
     async def run(self, operation: Operation, variables: dict[str, Any]) -> dict[str, Any]:
         """The `data` of an operation."""
-        queries = {"viewer": self._viewer, "project": self._project, "model": self._project}
-        queries |= {"serverInfo": self._server_info, "entity": self._entity}
-        known: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]]
-        known = queries if operation.kind == "query" else {"upsertModel": self._upsert_model}
+        known: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {"upsertModel": self._upsert_model}
+        if operation.kind == "query":
+            known = {"viewer": self._viewer, "project": self._project, "model": self._project}
+            known |= {"serverInfo": self._server_info, "entity": self._entity}
         data = {}
         for field in operation.selection:
             if field.name == "__typename":
@@ -115,10 +115,18 @@ class _Questions:
             internal = self._caller.open(project_id)
         except HeddleError:
             return None
-        exists = await self._house.store.projects.exists(internal)
-        if not exists and not await self._house.store.calls.count(CallsQuery(project=internal, limit=1)):
+        if not await self._exists(internal):
             return None
         return _shown(project_id, await self._house.store.projects.description(internal))
+
+    async def _exists(self, project: str) -> bool:
+        """True once a project was made here or anything was written to it."""
+        store = self._house.store
+        if await store.projects.exists(project):
+            return True
+        return bool(
+            await store.calls.count(CallsQuery(project=project, limit=1)) or await store.objects.total_size(project)
+        )
 
     async def _upsert_model(self, arguments: dict[str, Any]) -> dict[str, Any]:
         given = arguments.get("input")

@@ -14,7 +14,7 @@ import orjson
 
 import heddle
 from heddle.errors import HeddleError
-from heddle.settings import Settings, show_size
+from heddle.settings import MIB, Settings
 from heddle.store import direct
 from heddle.store.lock import NAME as LOCK
 from heddle.store.lock import DataLock
@@ -51,8 +51,8 @@ def back_up(settings: Settings, target: str) -> str:
                 for path in sorted(copy.iterdir()):
                     archive.add(path, arcname=path.name)
         made.rename(goal)
-    size = show_size(manifest["database_bytes"] + manifest["file_bytes"])
-    return f"backed up {source} to {goal}: {size} bytes in the database and {manifest['files']} files"
+    size = (manifest["database_bytes"] + manifest["file_bytes"]) / MIB
+    return f"backed up {source} to {goal}: {size:.1f} MiB in the database and {manifest['files']} files"
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:

@@ -86,13 +86,13 @@ async def project_stats(body: ProjectStatsReq, caller: Reader, house: Services) 
                 await store.calls.storage_size(project) if body.include_trace_storage_size else 0
             ),
             "objects_storage_size_bytes": (
-                await store.objects.storage_size(project) if body.include_object_storage_size else 0
+                await store.objects.total_size(project) if body.include_object_storage_size else 0
             ),
             "tables_storage_size_bytes": (
-                await store.tables.storage_size(project) if body.include_table_storage_size else 0
+                await store.tables.total_size(project) if body.include_table_storage_size else 0
             ),
             "files_storage_size_bytes": (
-                await store.files.storage_size(project) if body.include_file_storage_size else 0
+                await store.files.total_size(project) if body.include_file_storage_size else 0
             ),
         }
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cache
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from heddle.errors import InvalidRequest
@@ -55,13 +55,13 @@ def make_buckets(start: int, end: int, granularity: int | None, timezone: str) -
         raise InvalidRequest(f"granularity must be positive, got {granularity}")
     zone = zone_of(timezone)
     seconds = (end - start) / times.SECOND
-    chosen = raised(granularity or automatic_granularity(seconds), seconds)
     try:
+        chosen = raised(granularity or automatic_granularity(seconds), seconds)
         starts = _starts(start, end, chosen, zone)
         if len(starts) > MAX_BUCKETS:
             chosen = int(seconds / MAX_BUCKETS) + 1
             starts = _starts(start, end, chosen, zone)
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError, OSError):
         raise InvalidRequest("The time range lies outside the calendar") from None
     return Buckets(chosen, timezone, tuple(starts))
 
@@ -78,7 +78,7 @@ def raised(granularity: int, seconds: float) -> int:
     return max(granularity, int(seconds / MAX_BUCKETS) + 1)
 
 
-@cache
+@lru_cache(maxsize=1000)
 def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)

@@ -140,8 +140,8 @@ def quote_part(text: str) -> str:
 
 
 def object_ref(project: str, kind: str, name: str, digest: str) -> str:
-    """The internal ref of an object or op version."""
-    return f"{INTERNAL}{project}/{kind}/{quote_part(name)}:{digest}"
+    """The internal ref of an object or op version; clients write the name as it is (word characters of any alphabet)."""
+    return f"{INTERNAL}{project}/{kind}/{name}:{digest}"
 
 
 def call_ref(project: str, call_id: str) -> str:

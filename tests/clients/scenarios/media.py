@@ -58,7 +58,7 @@ noise = Image.frombytes("RGB", (64, 64), random.Random(1).randbytes(64 * 64 * 3)
 buffer = io.BytesIO()
 noise.save(buffer, "PNG")
 data_url = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-long_text = "ünïcode and so on, " * 250_000
+long_text = "ünïcode and so on, " * 20_000
 
 mirrored = mirror.call(picture)[1].id
 written = write.call("hello")[1].id

@@ -56,12 +56,16 @@ def wrap(memory: ModuleType, method: str, around: Callable[..., Any]) -> None:
     setattr(memory.InMemoryTraceServer, method, replacement)
 
 
+REWRITTEN: dict[str, str] = {}
+
+
 def rewrite(owner: Any, name: str, memory: ModuleType, changes: list[tuple[str, str]]) -> None:
-    """Replace pieces of a function's source and define it again; each piece must be there."""
-    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    """Replace the first of each piece of a function's source and define it again; each piece must be there."""
+    source = REWRITTEN.get(name) or textwrap.dedent(inspect.getsource(getattr(owner, name)))
     for old, new in changes:
         assert old in source, f"{name}: {old!r} not found"
-        source = source.replace(old, new)
+        source = source.replace(old, new, 1)
+    REWRITTEN[name] = source
     scope: dict[str, Any] = {}
     exec(source, memory.__dict__, scope)  # the source is the installed package's own
     setattr(owner, name, scope[name])
@@ -82,6 +86,18 @@ def sql_or(values: Iterable[Any]) -> bool | None:
     """OR of three truth values."""
     negated = sql_and(None if value is None else not value for value in values)
     return None if negated is None else not negated
+
+
+@correction(
+    "7 expand_columns", "paths *through* a listed column read the referenced value; the column itself stays the ref"
+)
+def expanded_column_itself(memory: ModuleType) -> None:
+    """Follow refs only for longer paths, as production's builder does."""
+    server = memory.InMemoryTraceServer
+    for function, name in (("_compile_calls_query", "field_name"), ("_compile_calls_sort_field", "sort_field")):
+        longer = f'{name}.startswith(col + ".")'
+        rewrite(server, function, memory, [(f"{name} == col or {longer}", longer)])
+    rewrite(server, "_compile_expanded_field", memory, [("or field_path == col", "")])
 
 
 @correction("5 $not", "$and/$or of several operands turn unknown into false; the contract keeps unknown, as SQL does")
@@ -156,10 +172,49 @@ def unknown_fields_without_rows(memory: ModuleType) -> None:
 
     def checked(table: Any, rows: Any, **options: Any) -> Any:
         blank = {column.name: None for column in table.cols}
-        select(table, [blank], **(options | {"project_id": None, "offset": None, "limit": None}))
+        unlimited = options | {"project_id": None, "offset": None, "limit": None}
+        select(table, [blank], **unlimited)
+        select(table, [blank], **(unlimited | {"query": None}))
         return select(table, rows, **options)
 
     memory._orm_select = checked
+
+
+@correction(
+    "5 sort",
+    "a null is equal to everything while sorting, so rows around it may stay unsorted; the contract puts nulls last",
+)
+def sorting_around_nulls(memory: ModuleType) -> None:
+    """Sort what is not null, then append the nulls."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, bool):
+            return int(value)
+        return memory._ensure_tz(value) if isinstance(value, datetime.datetime) else value
+
+    def sort(rows: list[Any], terms: list[tuple[Any, str]], value_of: Callable[[Any, Any], Any]) -> list[Any]:
+        result = list(rows)
+        for term, direction in reversed(terms):
+            valued = [(plain(value_of(row, term)), row) for row in result]
+            filled = [pair for pair in valued if pair[0] is not None]
+            filled.sort(key=lambda pair: pair[0], reverse=direction.lower() == "desc")
+            result = [row for _, row in filled] + [row for value, row in valued if value is None]
+        return result
+
+    memory._ch_sorted_by_terms = sort
+
+
+@correction(
+    "9 feedback/replace", "the emoji of the new row is checked after the old one is gone; validation comes first"
+)
+def replace_checks_first(memory: ModuleType) -> None:
+    """Try the payload before anything is deleted."""
+
+    def around(original: Callable[..., Any], server: Any, request: Any) -> Any:
+        memory.process_feedback_payload(request)
+        return original(server, request)
+
+    wrap(memory, "feedback_replace", around)
 
 
 @correction("7 stream_query", "a limit of 0 means everything in memory; proposed: none; negative numbers are 400")
@@ -304,13 +359,15 @@ def cached_prices(memory: ModuleType) -> None:
     wrap(memory, "cost_create", around)
 
 
-@correction("8 cost/query", "a query replaces the restriction to the project; always both")
+@correction("8 cost/query", "a query replaces the restriction to the project, and dates never compare; both must hold")
 def cost_query_in_project(memory: ModuleType) -> None:
-    """Look only at the rows of the project."""
+    """Look only at the rows of the project, with their dates as instants."""
 
     def around(original: Callable[..., Any], server: Any, request: Any) -> Any:
         everything = server._llm_token_prices
-        server._llm_token_prices = [row for row in everything if row["pricing_level_id"] == request.project_id]
+        own = [row for row in everything if row["pricing_level_id"] == request.project_id]
+        moment = datetime.datetime.fromisoformat
+        server._llm_token_prices = [row | {"effective_date": moment(row["effective_date"])} for row in own]
         try:
             return original(server, request)
         finally:
@@ -478,14 +535,14 @@ class Deviation:
     adapt: Callable[[dict[str, Any], Any], Any]
 
 
-def folded(buckets: list[dict[str, Any]], by: str | None) -> dict[str, dict[str, float]]:
-    """Sums, smallest and largest values over all buckets, per value of `by`."""
-    result: dict[str, dict[str, float]] = {}
+def folded(buckets: list[dict[str, Any]], by: str | None) -> dict[str, float]:
+    """The sums over all buckets that are not zero, per value of `by`."""
+    result: dict[str, float] = {}
     for bucket in buckets:
-        group = result.setdefault(str(bucket.get(by)) if by else "all", {})
         for key, value in bucket.items():
-            if key.startswith(("sum_", "count_")) and value is not None:
-                group[key] = group.get(key, 0) + value
+            if key.startswith("sum_") and value:
+                name = f"{bucket.get(by)} {key}" if by else key
+                result[name] = result.get(name, 0) + value
     return result
 
 
@@ -498,7 +555,12 @@ def series_totals(body: dict[str, Any], answer: Any) -> Any:
 def window_only(body: dict[str, Any], answer: Any) -> Any:
     """Of the statistics of feedback the whole window and the number of rows."""
     rows = sum(bucket["count"] for bucket in answer["buckets"])
-    return {key: answer[key] for key in ("start", "end", "granularity", "timezone", "window_stats")} | {"rows": rows}
+    window = {
+        slug: {name: None if value is None else float(value) for name, value in stats.items()}
+        for slug, stats in (answer["window_stats"] or {}).items()
+    }
+    kept = {key: answer[key] for key in ("start", "end", "granularity", "timezone")}
+    return kept | {"rows": rows, "window_stats": window if answer["window_stats"] is not None else None}
 
 
 def sizes_as_types(body: dict[str, Any], answer: Any) -> Any:
@@ -512,6 +574,33 @@ def sizes_as_types(body: dict[str, Any], answer: Any) -> Any:
             for key, value in answer.items()
         }
     return answer
+
+
+# Keys that the newer interface (or heddle's own contract notes) adds to answers of 0.53.0.
+ADDED = {
+    "/feedback/query": ("total_count", "span_trace_id", "span_conversation_id", "scorer_trace_id"),
+    "/cost/query": ("cache_read_input_token_cost", "cache_creation_input_token_cost"),
+    "/obj/delete": ("deleted_versions",),
+    "/trace/usage": ("x_unpriced_models",),
+    "/calls/usage": ("x_unpriced_models",),
+}
+
+
+def without(names: tuple[str, ...]) -> Callable[[dict[str, Any], Any], Any]:
+    """Drops keys at the top and in the listed rows."""
+
+    def adapt(body: dict[str, Any], answer: Any) -> Any:
+        kept = {key: value for key, value in answer.items() if key not in names}
+        for rows in {"result", "results"} & kept.keys():
+            kept[rows] = [{k: v for k, v in row.items() if k not in names} for row in kept[rows]]
+        return kept
+
+    return adapt
+
+
+def size_when_asked(body: dict[str, Any], answer: Any) -> Any:
+    """The size of all traces, null when it was not asked for."""
+    return answer if body.get("include_total_storage_size") else answer | {"total_storage_size_bytes": None}
 
 
 DEVIATIONS = [
@@ -532,5 +621,15 @@ DEVIATIONS = [
         "sizes are JSON lengths, and the JSON text of the two servers differs in blanks and escapes",
         "*",
         sizes_as_types,
+    ),
+    Deviation(
+        "7 query_stats",
+        "without include_total_storage_size the in-memory server sums over nothing; int|null allows both",
+        "/calls/query_stats",
+        size_when_asked,
+    ),
+    *(
+        Deviation("14", "keys that 0.54.0 or the contract's own decisions add", path, without(names))
+        for path, names in ADDED.items()
     ),
 ]

@@ -46,7 +46,7 @@ def any_field(world: World) -> str:
 def literal_for(world: World, name: str) -> Json:
     """A literal that has a chance to match the field; now and then one of another type."""
     if world.chance(0.08):
-        return world.pick([*SCALARS[:-1]])
+        return world.pick([*TEXTS, True, False] if name in TIME_COLUMNS else [*SCALARS[:-1]])
     if name in TIME_COLUMNS:
         return time_literal(world)
     if name in COMPUTED_TEXTS:

@@ -1,6 +1,8 @@
 """Random feedback and prices."""
 
-from tests.conformance.differential.operations import EPOCH, Json, World, iso, without_nulls
+from datetime import timedelta
+
+from tests.conformance.differential.operations import Json, World, iso, without_nulls
 from tests.conformance.differential.values import LLMS, scalar
 
 EMOJI = ["👍", "🎉", "👍🏾", "not an emoji", "👍👍"]
@@ -208,7 +210,7 @@ def cost_create(world: World) -> None:
         if world.chance(0.5):
             price |= {"cache_read_input_token_cost": 1e-7, "cache_creation_input_token_cost": 0.25}
         price |= without_nulls({"provider_id": world.maybe("mine", 0.4)})
-        price["effective_date"] = iso(world.moment(30)) if world.chance(0.8) else iso(EPOCH.replace(year=2020))
+        price["effective_date"] = iso(world.moment(30) - timedelta(days=world.pick([0, 0, 0, 1500])))
         costs[llm] = price
     step = world.send("/cost/create", {"project_id": "⟦project⟧", "costs": costs})
     world.cost_ids.extend(f"⟦{step}.ids.{index}.0⟧" for index in range(len(costs)))

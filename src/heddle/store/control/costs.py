@@ -99,7 +99,7 @@ class Costs:
 
     async def query(self, project: str, request: RowRequest) -> Selection:
         """The project's prices that a request selects, in the order they were created unless it says otherwise."""
-        table = RowTable(costs, _columns(project), (costs.c.seq,))
+        table = RowTable(costs, _columns(project), (costs.c.seq + 0,))
         return await self._executor.read(
             lambda connection: table.select(connection, costs.c.project == project, request)
         )

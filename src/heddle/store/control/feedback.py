@@ -1,6 +1,6 @@
 """Feedback rows: reactions, notes, annotations, scores and custom kinds on calls and other refs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +92,7 @@ class Window:
         if self.feedback_type is not None:
             tests.append(c.feedback_type == self.feedback_type)
         if self.trigger_ref is not None and self.trigger_ref.endswith(":*"):
-            prefix = self.trigger_ref[:-2]
+            prefix = self.trigger_ref[:-1]
             tests.append(sa.func.substr(c.trigger_ref, 1, len(prefix)) == prefix)
         elif self.trigger_ref is not None:
             tests.append(c.trigger_ref == self.trigger_ref)
@@ -131,7 +131,8 @@ class FeedbackRows:
 
     async def query(self, project: str, request: RowRequest) -> Selection:
         """The project's rows that a request selects; oldest first unless it says otherwise."""
-        table = RowTable(feedback, _columns(project), (feedback.c.created_at, feedback.c.seq))
+        order = (feedback.c.created_at, feedback.c.seq)
+        table = RowTable(feedback, _columns(project), order, selective=("id", "weave_ref"))
         within = feedback.c.project == project
         return await self._executor.read(lambda connection: table.select(connection, within, request))
 
@@ -173,17 +174,17 @@ def rows_for_refs(connection: sa.Connection, project: str, weave_refs: Sequence[
     for chunk in _chunks(list(dict.fromkeys(weave_refs))):
         c = feedback.c
         statement = sa.select(*[c[name] for name in _SHOWN_ON_CALLS])
-        statement = statement.where(c.project == project, c.weave_ref.in_(chunk)).order_by(c.created_at, c.seq)
+        statement = statement.where(c.project == project, c.weave_ref.in_(chunk)).order_by(c.created_at + 0, c.seq)
         for row in connection.execute(statement):
-            found.setdefault(row.weave_ref, []).append(_shown(row._mapping))
+            found.setdefault(row.weave_ref, []).append(_shown(row))
     return found
 
 
-def _shown(row: Mapping[Any, Any]) -> Row:
-    shown = dict(row)
-    shown["created_at"] = times.to_iso(row["created_at"])
+def _shown(row: sa.Row[Any]) -> Row:
+    shown: Row = dict(zip(_SHOWN_ON_CALLS, row, strict=True))
+    shown["created_at"] = times.to_iso(shown["created_at"])
     for name in ("payload", *STRUCTURES):
-        shown[name] = orjson.Fragment(row[name])
+        shown[name] = orjson.Fragment(shown[name])
     return shown
 
 

@@ -68,7 +68,19 @@ class CodePoints(sa.ColumnElement[str]):
         self.type = sa.Text()
 
 
-class Within(sa.ColumnElement[bool]):
+class Condition(sa.ColumnElement[bool]):
+    """A condition that is written as it is: without the `= 1` that would keep SQLite from using an index."""
+
+    inherit_cache = False
+    type = sa.Boolean()
+
+    def self_group(self, against: Any = None) -> "Condition":
+        """Itself: every condition here brings its own parentheses."""
+        del against
+        return self
+
+
+class Within(Condition):
     """True when a text lies inside another."""
 
     inherit_cache = False
@@ -76,10 +88,9 @@ class Within(sa.ColumnElement[bool]):
     def __init__(self, whole: sa.ColumnElement[Any], part: sa.ColumnElement[Any]) -> None:
         self.whole = whole
         self.part = part
-        self.type = sa.Boolean()
 
 
-class Member(sa.ColumnElement[bool]):
+class Member(Condition):
     """True when a JSON list of texts holds a text, with `folded` in any case."""
 
     inherit_cache = False
@@ -88,7 +99,6 @@ class Member(sa.ColumnElement[bool]):
         self.source = source
         self.item = item
         self.folded = folded
-        self.type = sa.Boolean()
 
 
 _TYPES: dict[str, sa.types.TypeEngine[Any]] = {

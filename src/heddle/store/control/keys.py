@@ -66,7 +66,7 @@ class Keys:
         def work(connection: sa.Connection) -> None:
             words = " ".join(sorted(scopes))
             binding = {"entity": entity, "project": project}
-            row = {"id": made.id, "hash": hash_key(key), "user": user, "scopes": words, **binding}
+            row: dict[str, Any] = {"id": made.id, "hash": hash_key(key), "user": user, "scopes": words, **binding}
             row |= {"created_at": made.created_at, "created_by": by}
             connection.execute(api_keys.insert().values(row))
             details = {"key": made.id, "user": user, "scopes": words, **binding}

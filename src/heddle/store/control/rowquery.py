@@ -3,7 +3,7 @@
 Contract: trace-core, section 5, "Fields for feedback/cost queries". A condition is true, false or unknown (null).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +12,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import Grouping
 
 from heddle.errors import Forbidden, InvalidRequest
-from heddle.store.control.jsonread import CodePoints, JsonRead, Lowered, Member, Within
+from heddle.store.control.jsonread import CodePoints, Condition, JsonRead, Lowered, Member, Within
 from heddle.store.control.rowvalues import (
     STRUCTURES,
     Expression,
@@ -39,7 +39,7 @@ _OPERATORS: dict[str, Callable[[Expression, Expression], Expression]] = {
 }
 
 
-class Junction(sa.ColumnElement[bool]):
+class Junction(Condition):
     """Conditions joined by AND or OR, written in groups of groups: SQLite limits how deep an expression may be."""
 
     inherit_cache = False
@@ -47,7 +47,6 @@ class Junction(sa.ColumnElement[bool]):
     def __init__(self, word: str, conditions: Sequence[Expression]) -> None:
         self.word = word
         self.conditions = conditions
-        self.type = sa.Boolean()
 
 
 @compiles(Junction)
@@ -57,6 +56,19 @@ def _junction(element: Junction, compiler: SQLCompiler, **options: Any) -> str:
     while len(parts) > _GROUP:
         parts = [f"({word.join(parts[start : start + _GROUP])})" for start in range(0, len(parts), _GROUP)]
     return f"({word.join(parts)})"
+
+
+def pins(query: Operand, columns: Collection[str]) -> bool:
+    """True when a query names the values of one of the columns, so that an index on it leaves few rows."""
+    match query:
+        case And(operands):
+            return any(pins(operand, columns) for operand in operands)
+        case Or(operands):
+            return all(pins(operand, columns) for operand in operands)
+        case Compare("eq", Field(path), Literal()) | Compare("eq", Literal(), Field(path)) | In(Field(path), _):
+            return path in columns
+        case _:
+            return False
 
 
 class Conditions:

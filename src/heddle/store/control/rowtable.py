@@ -3,7 +3,7 @@
 Contract: trace-core, section 5, "Fields for feedback/cost queries" and "Sort".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
 from heddle.store.control.jsonread import CodePoints, JsonRead
-from heddle.store.control.rowquery import Conditions
+from heddle.store.control.rowquery import Conditions, pins
 from heddle.store.control.rowvalues import STRUCTURES, Column, Expression, Kind, Value
 from heddle.wire import times
 from heddle.wire.query import Operation, split_path
@@ -51,23 +51,30 @@ class Selection:
 
 
 class RowTable:
-    """A table as requests see it: named columns, and its own order."""
+    """A table as requests see it: named columns, its own order, and the columns whose values single out few rows."""
 
-    def __init__(self, table: sa.Table, columns: Mapping[str, Column], order: Sequence[Expression]) -> None:
+    def __init__(
+        self,
+        table: sa.Table,
+        columns: Mapping[str, Column],
+        order: Sequence[Expression],
+        selective: Collection[str] = (),
+    ) -> None:
         self.table = table
         self.columns = dict(columns)
         self.order = list(order)
+        self.selective = frozenset(selective)
 
     def value(self, path: str) -> Value:
         """The operand that a dotted path names; raises InvalidRequest for an unknown one."""
         column = self.columns.get(path)
         if column is not None:
             return Value(column.expression, column.kind, (column.expression, ()) if column.kind is Kind.JSON else None)
-        head, _, tail = path.partition(".")
+        head, dot, tail = path.partition(".")
         column = self.columns.get(head) or self.columns.get(head.removesuffix("_dump"))
         if column is not None and len(path) <= MAX_PATH_LENGTH:
             if column.kind is Kind.JSON:
-                parts = tuple(split_path(tail)) if tail else ()
+                parts = tuple(split_path(tail)) if dot else ()
                 text = JsonRead(column.expression, parts, "text") if parts else column.expression
                 return Value(text, Kind.TEXT, (column.expression, parts))
             if column.kind is Kind.TEXT_MAP and tail:
@@ -89,7 +96,8 @@ class RowTable:
         names = self._names(request.fields)
         outputs = [self._output(name) for name in names]
         statement = sa.select(*[output.expression for output in outputs]).select_from(self.table).where(condition)
-        statement = statement.order_by(*self.ordering(request.sort_by))
+        few = request.query is not None and pins(request.query, self.selective)
+        statement = statement.order_by(*self.ordering(request.sort_by, few))
         if any(output.counts for output in outputs):
             return self._counted(connection, condition, statement, outputs, request)
         rows = self._rows(connection, self._paged(statement, request), outputs)
@@ -148,8 +156,12 @@ class RowTable:
             statement = statement.limit(min(limit, _MAX_INTEGER))
         return statement.offset(min(offset, _MAX_INTEGER)) if offset else statement
 
-    def ordering(self, sort_by: Sequence[Sort] | None) -> list[Expression]:
-        """ORDER BY: nulls last either way; a JSON field by existence, number, text; ties in the table's own order."""
+    def ordering(self, sort_by: Sequence[Sort] | None, few: bool) -> list[Expression]:
+        """ORDER BY: nulls last either way; a JSON field by existence, number, text; ties in the table's own order.
+
+        With `few` rows to be expected, terms are written so that the planner does not walk through the whole project
+        in the order of an index instead of looking for these rows.
+        """
         terms: list[Expression] = []
         for sort in sort_by or ():
             value = self.value(sort.field)
@@ -162,8 +174,9 @@ class RowTable:
             else:
                 by_text = value.kind is Kind.TEXT
                 expression = CodePoints(value.expression) if by_text else value.expression
-                terms.append(_directed(expression, sort.descending))
-        return [*terms, *self.order]
+                plain = expression + 0 if few and value.kind is Kind.INSTANT else expression
+                terms.append(_directed(plain, sort.descending))
+        return [*terms, *((term + 0 if few else term) for term in self.order)]
 
 
 @dataclass(frozen=True, slots=True)

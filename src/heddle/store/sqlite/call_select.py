@@ -97,8 +97,14 @@ def _bodies(item: CallField) -> set[str]:
 
 
 def _order(sort_field: FieldSql, descending: bool) -> list[str]:
-    """Sort keys of a field: nulls last both ways; JSON by presence, then as number, then as text."""
+    """Sort keys of a field: nulls last both ways; JSON and feedback by presence, then as number, then as text."""
     direction = "DESC" if descending else "ASC"
+    if sort_field.field is not None and sort_field.field.kind is Kind.FEEDBACK:
+        return [
+            f"({sort_field.sql} <> '') DESC",
+            f"{jsonpath.double_of_text(sort_field.sql)} {direction} NULLS LAST",
+            f"{sort_field.sql} {direction}",
+        ]
     json = sort_field.json
     if json is not None:
         text = json.cast("string")

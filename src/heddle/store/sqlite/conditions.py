@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from heddle.errors import Forbidden
 from heddle.store.sqlite import jsonpath
 from heddle.store.sqlite.expressions import FieldSql, Place, feedback_rows, feedback_text, field_sql
 from heddle.store.sqlite.jsonpath import is_word
@@ -233,6 +234,8 @@ class Conditions:
 
     def _contains(self, left: Operand, substr: Operand, folded: bool) -> str:
         value, part = self._value(left), self._value(substr)
+        if part.literal is not None and isinstance(part.literal.value, (int, float)):
+            raise Forbidden("Illegal type of the substr of $contains: a text is needed, not a number")
         field = value.field
         if field is not None and field.field is not None and part.literal is not None:
             if field.type == "refs":

@@ -1,12 +1,9 @@
 """The routes of the calls group, and the /v2 write routes of the SDKs."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.http import Empty, Reader, Services, Writer, answer, group, lines
+from heddle.http import Empty, Reader, Services, Writer, answer, group, inlined_body, lines
 from heddle.trace.calls.models import (
     CallCreateBatchReq,
     CallCreateBatchRes,
@@ -34,56 +31,41 @@ MAX_DELETED = 1000
 router: APIRouter = group("Calls")
 
 
-def _body(model: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI request body of a route that decodes its body itself."""
-    schema = model.model_json_schema()
-    schema = _inlined(schema, schema.get("$defs", {}))
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    if isinstance(schema, list):
-        return [_inlined(item, definitions) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    return {key: _inlined(item, definitions) for key, item in schema.items() if key not in ("$defs", "discriminator")}
-
-
-@router.post("/call/start", response_model=CallStartRes, openapi_extra=_body(CallStartReq))
+@router.post("/call/start", response_model=CallStartRes, openapi_extra=inlined_body(CallStartReq))
 async def call_start(request: Request, caller: Writer, house: Services) -> Response:
     """Store the start of a call."""
     return answer(await CallWrites(house, caller).start(await request.body()))
 
 
-@router.post("/call/end", response_model=CallEndRes, openapi_extra=_body(CallEndReq))
+@router.post("/call/end", response_model=CallEndRes, openapi_extra=inlined_body(CallEndReq))
 async def call_end(request: Request, caller: Writer, house: Services) -> Response:
     """Store the end of a call, which may arrive before its start."""
     await CallWrites(house, caller).end(await request.body())
     return answer({})
 
 
-@router.post("/call/upsert_batch", response_model=CallCreateBatchRes, openapi_extra=_body(CallCreateBatchReq))
+@router.post("/call/upsert_batch", response_model=CallCreateBatchRes, openapi_extra=inlined_body(CallCreateBatchReq))
 async def call_upsert_batch(request: Request, caller: Writer, house: Services) -> Response:
     """Store starts and ends in any order; all or none."""
     return answer({"res": await CallWrites(house, caller).batch(await request.body())})
 
 
-@router.post("/v2/{entity}/{project}/calls/complete", response_model=Empty, openapi_extra=_body(CallsUpsertCompleteReq))
+@router.post(
+    "/v2/{entity}/{project}/calls/complete", response_model=Empty, openapi_extra=inlined_body(CallsUpsertCompleteReq)
+)
 async def calls_complete(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
     """Store whole calls."""
     await CallWrites(house, caller, f"{entity}/{project}").complete(await request.body())
     return answer({})
 
 
-@router.post("/v2/{entity}/{project}/call/start", response_model=CallStartRes, openapi_extra=_body(CallStartReq))
+@router.post("/v2/{entity}/{project}/call/start", response_model=CallStartRes, openapi_extra=inlined_body(CallStartReq))
 async def call_start_v2(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
     """Store the start of a call that must be visible before it ends."""
     return answer(await CallWrites(house, caller, f"{entity}/{project}").start(await request.body()))
 
 
-@router.post("/v2/{entity}/{project}/call/end", response_model=CallEndRes, openapi_extra=_body(CallEndReq))
+@router.post("/v2/{entity}/{project}/call/end", response_model=CallEndRes, openapi_extra=inlined_body(CallEndReq))
 async def call_end_v2(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
     """Store the end of a call whose start is stored; 404 otherwise."""
     await CallWrites(house, caller, f"{entity}/{project}").end(await request.body(), must_exist=True)

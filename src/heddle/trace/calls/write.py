@@ -3,34 +3,17 @@
 import asyncio
 import io
 from collections.abc import Callable
-from typing import TypeVar
-
-from pydantic import TypeAdapter, ValidationError
 
 from heddle.auth import Caller
-from heddle.errors import Forbidden, InvalidRequest, NotFound, ValidationFailed
+from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.house import House
-from heddle.http import parse_body
+from heddle.http import parse_body, validated
 from heddle.trace.calls.models import BATCH, COMPLETE, ENDED, STARTED, CallBatchStartMode
 from heddle.trace.calls.pack import Packed, Packer
 from heddle.wire import refs
 
-M = TypeVar("M")
 _OFF_LOOP_BYTES = 128 * 1024
 Answer = list[dict[str, str]]
-
-
-def validate(adapter: TypeAdapter[M], value: object) -> M:
-    """The typed request; raises ValidationFailed with the places that are wrong."""
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as error:
-        raise ValidationFailed(
-            [
-                {"loc": ["body", *item["loc"]], "msg": item["msg"], "type": item["type"]}
-                for item in error.errors(include_url=False, include_context=False, include_input=False)
-            ]
-        ) from None
 
 
 class CallWrites:
@@ -45,7 +28,7 @@ class CallWrites:
         """Store one start; returns its ids."""
 
         def pack(packer: Packer) -> Answer:
-            start = packer.start(validate(STARTED, self._parse(body)).start)
+            start = packer.start(validated(STARTED, self._parse(body)).start)
             return [{"id": start.id, "trace_id": start.trace_id}]
 
         return (await self._store(body, pack))[0]
@@ -54,7 +37,7 @@ class CallWrites:
         """Store one end; with `must_exist` an unknown call raises NotFound."""
 
         def pack(packer: Packer) -> Answer:
-            packer.end(validate(ENDED, self._parse(body)).end)
+            packer.end(validated(ENDED, self._parse(body)).end)
             return []
 
         await self._store(body, pack, must_exist)
@@ -64,7 +47,7 @@ class CallWrites:
 
         def pack(packer: Packer) -> Answer:
             answers: Answer = []
-            for item in validate(BATCH, self._checked_modes(self._parse(body))).batch:
+            for item in validated(BATCH, self._checked_modes(self._parse(body))).batch:
                 if isinstance(item, CallBatchStartMode):
                     start = packer.start(item.req.start)
                     answers.append({"id": start.id, "trace_id": start.trace_id})
@@ -79,7 +62,7 @@ class CallWrites:
         """Store whole calls."""
 
         def pack(packer: Packer) -> Answer:
-            for call in validate(COMPLETE, self._parse(body)).batch:
+            for call in validated(COMPLETE, self._parse(body)).batch:
                 packer.complete(call)
             return []
 

@@ -24,6 +24,7 @@ AGENT_MONITOR = "wandb.agent_monitor"
 AGENT_USER_FEEDBACK = "wandb.agent_user_feedback"
 
 MAX_NOTE = 1024
+MAX_REACTION = 1000
 MAX_PAYLOAD = 1024 * 1024
 
 SCORER_FIELDS = (
@@ -67,8 +68,13 @@ def _check_reaction(row: FeedbackCreateReq) -> None:
     shown = row.payload.get("emoji")
     if not isinstance(shown, str):
         raise InvalidRequest(f"Invalid payload for feedback_type {REACTION}: emoji must be a text")
-    if emoji.emoji_count(shown) != 1:
+    if len(shown) > MAX_REACTION or _emoji_count(shown) != 1:
         raise InvalidRequest("Value of emoji key in payload must be exactly one emoji")
+
+
+@lru_cache(2000)
+def _emoji_count(text: str) -> int:
+    return int(emoji.emoji_count(text))
 
 
 def _check_note(row: FeedbackCreateReq) -> None:
@@ -158,10 +164,14 @@ def payload_text(row: FeedbackCreateReq) -> str:
 
 def reaction(payload: dict[str, Any]) -> dict[str, Any]:
     """The payload of a reaction with `alias`, `detoned` and `detoned_alias` of its emoji."""
-    shown = payload["emoji"]
+    alias, detoned, detoned_alias = _aliases(payload["emoji"])
+    return {**payload, "alias": alias, "detoned": detoned, "detoned_alias": detoned_alias}
+
+
+@lru_cache(2000)
+def _aliases(shown: str) -> tuple[str, str, str]:
     detoned = without_tone(shown)
-    aliases = {"alias": emoji.demojize(shown), "detoned": detoned, "detoned_alias": emoji.demojize(detoned)}
-    return {**payload, **aliases}
+    return emoji.demojize(shown), detoned, emoji.demojize(detoned)
 
 
 def without_tone(text: str) -> str:

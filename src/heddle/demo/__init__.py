@@ -1,0 +1,1 @@
+"""`heddle demo`: a traced program against a real server, and a look at what was stored."""

@@ -1,0 +1,92 @@
+"""Starts a server, runs the program against it, reads back what was stored."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from heddle.demo.show import Reading, show
+from heddle.errors import ExtraMissing, HeddleError
+
+PROJECT = "demo/shop-assistant"
+_NOWHERE = "http://127.0.0.1:9"
+_START_LINE = "heddle: serving "
+_PROGRAM_SECONDS = 120
+
+
+def run(keep: bool) -> None:
+    """The whole demonstration; raises HeddleError when a part of it fails."""
+    if importlib.util.find_spec("weave") is None:
+        raise ExtraMissing("The demo drives the real weave SDK, which is not installed: pip install 'heddle[demo]'")
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder, _server(Path(folder)) as (server, address):
+        console.print(f"[bold]1.[/bold] a server of its own: {address}")
+        console.print(
+            "[bold]2.[/bold] a program traced by the unmodified weave SDK, which knows nothing but that address"
+        )
+        _trace(address, Path(folder))
+        console.print("[bold]3.[/bold] what heddle stored, read back through its API")
+        show(Reading(address, PROJECT), console)
+        if keep:
+            console.print(
+                f"\nThe server stays: {address}/docs (project {PROJECT}). Ctrl-C ends it and deletes its folder."
+            )
+            _wait(server)
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """A server on a free port with a temporary folder, and its address."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEDDLE_")}
+    command = [sys.executable, "-m", "heddle", "serve", "--port", "0", "--data", str(folder / "data")]
+    with (folder / "server.log").open("w") as log:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        if not line.startswith(_START_LINE):
+            raise HeddleError(f"the server did not start:\n{(folder / 'server.log').read_text()}")
+        yield server, line.removeprefix(_START_LINE).split()[0]
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate()
+
+
+def _trace(address: str, folder: Path) -> None:
+    """Run the program in a home of its own, with no way to anywhere but the server."""
+    home = folder / "home"
+    home.mkdir()
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "LANG": "C.UTF-8",
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "WANDB_BASE_URL": address,
+        "WANDB_API_KEY": "0" * 40,
+        "WANDB_ERROR_REPORTING": "false",
+        "WEAVE_PRINT_CALL_LINK": "false",
+        "WEAVE_SERVER_CACHE_DIR": str(home / "cache"),
+        "HTTP_PROXY": _NOWHERE,
+        "HTTPS_PROXY": _NOWHERE,
+        "NO_PROXY": "127.0.0.1",
+    }
+    command = [sys.executable, "-m", "heddle.demo.program", PROJECT]
+    done = subprocess.run(
+        command, env=environment, cwd=home, capture_output=True, text=True, timeout=_PROGRAM_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        raise HeddleError(f"the traced program failed:\n{done.stdout}\n{done.stderr}")
+
+
+def _wait(server: "subprocess.Popen[str]") -> None:
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        print()

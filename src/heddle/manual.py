@@ -1,0 +1,61 @@
+"""The generated parts of the manual: `python -m heddle.manual docs/operating.md` writes them anew."""
+
+import re
+import sys
+from pathlib import Path
+
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from heddle.app import routes
+from heddle.http import Needs, caller_of
+from heddle.settings import TABLE
+
+NO_KEY, ANY_KEY = "no key", "any key"
+_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def scope_of(route: APIRoute) -> str:
+    """What a route asks of its caller: a scope, any key, or no key."""
+    asked = set(_asked(route.dependant))
+    scopes = sorted(asked - {ANY_KEY})
+    return scopes[0] if scopes else ANY_KEY if asked else NO_KEY
+
+
+def _asked(dependant: Dependant) -> list[str]:
+    found = []
+    if isinstance(dependant.call, Needs):
+        found.append(str(dependant.call.scope))
+    elif dependant.call is caller_of:
+        found.append(ANY_KEY)
+    return found + [word for inner in dependant.dependencies for word in _asked(inner)]
+
+
+def routes_table() -> str:
+    """Every route and the scope that it needs, as a Markdown table."""
+    rows = {(route.path, method, scope_of(route)) for route in routes() for method in route.methods or ()}
+    lines = [f"| `{method} {path}` | {scope} |" for path, method, scope in sorted(rows)]
+    return "\n".join(["| route | scope |", "|---|---|", *lines])
+
+
+def settings_table() -> str:
+    """Every setting in all its spellings, as a Markdown table."""
+    lines = [
+        f"| `{row.flag}` | `{row.variable}` | `{row.show(row.default)}` | {row.sentence} Allowed: {row.kind.allowed}. |"
+        for row in TABLE
+    ]
+    return "\n".join(["| flag | variable | default | meaning |", "|---|---|---|---|", *lines])
+
+
+PARTS = {"routes": routes_table, "settings": settings_table}
+
+
+def render(text: str) -> str:
+    """The text with every generated part made anew."""
+    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        page = Path(name)
+        page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")

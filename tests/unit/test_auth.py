@@ -1,0 +1,125 @@
+"""Recognising callers: every way to send a key, bindings, scopes, and how soon a revoked key is refused."""
+
+import asyncio
+import base64
+from dataclasses import dataclass, replace
+
+import pytest
+
+from heddle.auth import LOCAL, Caller, Gate, Scope, hash_key, key_of
+from heddle.errors import Forbidden, NotAuthenticated
+
+KEY = "heddle-" + "0123456789abcdef" * 4
+BASIC = b"Basic " + base64.b64encode(f"api:{KEY}".encode())
+READ_WRITE = frozenset((Scope.READ, Scope.WRITE))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stored key."""
+
+    id: str = "k1"
+    revoked_at: int | None = None
+
+    def caller(self) -> Caller:
+        return Caller("ann", READ_WRITE, key_id=self.id)
+
+
+class Rows:
+    """A key store in memory that counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.rows = {hash_key(KEY): Row()}
+        self.asked = 0
+        self.noted: list[str] = []
+
+    async def find(self, hashed: str) -> Row | None:
+        self.asked += 1
+        return self.rows.get(hashed)
+
+    async def used(self, key_ids: list[str], at: int) -> None:
+        self.noted += key_ids
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"authorization": BASIC},
+        {b"authorization": b"basic " + base64.b64encode(f"anyone:{KEY}".encode())},
+        {b"authorization": b"Bearer " + KEY.encode()},
+        {b"authorization": b"bearer  " + KEY.encode()},
+        {b"wandb-api-key": KEY.encode()},
+    ],
+)
+def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
+    assert key_of(headers) == KEY
+    assert asyncio.run(Gate(Rows(), needs_key=True).recognise(headers)).user == "ann"
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({}, "needs an API key"),
+        ({b"authorization": b"Bearer "}, "needs an API key"),
+        ({b"authorization": b"Basic ???"}, "no base64"),
+        ({b"authorization": b"Digest x"}, "scheme is not known"),
+        ({b"authorization": b"Bearer heddle-unknown"}, "not known to this server"),
+    ],
+)
+def test_nobody_is_recognised_and_the_reason_is_said(headers: dict[bytes, bytes], why: str) -> None:
+    with pytest.raises(NotAuthenticated, match=why) as refused:
+        asyncio.run(Gate(Rows(), needs_key=True).recognise(headers))
+    assert refused.value.headers == {"WWW-Authenticate": 'Basic realm="heddle"'}
+
+
+def test_without_auth_everybody_is_the_local_user_whatever_they_send() -> None:
+    gate = Gate(Rows(), needs_key=False)
+    for headers in ({}, {b"authorization": BASIC}, {b"authorization": b"Basic ???"}):
+        assert asyncio.run(gate.recognise(headers)) is LOCAL
+
+
+def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
+    rows = Rows()
+    gate = Gate(rows, needs_key=True)
+
+    async def many() -> None:
+        for _ in range(100):
+            await gate.recognise({b"authorization": BASIC})
+        await gate.note_use()
+        await gate.note_use()
+
+    asyncio.run(many())
+    assert rows.asked == 1
+    assert rows.noted == ["k1"]
+
+
+def test_a_revoked_key_is_refused_once_the_old_answer_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows()
+    gate = Gate(rows, needs_key=True)
+    now = 1000.0
+    monkeypatch.setattr("heddle.auth.time.monotonic", lambda: now)
+    assert asyncio.run(gate.recognise({b"authorization": BASIC})).user == "ann"
+    rows.rows[hash_key(KEY)] = replace(Row(), revoked_at=1)
+    now += 1.0
+    with pytest.raises(NotAuthenticated, match="was revoked"):
+        asyncio.run(gate.recognise({b"authorization": BASIC}))
+
+
+def test_scopes_admin_includes_the_others_and_write_is_not_read() -> None:
+    writer = Caller("w", frozenset((Scope.WRITE,)))
+    admin = Caller("a", frozenset((Scope.ADMIN,)))
+    assert [writer.has(scope) for scope in Scope] == [False, True, False]
+    assert [admin.has(scope) for scope in Scope] == [True, True, True]
+    with pytest.raises(Forbidden, match="needs a key with scope 'read'; the key of user 'w' has: write"):
+        writer.require(Scope.READ)
+
+
+def test_a_binding_bounds_what_is_reached() -> None:
+    of_project = Caller("p", READ_WRITE, project="team/one")
+    of_entity = Caller("e", READ_WRITE, entity="team")
+    projects = ("team/one", "team/two", "team2/one", "tea/m")
+    assert [of_project.reaches(project) for project in projects] == [True, False, False, False]
+    assert [of_entity.reaches(project) for project in projects] == [True, True, False, False]
+    assert [of_project.reaches_entity(entity) for entity in ("team", "other")] == [True, False]
+    with pytest.raises(Forbidden, match="bound to team/one and does not reach 'team/two'"):
+        of_project.open("team/two")
