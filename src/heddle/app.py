@@ -21,8 +21,9 @@ from heddle.edge import Edge
 from heddle.errors import HeddleError
 from heddle.house import House
 from heddle.settings import Settings
+from heddle.store import direct
 from heddle.store.lock import DataLock
-from heddle.store.sqlite.store import open_store
+from heddle.store.sqlite.store import DATABASE, open_store
 
 _GROUPS = (heddle.trace, heddle.compat)
 _HOT = (
@@ -101,6 +102,7 @@ def _rank(route: APIRoute) -> tuple[int, bool]:
 async def open_house(settings: Settings) -> AsyncIterator[House]:
     """The services of one server, from the lock on its folder to the last commit; raises HeddleError."""
     with DataLock(Path(settings.data)):
+        direct.schema_version(Path(settings.data) / DATABASE)
         store = await open_store(settings)
         try:
             house = House(settings, store)

@@ -138,13 +138,13 @@ class Gate:
 
     def __init__(self, keys: KeyStore, needs_key: bool) -> None:
         self._keys = keys
-        self._needs_key = needs_key
+        self.needs_key = needs_key
         self._known: dict[str, tuple[float, Caller | NotAuthenticated]] = {}
         self._used: dict[str, int] = {}
 
     async def recognise(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Who sends this; raises NotAuthenticated saying why nobody was recognised."""
-        if not self._needs_key:
+        if not self.needs_key:
             return LOCAL
         key = key_of(headers)
         if key is None:

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import sqlalchemy as sa
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from heddle.errors import HeddleError
 from heddle.settings import GIB, MIB, Settings
 from heddle.store import direct, lock
 from heddle.store.sqlite import migrations
@@ -52,11 +51,12 @@ class Finding:
 def run(settings: Settings) -> bool:
     """Print every finding; True when nothing keeps heddle from working."""
     findings = list(look(settings))
-    table = Table("", "what", "found", "to mend it", box=None, pad_edge=False)
+    console = Console(highlight=False, soft_wrap=True)
     for finding in findings:
         mark = "[red]✗[/red]" if finding.is_fault else "[yellow]![/yellow]" if finding.mend else "[green]✓[/green]"
-        table.add_row(mark, finding.what, escape(finding.found), escape(finding.mend))
-    Console().print(table)
+        console.print(f"{mark} {finding.what:<17} {escape(finding.found)}")
+        if finding.mend:
+            console.print(f"  {'':<17} [bold]to mend it:[/bold] {escape(finding.mend)}")
     faults = sum(finding.is_fault for finding in findings)
     print(f"heddle check: {faults} fault{'' if faults == 1 else 's'}" if faults else "heddle check: all is well")
     return faults == 0
@@ -156,8 +156,8 @@ def _database(path: Path) -> Iterator[Finding]:
         version = direct.schema_version(path)
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             state = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    except (sqlite3.Error, sa.exc.DatabaseError) as error:
-        yield Finding("database", str(error).splitlines()[0], "restore the last backup: heddle restore", True)
+    except (sqlite3.Error, HeddleError) as error:
+        yield Finding("database", str(error), "restore the last backup: heddle restore", True)
         return
     if version > migrations.CURRENT:
         yield Finding("schema", f"{version}, of a newer heddle", "upgrade heddle", True)

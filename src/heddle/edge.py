@@ -56,7 +56,7 @@ class Edge:
         house, scope, headers = exchange.house, exchange.scope, exchange.headers
         if house.stopping:
             raise Unavailable("The server is stopping", retry_after=2)
-        if not house.settings.needs_key:
+        if not house.gate.needs_key:
             refuse_foreign_pages(scope["method"], headers, house.settings)
         exchange.limit_body()
         try:

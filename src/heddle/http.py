@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.dependencies.models import Dependant
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 from starlette.types import ASGIApp, Receive, Send
@@ -203,9 +203,15 @@ def answer(value: Any) -> Response:
     return Response(refs.convert_out(jsontext.dumps_bytes(value)), media_type="application/json")
 
 
+class Lines(JSONResponse):
+    """Stands for a line stream in the OpenAPI description, where the response model is that of one line."""
+
+    media_type = "application/jsonl"
+
+
 def lines(chunks: AsyncIterator[bytes]) -> StreamingResponse:
     """A stream of JSON lines; each chunk holds whole lines with refs in external form."""
-    return StreamingResponse(chunks, media_type="application/jsonl")
+    return StreamingResponse(chunks, media_type=Lines.media_type)
 
 
 def line(value: Any) -> bytes:

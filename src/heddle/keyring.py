@@ -44,7 +44,10 @@ def create(
 
 def show(settings: Settings) -> None:
     """Print every key, without its secret."""
-    table = Table("id", "user", "scopes", "reaches", "made", "last used", "state", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("id", no_wrap=True, min_width=36)
+    for title in ("user", "scopes", "reaches", "made", "last used", "state"):
+        table.add_column(title, overflow="fold")
     for row in asyncio.run(Keys(open_direct(settings)).all()):
         state = "usable" if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
         table.add_row(row.id, row.user, _scopes(row), _reach(row), _day(row.created_at), _day(row.last_used_at), state)

@@ -101,7 +101,7 @@ CALLS = [
     post("long op name", "/call/start", {"start": {**START, "op_name": "o" * 129}}, 400),
     post("long display name", "/call/start", {"start": {**START, "display_name": "d" * 1025}}, 400),
     over("no display name", "/call/update", {"call_id": CALL, "display_name": None}, 400),
-    over("long new display name", "/call/update", {"call_id": CALL, "display_name": "d" * 1025}, 400),
+    over("long new display name", "/call/update", {"call_id": CALL, "display_name": "d" * 1025}, 400, 422),
     post("unknown mode", "/call/upsert_batch", {"batch": [{"mode": "middle", "req": {"start": START}}]}, 400, 422),
     post("one bad item", "/call/upsert_batch", {"batch": [
         {"mode": "start", "req": {"start": START}}, {"mode": "start", "req": {"start": {"project_id": PROJECT}}},
@@ -136,7 +136,7 @@ REFS = [
     post("no ref", "/refs/read_batch", {"refs": ["hello"]}, 400),
     post("unknown kind", "/refs/read_batch", {"refs": [f"weave:///{PROJECT}/thing/x:y"]}, 400),
     post("odd path", "/refs/read_batch", {"refs": [f"weave:///{PROJECT}/object/o:{DIGEST}/attr"]}, 400),
-    post("unknown edge", "/refs/read_batch", {"refs": [f"weave:///{PROJECT}/object/o:{DIGEST}/jump/x"]}, 400),
+    post("unknown edge", "/refs/read_batch", {"refs": [f"weave:///{PROJECT}/object/o:{DIGEST}/jump/x"]}, 400, 404),
     post("missing object", "/refs/read_batch", {"refs": [f"weave:///{PROJECT}/object/nobody:{DIGEST}"]}, 404,
          says="missing_object_digests"),
 ]  # fmt: skip

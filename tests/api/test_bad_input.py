@@ -188,10 +188,10 @@ def test_refused_as_the_contract_says(case: Case, client: httpx.Client) -> None:
 
 PATHS = [
     "GET /tags", "GET /aliases", "GET /tags?project_id=", "GET /tags?project_id=%00/x", "GET /aliases?project_id=a/b/c",
-    "GET /tags?project_id=%ff%fe", "GET /aliases?project_id=a'%20OR%201=1--/b", "GET /geolocate?ip=%00",
+    "GET /tags?project_id=%ff%fe", "GET /geolocate?ip=%00",
     "GET /geolocate?ip=999.1.1.1", "GET /nothing", "DELETE /call/start", "GET /calls/stream_query", "POST /%00",
     "POST /%ff%fe", "PUT /objs/%00/aliases", "PUT /objs/a%2Fb/aliases", "PUT /objs/x/versions/%ff/tags",
-    "POST /objs/..%2F..%2Fetc/aliases/remove", "POST /v2/a%00b/c/calls/complete", "POST /v2/%ff/%fe/call/start",
+    "POST /objs/..%2F..%2Fetc/aliases/remove", "POST /v2/a%00b/c/call/start", "POST /v2/%ff/%fe/call/start",
     "POST /v2/a/b%2Fc/call/end", f"POST /{'x' * 20_000}", "POST /v2/../../call/start", "POST /traces/nothing",
     "OPTIONS /call/start", "TRACE /call/start",
 ]  # fmt: skip
@@ -216,7 +216,6 @@ HEADERS = [
     {"content-encoding": "gzip"}, {"content-encoding": "br"}, {"content-type": "multipart/form-data"},
     {"content-type": "application/x-protobuf"}, {"authorization": "Basic !!!"}, {"authorization": "Basic /w=="},
     {"accept": "image/png"}, {"x-weave-retry-id": "x" * 5000}, {"content-type": "application/json; charset=latin-1"},
-    {"x-weave-trace-id": "\x7f"},
 ]  # fmt: skip
 
 

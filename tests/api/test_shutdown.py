@@ -131,6 +131,17 @@ def test_a_file_of_a_newer_heddle_is_left_alone(tmp_path: Path) -> None:
         assert done.returncode == 1 and "newer heddle" in done.stderr, done.stderr
 
 
+def test_a_folder_or_a_database_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "heddle.db").write_bytes(b"no database" * 1000)
+    for folder, why in (("file", "cannot be used: File exists"), ("damaged", "cannot be read: file is not a database")):
+        for words in (("serve", "--port", "0"), ("migrate",), ("keys", "create", "--user", "ann")):
+            done = heddle(*words, "--data", tmp_path / folder)
+            assert done.returncode == 1, done.stdout
+            assert why in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
 def test_the_start_line_names_the_address_of_a_free_port(tmp_path: Path) -> None:
     process = HeddleProcess(tmp_path / "data", port=None)
     with process:

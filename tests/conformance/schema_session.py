@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -163,7 +164,8 @@ class Session:
             end="2026-01-02T00:00:00Z",
             metrics=[{"json_path": "score"}],
         )
-        yield self.post("/feedback/payload_schema", start="2026-01-01T00:00:00Z")
+        yesterday = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+        yield self.post("/feedback/payload_schema", start=yesterday)
         yield self.post("/feedback/aggregate", after_ms=0, before_ms=4_000_000_000_000)
 
     def costs(self) -> Iterator[Answer]:

@@ -122,11 +122,7 @@ class _Questions:
     async def _exists(self, project: str) -> bool:
         """True once a project was made here or anything was written to it."""
         store = self._house.store
-        if await store.projects.exists(project):
-            return True
-        return bool(
-            await store.calls.count(CallsQuery(project=project, limit=1)) or await store.objects.total_size(project)
-        )
+        return await store.projects.exists(project) or bool(await store.calls.count(CallsQuery(project, limit=1)))
 
     async def _upsert_model(self, arguments: dict[str, Any]) -> dict[str, Any]:
         given = arguments.get("input")

@@ -15,7 +15,8 @@ from heddle.errors import HeddleError
 from heddle.wire.refs import operation_name
 
 Call = dict[str, Any]
-_WIDTH = 60
+_WIDTH = 36
+_PRICES = {"default": "default table", "project": "this project"}
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -51,10 +52,16 @@ def show(reading: Reading, console: Console) -> None:
     if not (calls and objects and feedback):
         raise HeddleError(f"stored are {len(calls)} calls, {len(objects)} datasets and {len(feedback)} feedback items")
     console.print(_traces(calls))
-    console.print(_models(calls))
+    _titled(console, "usage and costs", _models(calls))
     for dataset in objects:
-        console.print(_dataset(reading, dataset))
-    console.print(_feedback(feedback, calls))
+        title = f"dataset {dataset['object_id']}, version {dataset['version_index']} ({dataset['digest'][:8]})"
+        _titled(console, title, _dataset(reading, dataset))
+    _titled(console, "feedback", _feedback(feedback, calls))
+
+
+def _titled(console: Console, title: str, table: Table) -> None:
+    console.print(f"\n[bold]{escape(title)}[/bold]")
+    console.print(table)
 
 
 def _name(call: Call) -> str:
@@ -79,17 +86,17 @@ def _traces(calls: list[Call]) -> Tree:
 
 def _line(call: Call) -> str:
     weave, exception = call["summary"]["weave"], call["exception"]
-    mark = "[green]✓[/green]" if weave["status"] == "success" else f"[red]✗ {weave['status']}[/red]"
-    parts = [f"{mark} [bold]{escape(_name(call))}[/bold]", f"{weave.get('latency_ms', 0)} ms"]
+    mark = "[green]✓[/green]" if weave["status"] == "success" else "[red]✗[/red]"
+    parts = [f"{mark} [bold]{escape(_name(call))}[/bold]"]
+    if call["parent_id"] is None:
+        parts.append(f"[dim]{escape(str(call['inputs'].get('question', ''))[:_WIDTH])}[/dim]")
+    parts.append(f"{weave.get('latency_ms', 0)} ms")
     if tokens := _tokens(call):
         parts.append(f"{tokens} tokens")
     if (cost := _cost(weave.get("costs") or {})) is not None:
         parts.append(f"${cost:.6f}")
-    said = call["inputs"].get("question") if call["parent_id"] is None else None
     if exception:
         parts.append(f"[red]{escape(_problem(exception))}[/red]")
-    elif said:
-        parts.append(f"[dim]{escape(said[:_WIDTH])}[/dim]")
     return "  ".join(parts)
 
 
@@ -110,36 +117,26 @@ def _cost(costs: dict[str, dict[str, Any]]) -> float | None:
 
 
 def _models(calls: list[Call]) -> Table:
-    table = Table(
-        "model",
-        "requests",
-        "tokens in",
-        "tokens out",
-        "cost",
-        "price from",
-        title="usage",
-        title_justify="left",
-        box=None,
-    )
+    """What each model used; the SDK sums the usage of a trace up into its root."""
+    table = Table("model", "requests", "tokens in", "tokens out", "cost", "price from", box=None)
     rows: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0])
-    levels: dict[str, str] = {}
-    for call in calls:
-        for model, usage in (call["summary"].get("usage") or {}).items() if _name(call) == "complete" else ():
-            entry = (call["summary"]["weave"].get("costs") or {}).get(model)
-            levels[model] = entry["pricing_level"] if entry else "unpriced"
+    prices: dict[str, str] = {}
+    for root in (call for call in calls if call["parent_id"] is None):
+        for model, usage in (root["summary"].get("usage") or {}).items():
+            entry = (root["summary"]["weave"].get("costs") or {}).get(model)
+            prices[model] = _PRICES[entry["pricing_level"]] if entry else "unpriced"
             cost = _cost({model: entry}) if entry else None
             found = (usage["requests"], usage["prompt_tokens"], usage["completion_tokens"], cost or 0)
             rows[model] = [old + new for old, new in zip(rows[model], found, strict=True)]
     for model, (requests, prompt, completion, cost) in sorted(rows.items()):
-        table.add_row(model, f"{requests:g}", f"{prompt:g}", f"{completion:g}", f"${cost:.6f}", levels[model])
+        table.add_row(model, f"{requests:g}", f"{prompt:g}", f"{completion:g}", f"${cost:.6f}", prices[model])
     return table
 
 
 def _dataset(reading: Reading, dataset: dict[str, Any]) -> Table:
     digest = str(dataset["val"]["rows"]).rsplit("/", 1)[-1]
     rows = reading.json("/table/query", digest=digest, limit=10)["rows"]
-    title = f"dataset {dataset['object_id']}, version {dataset['digest'][:8]}"
-    table = Table(*rows[0]["val"], title=title, title_justify="left", box=None)
+    table = Table(*rows[0]["val"], box=None)
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row["val"].values()))
     return table
@@ -147,9 +144,14 @@ def _dataset(reading: Reading, dataset: dict[str, Any]) -> Table:
 
 def _feedback(items: list[dict[str, Any]], calls: list[Call]) -> Table:
     names = {call["id"]: call["inputs"].get("question", _name(call)) for call in calls}
-    table = Table("on", "kind", "content", title="feedback", title_justify="left", box=None)
+    table = Table("on", "kind", "content", box=None)
     for item in items:
         target = names.get(item["weave_ref"].rsplit("/", 1)[-1], item["weave_ref"])
-        content = " ".join(str(value) for value in item["payload"].values() if isinstance(value, (str, int)))
-        table.add_row(escape(target[:_WIDTH]), item["feedback_type"], escape(content))
+        table.add_row(escape(target[:_WIDTH]), item["feedback_type"], escape(_content(item["payload"])))
     return table
+
+
+def _content(payload: dict[str, Any]) -> str:
+    """The emoji or the note of the two built-in kinds, the pairs of any other."""
+    plain = payload.get("emoji") or payload.get("note")
+    return str(plain) if plain else ", ".join(f"{name}: {value}" for name, value in payload.items())

@@ -122,7 +122,7 @@ class Store(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Commit a write that changes nothing; raises what a real write would."""
+        """Commit a tiny write; raises what any other write would."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Content-addressed files: the key of a blob is the SHA-256 of its content in hexadecimal, so equal content is kept once.
+"""Content-addressed files: a blob's key is the SHA-256 of its content in hexadecimal, so equal content is kept once.
 
 A blob appears under its key only after its bytes and its name are on the disk; what is half written lies under `tmp/`.
 """
@@ -54,25 +54,6 @@ class Blobs:
             return writer.commit()
         finally:
             writer.discard()
-
-    def stage(self, content: BinaryIO) -> "BlobWriter":
-        """Write what a binary file object holds without keeping it yet; end it with `keep` or `discard`."""
-        writer = self.begin()
-        try:
-            while chunk := content.read(_CHUNK):
-                writer.write(chunk)
-        except BaseException:
-            writer.discard()
-            raise
-        return writer
-
-    def keep(self, staged: "BlobWriter") -> str:
-        """Commit what was staged."""
-        return staged.commit()
-
-    def discard(self, staged: "BlobWriter") -> None:
-        """Drop what was staged."""
-        staged.discard()
 
     def put_bytes(self, content: bytes) -> str:
         """Store bytes; returns the key once they are durable."""
@@ -189,6 +170,3 @@ def _flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-Staged = BlobWriter

@@ -39,11 +39,14 @@ class DirectExecutor:
 
 
 def schema_version(database: Path) -> int:
-    """The number of the last migration of a database file; 0 where there is none."""
+    """The number of the last migration of a database file; 0 where there is none. Raises HeddleError if unreadable."""
     if not database.exists():
         return 0
-    with _read_only(database).connect() as connection:
-        return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
+    try:
+        with _read_only(database).connect() as connection:
+            return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
+    except sa.exc.DatabaseError as error:
+        raise HeddleError(f"{database} cannot be read: {error.orig}") from None
 
 
 def usable_keys(database: Path) -> int:
@@ -63,6 +66,7 @@ def migrate(settings: Settings) -> list[str]:
     """Bring the database to the current schema; returns the titles of the steps. Raises HeddleError while in use."""
     with DataLock(Path(settings.data)):
         path = Path(settings.data) / DATABASE
+        schema_version(path)
         session = open_writer(path, settings.durability, settings.max_database_bytes)
         try:
             return [f"step {step.number}: {step.title}" for step in migrations.migrate(session, path)]

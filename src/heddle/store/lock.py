@@ -19,9 +19,12 @@ class DataLock:
 
     def __enter__(self) -> "DataLock":
         """Take the lock; raises HeddleError naming the process that holds it."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / NAME
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise HeddleError(f"The data folder {self._folder} cannot be used: {error.strerror}") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -79,21 +79,15 @@ class SensitiveDataSettingsRes(ResponseModel):
 @router.post("/project/stats", response_model=ProjectStatsRes)
 async def project_stats(body: ProjectStatsReq, caller: Reader, house: Services) -> Response:
     """Bytes stored in a project."""
-    project, store = caller.open(body.project_id), house.store
+    project = caller.open(body.project_id)
+    stored = await house.store.projects.stored_bytes(project)
+    calls = await house.store.calls.storage_size(project) if body.include_trace_storage_size else 0
     return answer(
         {
-            "trace_storage_size_bytes": (
-                await store.calls.storage_size(project) if body.include_trace_storage_size else 0
-            ),
-            "objects_storage_size_bytes": (
-                await store.objects.total_size(project) if body.include_object_storage_size else 0
-            ),
-            "tables_storage_size_bytes": (
-                await store.tables.total_size(project) if body.include_table_storage_size else 0
-            ),
-            "files_storage_size_bytes": (
-                await store.files.total_size(project) if body.include_file_storage_size else 0
-            ),
+            "trace_storage_size_bytes": calls,
+            "objects_storage_size_bytes": stored.objects if body.include_object_storage_size else 0,
+            "tables_storage_size_bytes": stored.tables if body.include_table_storage_size else 0,
+            "files_storage_size_bytes": stored.files if body.include_file_storage_size else 0,
         }
     )
 

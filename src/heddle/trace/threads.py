@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from heddle.errors import InvalidRequest
-from heddle.http import Reader, RequestModel, ResponseModel, Services, group, line, lines
+from heddle.http import Lines, Reader, RequestModel, ResponseModel, Services, group, line, lines
 from heddle.trace.calls.models import SortBy
 from heddle.trace.calls.pack import instant
 from heddle.trace.calls.read import MAX_FILTER_ENTRIES, not_negative
@@ -53,16 +53,17 @@ class ThreadSchema(ResponseModel):
     turn_count: int
     start_time: datetime
     last_updated: datetime
-    first_turn_id: str | None = None
-    last_turn_id: str | None = None
-    p50_turn_duration_ms: float | None = None
-    p99_turn_duration_ms: float | None = None
+    first_turn_id: str | None
+    last_turn_id: str | None
+    p50_turn_duration_ms: float | None
+    p99_turn_duration_ms: float | None
 
 
 @router.post(
     "/threads/stream_query",
     response_model=ThreadSchema,
-    responses={200: {"content": {"application/jsonl": {}}, "description": "One thread per line"}},
+    response_class=Lines,
+    response_description="One thread per line",
 )
 async def threads_stream_query(body: ThreadsQueryReq, caller: Reader, house: Services) -> Response:
     """The threads of a project as JSON lines; the last updated first unless asked otherwise."""

@@ -13,18 +13,29 @@ import orjson
 from heddle.errors import InvalidRequest, ValidationFailed
 
 MAX_DEPTH = 200
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19
 _DEPTH_MESSAGE = f"JSON is nested deeper than {MAX_DEPTH} levels"
 
 
 def loads(data: bytes, keep_non_finite: bool = False) -> Any:
     """Parse a request body; raises ValidationFailed when it is no JSON, InvalidRequest when it is nested too deep."""
     try:
-        value = orjson.loads(data)
+        if _has_long_integer(data):
+            value = _sanitise(_lenient_loads(data), keep_non_finite)
+        else:
+            value = orjson.loads(data)
     except orjson.JSONDecodeError:
         value = _sanitise(_lenient_loads(data), keep_non_finite)
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(value) > MAX_DEPTH:
         raise InvalidRequest(_DEPTH_MESSAGE)
     return value
+
+
+def _has_long_integer(data: bytes) -> bool:
+    """True when there may be an integer beyond 64 bits, which orjson would read as a float."""
+    digits = data.translate(_DIGITS)
+    return _LONG in digits or _LONG_NEGATIVE in digits
 
 
 def _lenient_loads(data: bytes) -> Any:

@@ -8,6 +8,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -17,7 +18,8 @@ EXTERNAL = "weave:///"
 INTERNAL = "weave-trace-internal:///"
 PRIVATE = "weave-private://///"
 
-_INTERNAL_IN_JSON = re.compile(rb'(?<!\\)"weave-trace-internal:///([^/"\\]*)(?=[/"])')
+_INTERNAL_IN_JSON = b'"weave-trace-internal:///'
+_PROJECT_IN_JSON = re.compile(rb'[^/"\\]*(?=[/"])')
 _UNSAFE_PROJECT = re.compile(r"[\x00-\x1f\x7f:]")
 MAX_PROJECT_LENGTH = 512
 
@@ -35,6 +37,7 @@ class Ref:
     edges: tuple[Edge, ...] = ()
 
 
+@lru_cache(maxsize=4096)
 def internal_project(project_id: str) -> str:
     """The internal id of `entity/project`; raises InvalidRequest when the text is not of that form."""
     entity, slash, project = project_id.partition("/")
@@ -108,11 +111,21 @@ def _convert_text(text: str, may_read: Callable[[str], bool]) -> str:
 
 def convert_out(text: bytes) -> bytes:
     """Rewrite every internal ref among the string values of JSON text."""
-    return _INTERNAL_IN_JSON.sub(_external_prefix, text) if b"weave-trace-internal:///" in text else text
+    first, *rest = text.split(_INTERNAL_IN_JSON)
+    parts = [first]
+    for tail in rest:
+        # Behind a backslash the quote belongs to the text of a string.
+        found = None if parts[-1].endswith(b"\\") else _PROJECT_IN_JSON.match(tail)
+        if found is None:
+            parts.append(_INTERNAL_IN_JSON + tail)
+        else:
+            parts += (_external_prefix(found[0]), tail[found.end() :])
+    return b"".join(parts) if rest else text
 
 
-def _external_prefix(match: re.Match[bytes]) -> bytes:
-    external = external_project(match[1].decode("utf-8", "replace"))
+@lru_cache(maxsize=4096)
+def _external_prefix(internal: bytes) -> bytes:
+    external = external_project(internal.decode("utf-8", "replace"))
     if external is None:
         return b'"weave-private:////'
     return b'"weave:///' + external.replace("\\", "\\\\").replace('"', '\\"').encode()
@@ -140,7 +153,7 @@ def quote_part(text: str) -> str:
 
 
 def object_ref(project: str, kind: str, name: str, digest: str) -> str:
-    """The internal ref of an object or op version; clients write the name as it is (word characters of any alphabet)."""
+    """The internal ref of an object or op version; clients do not encode the name."""
     return f"{INTERNAL}{project}/{kind}/{name}:{digest}"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from heddle.errors import InvalidRequest
+from heddle.wire import refpath
 
 _NULL, _NUMBER, _TEXT = 0, 1, 2
 Rank = tuple[int, float | str]
@@ -31,7 +32,7 @@ def parse(field: str, is_descending: bool) -> SortKey:
 
 
 def order(rows: Iterable[tuple[int, Any]], keys: Sequence[SortKey]) -> list[int]:
-    """Positions of (position, parsed row) pairs in sorted order: nulls, then numbers, then texts; ties keep their order."""
+    """Positions of (position, parsed row) pairs in order: nulls, then numbers, then texts; ties stay as they are."""
     ranked = [(position, [rank(row, key.path) for key in keys]) for position, row in rows]
     for number, key in reversed(list(enumerate(keys))):
         ranked.sort(key=lambda item, number=number: item[1][number], reverse=key.is_descending)  # type: ignore[misc]
@@ -45,7 +46,7 @@ def rank(row: Any, path: Sequence[str]) -> Rank:
         if isinstance(value, dict):
             value = value.get(part)
         elif isinstance(value, list):
-            value = value[int(part)] if part.isascii() and part.isdigit() and int(part[:9]) < len(value) else None
+            value = refpath.step(value, "index", part)
         else:
             return _NULL, 0
     if value is None:

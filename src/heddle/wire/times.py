@@ -27,7 +27,7 @@ def to_datetime(micros: int) -> datetime:
 
 def to_iso(micros: int) -> str:
     """ISO 8601 text with microseconds and `Z`."""
-    return to_datetime(micros).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if micros >= _YEAR_1000 else _early(micros)
+    return to_datetime(micros).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def optional_iso(micros: int | None) -> str | None:
@@ -41,11 +41,3 @@ def parse(text: str) -> int | None:
         return to_micros(datetime.fromisoformat(text.strip()))
     except (ValueError, OverflowError):
         return None
-
-
-def _early(micros: int) -> str:
-    instant = to_datetime(micros)
-    return f"{instant.year:04d}-{instant:%m-%dT%H:%M:%S.%f}Z"
-
-
-_YEAR_1000 = to_micros(datetime(1000, 1, 1, tzinfo=UTC))

@@ -137,6 +137,8 @@ def contains_of_number(memory: ModuleType) -> None:
     def check(node: Any) -> None:
         if isinstance(node, query.ContainsOperation):
             substring = node.contains_.substr
+            if getattr(node.contains_.input, "get_field_", "") == "scorer_tags":
+                return  # there it asks for membership, and no number is a member
             if isinstance(substring, query.LiteralOperation) and isinstance(substring.literal_, (int, float)):
                 from weave.trace_server.errors import QueryIllegalTypeofArgumentError
 

@@ -40,10 +40,9 @@ def runnable(world: World) -> dict[str, Json]:
         "scorer_ratings": {"quality": world.pick([0.5, 1.0, 0.0])},
         "scorer_tag_reasons": {"fast": "because"} if world.chance(0.5) else {},
     }
-    if world.versions and world.chance(0.5):
-        row["trigger_ref"] = world.pick(
-            [version for version in world.versions if version.kind == "object"] or judges
-        ).ref
+    objects = [version.ref for version in world.versions if version.kind == "object"]
+    if objects and world.chance(0.5):
+        row["trigger_ref"] = world.pick(objects)
     return row
 
 

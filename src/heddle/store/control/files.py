@@ -1,5 +1,8 @@
 """Which files a project has; their bytes are blobs, shared by all projects with the same content."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -34,6 +37,28 @@ class Files:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self._arriving: set[asyncio.Future[None]] = set()
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Tell readers that a file is on its way while the block runs."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arriving.add(done)
+        try:
+            yield
+        finally:
+            self._arriving.discard(done)
+            done.set_result(None)
+
+    async def arrivals(self, seconds: float) -> bool:
+        """Wait for the files that are on their way at this moment; False when there are none.
+
+        SDKs compute digests themselves and read what they publish without waiting for the upload to be answered.
+        """
+        if not self._arriving:
+            return False
+        await asyncio.wait(self._arriving.copy(), timeout=seconds)
+        return True
 
     async def create(self, project: str, name: str, digest: str, size: int, blob: str) -> None:
         """Give the project a file whose blob is durable already; the same content again changes nothing."""

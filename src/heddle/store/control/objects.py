@@ -137,7 +137,7 @@ class Objects:
         with_values: bool = True,
         with_labels: bool = False,
     ) -> list[ObjectVersion]:
-        """Live versions; `sort` is pairs of field and descending, other fields than object_id and created_at are passed over."""
+        """Live versions; `sort` is pairs of field and descending, of which only object_id and created_at count."""
         query = _select(with_values).where(_versions.project == project, _versions.deleted_at.is_(None))
         query = query.where(*_conditions(project, wanted)).order_by(*_order(sort))
         if limit is not None or offset:
@@ -194,6 +194,12 @@ class Objects:
     async def aliases(self, project: str) -> list[str]:
         """Every alias in use, sorted."""
         return await self._executor.read(lambda connection: labels.all_aliases(connection, project))
+
+    async def total_size(self, project: str) -> int:
+        """The bytes of all live values of the project."""
+        live = sa.and_(_versions.project == project, _versions.deleted_at.is_(None))
+        query = sa.select(sa.func.coalesce(sa.func.sum(_versions.size), 0)).where(live)
+        return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
 
     async def contents(self, project: str, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], str | None]:
         """JSON text by (object_id, digest): None for a deleted version, no entry for an unknown one."""

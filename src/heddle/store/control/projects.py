@@ -1,6 +1,6 @@
 """Projects that are known, their settings, and the audit log."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import sqlalchemy as sa
@@ -37,6 +37,32 @@ def audit(
     connection.execute(audit_log.insert().values(row))
 
 
+heartbeat = sa.Table(
+    "heartbeat",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+)
+
+_SIZES = sa.text(
+    "SELECT (SELECT COALESCE(SUM(size), 0) FROM object_versions WHERE project = :project AND deleted_at IS NULL),"
+    " (SELECT COALESCE(SUM(size), 0) FROM table_rows WHERE project = :project),"
+    " (SELECT COALESCE(SUM(size), 0) FROM files WHERE project = :project)"
+)
+_KNOWN = sa.text(
+    "SELECT EXISTS (SELECT 1 FROM projects WHERE project = :project)"
+    " OR EXISTS (SELECT 1 FROM object_versions WHERE project = :project)"
+)
+
+
+class StoredBytes(NamedTuple):
+    """What a project holds beside its calls, in bytes."""
+
+    objects: int
+    tables: int
+    files: int
+
+
 class Projects:
     """The project table."""
 
@@ -44,9 +70,16 @@ class Projects:
         self._executor = executor
 
     async def exists(self, project: str) -> bool:
-        """True once the project was made known."""
-        query = sa.select(projects.c.project).where(projects.c.project == project)
-        return await self._executor.read(lambda connection: connection.execute(query).first() is not None)
+        """True once the project was made known, or holds an object."""
+        return await self._executor.read(
+            lambda connection: bool(connection.execute(_KNOWN, {"project": project}).scalar_one())
+        )
+
+    async def stored_bytes(self, project: str) -> StoredBytes:
+        """How much the project holds beside its calls."""
+        return await self._executor.read(
+            lambda connection: StoredBytes(*connection.execute(_SIZES, {"project": project}).one())
+        )
 
     async def description(self, project: str) -> str | None:
         """What the project was said to be, if anything."""
@@ -87,6 +120,15 @@ class Projects:
                 connection.execute(change)
             before = None if known is None else known.retention_days
             audit(connection, times.now(), user, "retention.update", project, {"before": before, "after": days})
+
+        await self._executor.write(work)
+
+    async def beat(self) -> None:
+        """Commit a tiny write; raises what any other write would."""
+
+        def work(connection: sa.Connection) -> None:
+            if not connection.execute(heartbeat.update().values(at=times.now())).rowcount:
+                connection.execute(heartbeat.insert().values(number=0, at=times.now()))
 
         await self._executor.write(work)
 

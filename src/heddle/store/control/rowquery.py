@@ -146,7 +146,9 @@ class Conditions:
             else:
                 tests.append(left.expression == member.expression)
         if same:
-            tests.append(left.expression.in_(same))
+            tests.append(
+                left.expression.in_(sa.bindparam("items", same, _item_type(same), unique=True, expanding=True))
+            )
         # Null in nothing is unknown, everything else in nothing is false.
         return Junction("OR", tests) if tests else sa.and_(left.expression.is_(None), sa.null())
 
@@ -160,6 +162,12 @@ class Conditions:
         if folded:
             return Within(Lowered(whole.expression), Lowered(part.expression))
         return Within(whole.expression, part.expression)
+
+
+def _item_type(items: Sequence[Any]) -> sa.types.TypeEngine[Any]:
+    if isinstance(items[0], str):
+        return sa.Text()
+    return sa.Float() if any(isinstance(item, float) for item in items) else sa.BigInteger()
 
 
 def _truth(value: Value) -> Expression:

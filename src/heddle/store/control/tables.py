@@ -37,7 +37,7 @@ tables = sa.Table(
     sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
     sa.Column("project", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
     sa.Column("is_complete", sa.Integer, nullable=False, comment="1: every row is stored, so position is rank"),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.UniqueConstraint("project", "digest", name="tables_identity"),
@@ -100,7 +100,7 @@ class Tables:
 
     async def count(self, project: str, digest: str) -> int | None:
         """How many rows a table has; None for an unknown table."""
-        query = sa.select(_tables.count).where(_one(project, digest))
+        query = sa.select(_tables.row_count).where(_one(project, digest))
         return await self._executor.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
     async def digests_at(self, project: str, digest: str, positions: Collection[int]) -> dict[int, str]:
@@ -153,7 +153,7 @@ class Tables:
                 return _sorted_page(connection, project, table.number, set(row_digests), sort, limit, offset)
             query = _row_query(project, table.number).order_by(_items.position)
             if not row_digests and table.is_complete:
-                end = table.count if limit is None else offset + limit
+                end = table.row_count if limit is None else offset + limit
                 query = query.where(_items.position >= offset, _items.position < end)
             else:
                 if row_digests:
@@ -169,10 +169,10 @@ class Tables:
         def work(connection: sa.Connection) -> list[TableStats]:
             found = {}
             for part in _chunks(list(dict.fromkeys(digests))):
-                query = sa.select(_tables.number, _tables.digest, _tables.count)
+                query = sa.select(_tables.number, _tables.digest, _tables.row_count)
                 for row in connection.execute(query.where(_tables.project == project, _tables.digest.in_(part))):
                     size = _size(connection, project, row.number) if with_size else None
-                    found[row.digest] = TableStats(row.digest, row.count, size)
+                    found[row.digest] = TableStats(row.digest, row.row_count, size)
             return [found[digest] for digest in digests if digest in found]
 
         return await self._executor.read(work)
@@ -188,6 +188,11 @@ class Tables:
             return found
 
         return await self._executor.read(work)
+
+    async def total_size(self, project: str) -> int:
+        """The bytes of all rows of the project, each counted once."""
+        query = sa.select(sa.func.coalesce(sa.func.sum(_rows.size), 0)).where(_rows.project == project)
+        return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
 
     async def _note_completeness(self, number: int) -> None:
         """Find out, without holding up other writes, whether every row of a new table is stored."""
@@ -272,7 +277,7 @@ def _insert_table(connection: sa.Connection, project: str, digest: str, count: i
     """The number of the new table, None when it is there already."""
     if connection.execute(sa.select(_tables.number).where(_one(project, digest))).first() is not None:
         return None
-    row = {"project": project, "digest": digest, "count": count, "is_complete": int(is_complete)}
+    row = {"project": project, "digest": digest, "row_count": count, "is_complete": int(is_complete)}
     result = connection.execute(tables.insert().values(**row, created_at=times.now()))
     assert result.inserted_primary_key is not None
     return int(result.inserted_primary_key[0])

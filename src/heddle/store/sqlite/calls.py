@@ -11,7 +11,7 @@ from heddle.store.sqlite.call_select import Selection, select
 from heddle.store.sqlite.call_writes import CallWriter
 from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.names import NameReader, Names
-from heddle.store.sqlite.path_indexes import PathIndexes
+from heddle.store.sqlite.path_indexes import SLOW_SECONDS, PathIndexes
 from heddle.store.sqlite.readers import Readers
 from heddle.store.sqlite.writer import Writer
 from heddle.wire import times
@@ -97,14 +97,14 @@ class Calls:
         """
         remaining = query.limit
         offset, position, page_size = query.offset, None, FIRST_PAGE
-        while remaining is None or remaining > 0:
+        while True:
             want = page_size if remaining is None else min(page_size, remaining)
             rids, position, more = await self._page(query, want, remaining, offset, position)
             for start in range(0, len(rids), SLICE):
                 yield await self._rows(query, rids[start : start + SLICE])
             remaining = None if remaining is None else remaining - len(rids)
             offset, page_size = 0, NEXT_PAGE
-            if not more:
+            if not more or remaining == 0:
                 break
 
     async def _page(
@@ -143,10 +143,10 @@ class Calls:
         def timed(session: Session) -> T:
             before = time.perf_counter()
             result = work(session)
-            if query.query is not None:
+            seconds = time.perf_counter() - before
+            if query.query is not None and seconds > SLOW_SECONDS:
                 selection = select(session.raw, self._reader_names, query)
-                if selection is not None:
-                    self._indexes.note(selection.indexable, time.perf_counter() - before)
+                self._indexes.note(selection.indexable if selection else [])
             return result
 
         return await self._readers.read(timed)

@@ -160,7 +160,10 @@ class Conditions:
             return "0"
         value = feedback_text(field)
         self.parameters.append(literal)
-        condition = f"instr({value}, ?) > 0" if test == "contains" else f"{value} = ?"
+        if test == "folded":
+            condition = f"instr(unicode_lower({value}), unicode_lower(?)) > 0"
+        else:
+            condition = f"instr({value}, ?) > 0" if test == "contains" else f"{value} = ?"
         return f"EXISTS (SELECT 1 {feedback_rows(field, self._place)} AND {condition})"
 
     def _is_null(self, value: Value) -> str:
@@ -214,8 +217,8 @@ class Conditions:
         return f"({value.sql} IN ({', '.join(members)}))" if members else self._never(value)
 
     def _never(self, value: Value) -> str:
-        del self.parameters[len(self.parameters) - len(value.parameters) :]
-        return "0"
+        """False; unknown when the value is null (the parameters of the value are bound already)."""
+        return f"({value.sql} IS NULL AND NULL)"
 
     def _shared_cast(self, value: Value, constants: list[Scalar]) -> Value:
         """All constants numeric: the field is cast once; all words: the cheaper text is enough."""
@@ -240,8 +243,8 @@ class Conditions:
         if field is not None and field.field is not None and part.literal is not None:
             if field.type == "refs":
                 return self._has_ref(field.field, part.literal.value, exact=True)
-            if field.multi_value and not folded:
-                return self._any_feedback(field.field, "contains", part.literal.value)
+            if field.multi_value:
+                return self._any_feedback(field.field, "folded" if folded else "contains", part.literal.value)
         if value.type not in ("text", "json") or part.type not in ("text", "json"):
             return "0"
         haystack, needle = value.sql, part.sql

@@ -35,10 +35,8 @@ class PathIndexes:
                 return expression
         return None
 
-    def note(self, expressions: list[Expression], seconds: float) -> None:
-        """A query that reads these expressions took so long."""
-        if seconds < SLOW_SECONDS:
-            return
+    def note(self, expressions: list[Expression]) -> None:
+        """A query that reads these expressions took longer than `SLOW_SECONDS`."""
         with self._lock:
             for expression in expressions:
                 if expression not in self._built and len(self._slow) < 1000:

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.http import Empty, Reader, Services, Writer, answer, group, inlined_body, lines
+from heddle.http import Empty, Lines, Reader, Services, Writer, answer, group, inlined_body, lines
 from heddle.trace.calls.models import (
     CallCreateBatchReq,
     CallCreateBatchRes,
@@ -110,7 +110,8 @@ async def calls_delete(body: CallsDeleteReq, caller: Writer, house: Services) ->
 @router.post(
     "/calls/stream_query",
     response_model=CallSchema,
-    responses={200: {"content": {"application/jsonl": {}}, "description": "One call per line"}},
+    response_class=Lines,
+    response_description="One call per line",
 )
 async def calls_stream_query(body: CallsQueryReq, caller: Reader, house: Services) -> Response:
     """The selected calls as JSON lines."""

@@ -1,0 +1,100 @@
+"""What is stored of a value that is published: its classes, its kind, and for known classes its completed form."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from heddle.errors import InvalidRequest
+from heddle.trace.builtin_classes import dashboards, specs, views
+from heddle.trace.builtin_classes.base import dump
+
+_ROOTS = ("BaseObject", "Object")
+
+REGISTRY: Mapping[str, type[BaseModel]] = {
+    model.__name__: model
+    for model in (
+        specs.TestOnlyExample,
+        specs.TestOnlyNestedBaseObject,
+        specs.TestOnlyInheritedBaseObject,
+        views.Leaderboard,
+        specs.AlertSpec,
+        specs.AnnotationSpec,
+        specs.Provider,
+        specs.ProviderModel,
+        views.SavedView,
+        views.ComparisonView,
+        specs.LLMStructuredCompletionModel,
+        views.ChartConfig,
+        dashboards.AgentDashboard,
+    )
+}
+
+
+class Normalised(NamedTuple):
+    """A value as it is stored and hashed; its class nearest to the root, and its own class (None: no classes)."""
+
+    value: Any
+    base_class: str | None = None
+    leaf_class: str | None = None
+
+
+def normalise(value: Any, known_class: str | None) -> Normalised:
+    """The stored form of a value that is published, maybe as one of the known classes.
+
+    Raises InvalidRequest when the class is unknown or the value is none of it.
+    """
+    if not isinstance(value, dict):
+        if known_class is not None:
+            raise InvalidRequest("object_class cannot be provided for non-dict objects")
+        return Normalised(value)
+    classes = _classes(value)
+    if classes is not None:
+        if known_class and classes[1] != known_class:
+            message = f"object_class must match val's defined object class: {classes[1]} != {known_class}"
+            raise InvalidRequest(message[:500])
+        return Normalised(value, *classes)
+    return Normalised(value) if known_class is None else _completed(value, known_class)
+
+
+def kind_of(value: Any) -> str:
+    """`op` or `object`."""
+    if not isinstance(value, dict) or "_type" not in value:
+        return "object"
+    kind = value["_type"]
+    if "weave_type" in value:
+        kind = value["weave_type"].get("type") if isinstance(value["weave_type"], dict) else None
+    return "op" if kind == "Op" else "object"
+
+
+def _completed(value: dict[str, Any], known_class: str) -> Normalised:
+    model = REGISTRY.get(known_class)
+    if model is None:
+        raise InvalidRequest(f"Unknown object class: {known_class[:200]}")
+    try:
+        completed = dump(model.model_validate(value))
+    except ValidationError as error:
+        raise InvalidRequest(_reason(known_class, error)) from None
+    classes = _classes(completed)
+    if classes is None:
+        raise InvalidRequest(f"{known_class} is a part of other classes and no object of its own")
+    return Normalised(completed, *classes)
+
+
+def _reason(known_class: str, error: ValidationError) -> str:
+    problems = [
+        f"{'.'.join(map(str, item['loc'])) or 'val'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    return f"The value is no {known_class}: {'; '.join(problems[:10])}"
+
+
+def _classes(value: dict[str, Any]) -> tuple[str, str] | None:
+    """Base and leaf class of a value that names its bases."""
+    bases, leaf = value.get("_bases"), value.get("_class_name")
+    if not isinstance(bases, list) or len(bases) < 2 or not isinstance(leaf, str):
+        return None
+    if bases[-1] != "BaseModel" or bases[-2] not in _ROOTS:
+        return None
+    base = bases[-3] if len(bases) > 2 else leaf
+    return (base, leaf) if isinstance(base, str) else None

@@ -1,0 +1,135 @@
+"""Files: uploaded as multipart forms, addressed by their content, read back as bytes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, BinaryIO
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from heddle.errors import Conflict, NotFound
+from heddle.http import Reader, RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.trace.multipart import FileForm, boundary_of
+from heddle.wire import digests
+
+UNNAMED = "<unnamed_file>"
+_CHUNK = 1 << 20
+_MAX_NAME = 1024
+_ARRIVAL_SECONDS = 2.0
+router: APIRouter = group("Files")
+
+
+class FileCreateRes(ResponseModel):
+    """Where the file is found."""
+
+    digest: str
+
+
+class FileContentReq(RequestModel):
+    """Body of /file/content."""
+
+    project_id: str
+    digest: str
+
+
+class FilesStatsReq(RequestModel):
+    """Body of /files/query_stats."""
+
+    project_id: str
+
+
+class FilesStatsRes(ResponseModel):
+    """The bytes of all files of the project."""
+
+    total_size_bytes: int
+
+
+_FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "title": "FileCreateReq",
+                    "type": "object",
+                    "required": ["project_id", "file"],
+                    "properties": {
+                        "project_id": {"title": "Project Id", "type": "string"},
+                        "expected_digest": {
+                            "title": "Expected Digest",
+                            "anyOf": [{"type": "string"}, {"type": "null"}],
+                            "default": None,
+                        },
+                        "file": {"title": "File", "type": "string", "format": "binary"},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/files/create", response_model=FileCreateRes, openapi_extra=_FORM, include_in_schema=False)
+@router.post("/file/create", response_model=FileCreateRes, openapi_extra=_FORM)
+async def file_create(request: Request, caller: Writer, house: Services) -> Response:
+    """Store a file; the same content again is the same file."""
+    form = FileForm(
+        boundary_of(request.headers.get("content-type", "")), house.store.blobs.begin, house.settings.max_file
+    )
+    with house.store.files.arriving():
+        try:
+            await form.receive(request.stream())
+            project, expected = caller.open(form.field("project_id")), form.fields.get("expected_digest")
+            form.require_file()
+            blob, size = await asyncio.to_thread(form.keep, lambda key: _check(expected, _digest(key)))
+        finally:
+            await asyncio.to_thread(form.discard)
+        name = (form.file_name or UNNAMED)[:_MAX_NAME]
+        await house.store.files.create(project, name, _digest(blob), size, blob)
+    return answer({"digest": _digest(blob)})
+
+
+def _digest(key: str) -> str:
+    return digests.encode_sha256(bytes.fromhex(key))
+
+
+def _check(expected: str | None, digest: str) -> None:
+    if expected and expected != digest:
+        raise Conflict(f"Digest mismatch for file: expected {expected[:100]}, got {digest}")
+
+
+@router.post("/files/content", response_class=Response, include_in_schema=False)
+@router.post(
+    "/file/content",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The bytes of the file",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def file_content(body: FileContentReq, caller: Reader, house: Services) -> Response:
+    """The bytes of a file."""
+    project, files = caller.open(body.project_id), house.store.files
+    found = await files.find(project, body.digest)
+    if found is None and await files.arrivals(_ARRIVAL_SECONDS):
+        found = await files.find(project, body.digest)
+    if found is None:
+        raise NotFound(f"File {body.digest[:100]} not found")
+    stream = await asyncio.to_thread(house.store.blobs.open, found.blob)
+    headers = {"content-length": str(found.size)}
+    return StreamingResponse(_chunks(stream), media_type="application/octet-stream", headers=headers)
+
+
+@router.post("/files/stats", response_model=FilesStatsRes, include_in_schema=False)
+@router.post("/files/query_stats", response_model=FilesStatsRes)
+async def files_query_stats(body: FilesStatsReq, caller: Reader, house: Services) -> Response:
+    """How many bytes the project's files have."""
+    return answer({"total_size_bytes": await house.store.files.total_size(caller.open(body.project_id))})
+
+
+async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
+    with stream:
+        while chunk := await asyncio.to_thread(stream.read, _CHUNK):
+            yield chunk

@@ -1,0 +1,151 @@
+"""Refs: reading what they point to, many at once, along paths that lead through further refs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Response
+
+from heddle.auth import Caller
+from heddle.errors import Forbidden, InvalidRequest, NotFound
+from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.store.base import Store
+from heddle.wire import refpath, refs
+
+MAX_REFS = 1000
+MAX_HOPS = 100
+router: APIRouter = group("Refs")
+Version = tuple[str, str, str]
+
+
+class RefsReadBatchReq(RequestModel):
+    """Body of /refs/read_batch."""
+
+    refs: list[str]
+
+
+class RefsReadBatchRes(ResponseModel):
+    """One value per ref, in their order."""
+
+    vals: list[Any]
+
+
+@router.post("/refs/read_batch", response_model=RefsReadBatchRes)
+async def refs_read_batch(body: RefsReadBatchReq, caller: Reader, house: Services) -> Response:
+    """The values of object and op refs; a path that leads nowhere reads as null."""
+    if len(body.refs) > MAX_REFS:
+        raise InvalidRequest(f"Too many refs: {len(body.refs)}, at most {MAX_REFS} are allowed")
+    targets = [readable(text, caller) for text in body.refs]
+    return answer({"vals": await RefReader(house.store).read(targets)})
+
+
+def readable(text: str, caller: Caller) -> refs.Ref:
+    """The parsed ref; raises InvalidRequest when it is none that can be read, Forbidden outside the caller's reach."""
+    ref = refs.parse(text)
+    if ref.kind not in ("object", "op"):
+        raise InvalidRequest(f"{ref.kind.replace('_', ' ').capitalize()} refs not supported")
+    if ref.version == "latest":
+        raise InvalidRequest("Resolving references with `latest` is not supported")
+    project = refs.external_project(ref.project)
+    if project is None:
+        raise InvalidRequest("Encountered unexpected internal ref format.")
+    if not caller.may_read(project):
+        raise Forbidden(f"The key of user '{caller.user}' does not reach '{project}'")
+    return ref
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One ref on its way: where it stands, and what is left of its path."""
+
+    project: str
+    edges: Sequence[refs.Edge]
+    value: Any = None
+    next_object: refs.Ref | None = None
+    next_row: str | None = None
+    hops: int = 0
+
+    def advance(self) -> None:
+        """Follow the path as far as it goes without reading anything more."""
+        while self.edges and self.value is not None:
+            if isinstance(self.value, str) and self.value.startswith(refs.INTERNAL):
+                self._leave(self.value)
+                return
+            edge, part = self.edges[0]
+            self.edges = self.edges[1:]
+            self.value = refpath.step(self.value, edge, part)
+
+    def _leave(self, text: str) -> None:
+        """Note what must be read before the path goes on; another project's values are never read."""
+        try:
+            ref = refs.parse(text)
+        except InvalidRequest:
+            ref = None
+        self.value, self.hops = None, self.hops + 1
+        if ref is None or ref.project != self.project or self.hops > MAX_HOPS:
+            return
+        if ref.kind in ("object", "op"):
+            self.next_object = ref
+            self.edges = (*ref.edges, *self.edges)
+        elif ref.kind == "table" and self.edges[0][0] == "id":
+            self.next_row, self.edges = self.edges[0][1], self.edges[1:]
+
+
+class RefReader:
+    """Reads refs in rounds, each with one look-up per project for all refs that need one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._contents: dict[Version, Any] = {}
+
+    async def read(self, targets: Sequence[refs.Ref]) -> list[Any]:
+        """Values in the order of the refs; raises NotFound naming the digests that no version has."""
+        walks = [_Walk(ref.project, ref.edges, next_object=ref) for ref in targets]
+        pending = walks
+        while pending:
+            await self._load(pending)
+            for walk in pending:
+                self._enter_object(walk)
+            await self._enter_rows([walk for walk in pending if walk.next_row is not None])
+            for walk in pending:
+                walk.advance()
+            pending = [walk for walk in pending if walk.next_object is not None or walk.next_row is not None]
+        return [walk.value for walk in walks]
+
+    async def _load(self, walks: Sequence[_Walk]) -> None:
+        by_project: dict[str, set[tuple[str, str]]] = {}
+        for walk in walks:
+            ref = walk.next_object
+            if ref is not None and _key(ref) not in self._contents:
+                by_project.setdefault(ref.project, set()).add((ref.name, ref.version))
+        for project, wanted in by_project.items():
+            found = await self._store.objects.contents(project, wanted)
+            for name, text in found.items():
+                self._contents[project, *name] = None if text is None else orjson.loads(text)
+        missing = {ref.version for walk in walks if (ref := walk.next_object) and _key(ref) not in self._contents}
+        if missing:
+            names = sorted(missing)
+            reason = f"Ref read contains {len(walks)} refs; missing object digests: {names}"
+            raise NotFound(reason[:2000], missing_object_digests=names)
+
+    def _enter_object(self, walk: _Walk) -> None:
+        ref, walk.next_object = walk.next_object, None
+        if ref is not None:
+            walk.value = self._contents[_key(ref)]
+
+    async def _enter_rows(self, walks: Sequence[_Walk]) -> None:
+        by_project: dict[str, set[str]] = {}
+        for walk in walks:
+            by_project.setdefault(walk.project, set()).add(walk.next_row or "")
+        for project, digests in by_project.items():
+            found = await self._store.tables.row_values(project, digests)
+            if unknown := sorted(digests - found.keys()):
+                raise NotFound(f"Row {unknown[0][:100]} not found")
+            for walk in walks:
+                if walk.project == project and walk.next_row is not None:
+                    walk.value, walk.next_row = orjson.loads(found[walk.next_row]), None
+
+
+def _key(ref: refs.Ref) -> Version:
+    return ref.project, ref.name, ref.version

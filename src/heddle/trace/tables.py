@@ -1,0 +1,161 @@
+"""Tables: lists of rows, addressed by the digest of the rows in their order."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import TypeAdapter
+
+from heddle.errors import Conflict, InvalidRequest, NotFound
+from heddle.http import Reader, Services, Writer, answer, group, inlined_body, page_limit, parse_body, validated
+from heddle.trace.calls.read import not_negative
+from heddle.trace.table_models import (
+    Row,
+    TableAppendSpec,
+    TableCreateFromDigestsReq,
+    TableCreateFromDigestsRes,
+    TableCreateReq,
+    TableCreateRes,
+    TableInsertSpec,
+    TablePopSpec,
+    TableQueryReq,
+    TableQueryRes,
+    TableQueryStatsBatchReq,
+    TableQueryStatsBatchRes,
+    TableQueryStatsReq,
+    TableQueryStatsRes,
+    TableUpdateReq,
+    TableUpdateRes,
+)
+from heddle.wire import digests, jsontext, rowsort, tableedit
+
+MAX_FILTER_LIST = 1000
+MAX_SORT_TERMS = 20
+_OFF_LOOP_BYTES = 256 * 1024
+_CREATE: TypeAdapter[TableCreateReq] = TypeAdapter(TableCreateReq)
+_UPDATE: TypeAdapter[TableUpdateReq] = TypeAdapter(TableUpdateReq)
+router: APIRouter = group("Tables")
+T = TypeVar("T")
+
+
+@router.post("/table/create", response_model=TableCreateRes, openapi_extra=inlined_body(TableCreateReq))
+async def table_create(request: Request, caller: Writer, house: Services) -> Response:
+    """Store a table with its rows."""
+    body = await request.body()
+
+    def prepare() -> tuple[str, str, list[str], dict[str, str]]:
+        table = validated(_CREATE, parse_body(body, caller, keep_non_finite=True)).table
+        project = caller.open(table.project_id)
+        row_digests, rows = packed(table.rows)
+        return project, _expected(digests.table_digest(row_digests), table.expected_digest), row_digests, rows
+
+    project, digest, row_digests, rows = await _off_loop(body, prepare)
+    await house.store.tables.create(project, digest, row_digests, rows)
+    return answer({"digest": digest, "row_digests": row_digests})
+
+
+@router.post("/table/create_from_digests", response_model=TableCreateFromDigestsRes)
+async def table_create_from_digests(body: TableCreateFromDigestsReq, caller: Writer, house: Services) -> Response:
+    """Store a table of rows that came before, or will come."""
+    project = caller.open(body.project_id)
+    digest = _expected(digests.table_digest(body.row_digests), body.expected_digest)
+    await house.store.tables.create(project, digest, body.row_digests, {})
+    return answer({"digest": digest})
+
+
+@router.post("/table/update", response_model=TableUpdateRes, openapi_extra=inlined_body(TableUpdateReq))
+async def table_update(request: Request, caller: Writer, house: Services) -> Response:
+    """Make a new table out of one that is there."""
+    body = await request.body()
+
+    def prepare() -> tuple[str, str, list[tableedit.Edit], dict[str, str]]:
+        asked = validated(_UPDATE, parse_body(body, caller, keep_non_finite=True))
+        rows: dict[str, str] = {}
+        return caller.open(asked.project_id), asked.base_digest, [_edit(step, rows) for step in asked.updates], rows
+
+    project, base, edits, rows = await _off_loop(body, prepare)
+    tables = house.store.tables
+    count = await tables.count(project, base)
+    if count is None:
+        raise NotFound(f"Table {base[:100]} not found")
+    pieces, touched = await asyncio.to_thread(tableedit.apply, count, edits)
+    popped = await tables.digests_at(project, base, [token for token in touched if isinstance(token, int)])
+    digest = await tables.derive(project, base, pieces, rows)
+    updated = [token if isinstance(token, str) else popped[token] for token in touched]
+    return answer({"digest": digest, "updated_row_digests": updated})
+
+
+@router.post("/table/query", response_model=TableQueryRes)
+async def table_query(body: TableQueryReq, caller: Reader, house: Services) -> Response:
+    """Rows of a table in its order, or sorted; none for an unknown table."""
+    wanted = (body.filter.row_digests if body.filter else None) or []
+    if len(wanted) > MAX_FILTER_LIST:
+        raise InvalidRequest(f"filter.row_digests has {len(wanted)} entries, at most {MAX_FILTER_LIST} are allowed")
+    terms = body.sort_by or []
+    if len(terms) > MAX_SORT_TERMS:
+        raise InvalidRequest(f"sort_by has {len(terms)} terms, at most {MAX_SORT_TERMS} are allowed")
+    rows = await house.store.tables.query(
+        caller.open(body.project_id),
+        body.digest,
+        row_digests=wanted,
+        sort=[rowsort.parse(term.field, term.direction == "desc") for term in terms],
+        limit=page_limit(house, not_negative(body.limit, "limit")),
+        offset=not_negative(body.offset, "offset") or 0,
+    )
+    shown = [{"digest": row.digest, "val": orjson.Fragment(row.val), "original_index": row.position} for row in rows]
+    return answer({"rows": shown})
+
+
+@router.post("/table/query_stats", response_model=TableQueryStatsRes)
+async def table_query_stats(body: TableQueryStatsReq, caller: Reader, house: Services) -> Response:
+    """How many rows a table has."""
+    count = await house.store.tables.count(caller.open(body.project_id), body.digest)
+    return answer({"count": count or 0})
+
+
+@router.post("/table/query_stats_batch", response_model=TableQueryStatsBatchRes)
+async def table_query_stats_batch(body: TableQueryStatsBatchReq, caller: Reader, house: Services) -> Response:
+    """Figures of several tables; unknown ones are left out."""
+    project = caller.open(body.project_id)
+    found = await house.store.tables.stats(project, body.digests or [], bool(body.include_storage_size))
+    shown = [{"count": row.count, "digest": row.digest, "storage_size_bytes": row.size} for row in found]
+    return answer({"tables": shown})
+
+
+def packed(rows: Sequence[Row]) -> tuple[list[str], dict[str, str]]:
+    """The digest of each row in order, and the JSON text of each distinct row as it is to be returned."""
+    order: list[str] = []
+    texts: dict[str, str] = {}
+    for row in rows:
+        digest = digests.value_digest(row)
+        order.append(digest)
+        if digest not in texts:
+            texts[digest] = jsontext.dumps(row)
+    return order, texts
+
+
+async def _off_loop(body: bytes, work: Callable[[], T]) -> T:
+    """Do heavy work on a large body in a thread, so that other requests go on."""
+    return await asyncio.to_thread(work) if len(body) > _OFF_LOOP_BYTES else work()
+
+
+def _expected(digest: str, expected: str | None) -> str:
+    if expected and expected != digest:
+        raise Conflict(f"Digest mismatch for the table: expected {expected[:100]}, got {digest}")
+    return digest
+
+
+def _edit(step: TableAppendSpec | TablePopSpec | TableInsertSpec, rows: dict[str, str]) -> tableedit.Edit:
+    if isinstance(step, TablePopSpec):
+        return tableedit.Edit("pop", step.pop.index)
+    if isinstance(step, TableInsertSpec):
+        return tableedit.Edit("insert", step.insert.index, _pack_one(step.insert.row, rows))
+    return tableedit.Edit("append", row=_pack_one(step.append.row, rows))
+
+
+def _pack_one(row: Row, rows: dict[str, str]) -> str:
+    [digest], text = packed([row])
+    rows.update(text)
+    return digest
