@@ -35,7 +35,7 @@ class RequestModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
+        if isinstance(data, dict) and not cls._known_keys().issuperset(data):
             for key in data.keys() - cls._known_keys():
                 place = (cls.__name__, str(key)[:100])
                 if place not in RequestModel._named and len(RequestModel._named) < 1000:

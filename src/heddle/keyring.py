@@ -5,7 +5,6 @@ import getpass
 import os
 
 from rich.console import Console
-from rich.table import Table
 
 from heddle.auth import Scope
 from heddle.errors import InvalidRequest
@@ -44,16 +43,16 @@ def create(
 
 def show(settings: Settings) -> None:
     """Print every key, without its secret."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("id", no_wrap=True, min_width=36)
-    for title in ("user", "scopes", "reaches", "made", "last used", "state"):
-        table.add_column(title, overflow="fold")
+    rows = [("id", "user", "scopes", "reaches", "made", "last used", "state")]
     for row in asyncio.run(Keys(open_direct(settings)).all()):
         state = "usable" if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
-        table.add_row(row.id, row.user, _scopes(row), _reach(row), _day(row.created_at), _day(row.last_used_at), state)
-    Console(soft_wrap=True).print(
-        table if table.row_count else "There are no keys; make one with `heddle keys create`."
-    )
+        rows.append((row.id, row.user, _scopes(row), _reach(row), _day(row.created_at), _day(row.last_used_at), state))
+    if len(rows) == 1:
+        print("There are no keys; make one with `heddle keys create`.")
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for line in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def revoke(settings: Settings, key_id: str) -> None:

@@ -236,8 +236,6 @@ FORMS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
     ("JSON", lambda: {"json": {"project_id": PROJECT, "file": "x"}}),
     ("no file", lambda: {"data": {"project_id": PROJECT}, "files": {"other": ("n", b"x")}}),
     ("no project", lambda: {"files": {"file": ("n", b"x")}}),
-    ("file is a field", lambda: {"files": {"project_id": (None, PROJECT), "file": (None, "x")}}),
-    ("project is a file", lambda: {"files": {"project_id": ("p", PROJECT.encode()), "file": ("n", b"x")}}),
     ("bad project", lambda: {"data": {"project_id": "no-slash"}, "files": {"file": ("n", b"x")}}),
     ("NUL in project", lambda: {"data": {"project_id": "a\0/b"}, "files": {"file": ("n", b"x")}}),
     ("invalid UTF-8", lambda: {"data": {"project_id": b"\xff/\xfe"}, "files": {"file": ("n", b"x")}}),

@@ -45,7 +45,7 @@ def one_write(url: str, kind: str, seed: int) -> list[Item]:
 def test_full_database(tmp_path: Path) -> None:
     """With a limit on the database every kind of write is refused in the end, reads go on, and more room heals it."""
     acknowledged: list[Item] = []
-    with HeddleProcess(tmp_path / "data", max_database_bytes=3_000_000) as server:
+    with HeddleProcess(tmp_path / "data", max_database_bytes=1_500_000) as server:
         for seed, kind in enumerate(KINDS):
             items, refusal = write_until_refused(server.url, kind, seed)
             acknowledged += items
@@ -67,7 +67,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True
     )
     if mount.returncode:
         pytest.skip(f"no small file system can be mounted here: {mount.stderr.strip()}")
@@ -101,7 +101,7 @@ def test_full_disk_for_files(tmp_path: Path, small_disk: Path) -> None:
 def test_full_disk_for_everything(small_disk: Path) -> None:
     """The same when the database lies on the full disk."""
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 2_000_000)
+    ballast.write_bytes(b"x" * 1_500_000)
     acknowledged: list[Item] = []
     with HeddleProcess(small_disk / "data") as server:
         for seed, kind in enumerate(KINDS):

@@ -97,13 +97,13 @@ def test_sigterm_loses_nothing_acknowledged(heddle: HeddleProcess) -> None:
     assert "Traceback" not in heddle.log()
 
 
-def half_a_request(port: int) -> socket.socket:
-    """A connection with a request whose body never arrives in full."""
-    connection = socket.create_connection(("127.0.0.1", port))
-    head = (
-        "POST /call/start HTTP/1.1\r\nHost: heddle\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
-    )
+def begin_request(port: int, path: str, length: int) -> socket.socket:
+    """A connection with a request that is in flight: the server has asked for its body of that many bytes."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
     connection.sendall(head.encode())
+    answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 100"), answer
     return connection
 
 
@@ -120,7 +120,7 @@ def test_second_sigterm_forces(heddle: HeddleProcess) -> None:
     heddle.start()
     assert heddle.process is not None
     process = heddle.process
-    with half_a_request(heddle.port):
+    with begin_request(heddle.port, "/call/start", 1000):
         process.send_signal(signal.SIGTERM)
         until(lambda: refuses(heddle.url) or process.poll() is not None, "the server refuses new work")
         assert process.poll() is None, "the request in flight was not waited for"
@@ -135,9 +135,8 @@ def test_request_in_flight_at_sigterm_is_finished(heddle: HeddleProcess) -> None
     heddle.start()
     assert heddle.process is not None
     body = b'{"obj":{"project_id":"soak/late","object_id":"late","val":{"a":1}}}'
-    head = f"POST /obj/create HTTP/1.1\r\nHost: heddle\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with socket.create_connection(("127.0.0.1", heddle.port), timeout=30) as connection:
-        connection.sendall(head + body[:10])
+    with begin_request(heddle.port, "/obj/create", len(body)) as connection:
+        connection.sendall(body[:10])
         heddle.process.send_signal(signal.SIGTERM)
         until(lambda: refuses(heddle.url), "the server refuses new work")
         connection.sendall(body[10:])

@@ -25,6 +25,7 @@ def run(keep: bool) -> None:
     """The whole demonstration; raises HeddleError when a part of it fails."""
     if importlib.util.find_spec("weave") is None:
         raise ExtraMissing("The demo drives the real weave SDK, which is not installed: pip install 'heddle[demo]'")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder, _server(Path(folder)) as (server, address):
         console.print(f"[bold]1.[/bold] a server of its own: {address}")
@@ -47,7 +48,10 @@ def _server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEDDLE_")}
     command = [sys.executable, "-m", "heddle", "serve", "--port", "0", "--data", str(folder / "data")]
     with (folder / "server.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+        # In a session of its own: Ctrl-C reaches this process only, which then stops the server in order.
+        server = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
+        )
     try:
         assert server.stdout is not None
         line = server.stdout.readline()

@@ -120,13 +120,13 @@ class Blobs:
 
 
 class BlobWriter:
-    """One blob on its way into the folder; `size` and the hash grow with every `write`."""
+    """One blob on its way into the folder; `size` and `key` grow with every `write`, `is_done` after the end."""
 
     def __init__(self, blobs: Blobs, file: IO[bytes]) -> None:
         self._blobs = blobs
         self._file = file
         self._hash = hashlib.sha256()
-        self._done = False
+        self.is_done = False
         self.size = 0
 
     @property
@@ -148,14 +148,14 @@ class BlobWriter:
             os.fsync(self._file.fileno())
             self._file.close()
             self._blobs._adopt(Path(self._file.name), self.key)
-        self._done = True
+        self.is_done = True
         return self.key
 
     def discard(self) -> None:
         """Leave nothing behind; does nothing after `commit`."""
-        if self._done:
+        if self.is_done:
             return
-        self._done = True
+        self.is_done = True
         # What a full disk left in the buffer is tried again by close, and may fail again.
         with contextlib.suppress(OSError):
             self._file.close()

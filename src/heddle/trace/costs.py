@@ -104,7 +104,7 @@ def _price(llm_id: str, cost: CostCreateInput, user: str, at: int) -> PriceRow:
 async def cost_query(body: CostQueryReq, caller: Reader, house: Services) -> Response:
     """The project's own prices; default prices are not among them."""
     project = caller.open(body.project_id)
-    selected = await house.store.costs.query(project, body.selection(body.fields or _SHOWN))
+    selected = await house.store.costs.query(project, body.selection(house, body.fields or _SHOWN))
     return answer({"results": [{name: row.get(name) for name in _SHOWN} for row in selected.rows]})
 
 

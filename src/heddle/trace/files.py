@@ -83,7 +83,7 @@ async def file_create(request: Request, caller: Writer, house: Services) -> Resp
             form.require_file()
             blob, size = await asyncio.to_thread(form.keep, lambda key: _check(expected, _digest(key)))
         finally:
-            await asyncio.to_thread(form.discard)
+            await form.discard()
         name = (form.file_name or UNNAMED)[:_MAX_NAME]
         await house.store.files.create(project, name, _digest(blob), size, blob)
     return answer({"digest": _digest(blob)})

@@ -91,10 +91,16 @@ class FileForm:
         check(writer.key)
         return writer.commit(), writer.size
 
-    def discard(self) -> None:
-        """Leave nothing behind, unless the file was kept. Blocks."""
-        if self.writer is not None:
-            self.writer.discard()
+    async def discard(self) -> None:
+        """Leave nothing behind, unless the file was kept."""
+        if self.writer is not None and not self.writer.is_done:
+            await asyncio.to_thread(self.writer.discard)
+
+    def _decoded(self, name: str) -> str:
+        try:
+            return self._text.decode()
+        except UnicodeDecodeError:
+            raise ValidationFailed.at(["body", name], "The field is not UTF-8", "multipart_invalid") from None
 
     def _write(self) -> BlobWriter:
         if self.writer is None:
@@ -151,7 +157,7 @@ class FileForm:
 
     def _on_part_end(self) -> None:
         if self._name and self._name != FILE_PART:
-            self.fields[self._name] = self._text.decode("utf-8", "replace")
+            self.fields[self._name] = self._decoded(self._name)
 
     def _on_end(self) -> None:
         self._complete = True

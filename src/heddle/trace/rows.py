@@ -1,19 +1,13 @@
 """What the routes over small tables share: their request models, and the purge by ids."""
 
 from collections.abc import Sequence
-from typing import Literal as OneOf
 
 from heddle.errors import InvalidRequest
-from heddle.http import RequestModel
+from heddle.house import House
+from heddle.http import RequestModel, page_limit
 from heddle.store.control.rowtable import RowRequest, Sort
+from heddle.trace.calls.models import SortBy
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
-
-
-class SortBy(RequestModel):
-    """One term of an order."""
-
-    field: str
-    direction: OneOf["asc", "desc"]
 
 
 class RowQueryReq(RequestModel):
@@ -26,10 +20,10 @@ class RowQueryReq(RequestModel):
     limit: int | None = None
     offset: int | None = None
 
-    def selection(self, fields: Sequence[str] | None) -> RowRequest:
-        """The request in the store's terms."""
+    def selection(self, house: House, fields: Sequence[str] | None) -> RowRequest:
+        """The request in the store's terms; raises TooLarge for a limit beyond the setting max_page_rows."""
         sorts = None if self.sort_by is None else [Sort(term.field, term.direction == "desc") for term in self.sort_by]
-        return RowRequest(fields, self.query, sorts, self.limit, self.offset)
+        return RowRequest(fields, self.query, sorts, page_limit(house, self.limit), self.offset)
 
 
 class PurgeReq(RequestModel):

@@ -83,13 +83,17 @@ def clean_text(text: str) -> str:
 
 def depth(value: Any) -> int:
     """How many containers lie inside each other at the deepest place; 0 for a scalar."""
-    level, current = 0, [value]
-    while True:
-        containers = [node for node in current if isinstance(node, (dict, list))]
-        if not containers:
-            return level
+    level, current = 0, [value] if isinstance(value, (dict, list)) else []
+    while current:
         level += 1
-        current = [item for node in containers for item in (node.values() if isinstance(node, dict) else node)]
+        inner = []
+        for node in current:
+            for item in node.values() if isinstance(node, dict) else node:
+                kind = type(item)
+                if kind is dict or kind is list:
+                    inner.append(item)
+        current = inner
+    return level
 
 
 def dumps(value: Any) -> str:

@@ -48,6 +48,7 @@ def shout(text: str, times: int = 1) -> str:
 
 
 op_ref = weave.publish(shout)
+client.flush()
 loaded_op = weave.ref(op_ref.uri()).get()
 op_seen = {"ref": location(op_ref), "result": loaded_op("ab", times=2), "code": loaded_op.get_captured_code()}
 
@@ -66,6 +67,7 @@ class Greeter(weave.Model):
 
 greeter = Greeter(greeting="Hello", name="greeter", description="says hello")
 model_ref = weave.publish(greeter)
+client.flush()
 loaded_model = weave.ref(model_ref.uri()).get()
 weave.publish(Greeter(greeting="Goodbye", name="greeter"))
 model_seen = {

@@ -436,6 +436,27 @@ def refs_to_latest(memory: ModuleType) -> None:
     wrap(memory, "refs_read_batch", around)
 
 
+@correction(
+    "7 expand_columns", "an object whose value is null counts as missing; below a null every path reads empty (5)"
+)
+def null_objects(memory: ModuleType) -> None:
+    """Let conditions see an object without any keys."""
+    resolve = memory.InMemoryTraceServer._resolve_ref_str_for_filter
+
+    def resolved(server: Any, ref: Any) -> Any:
+        value = resolve(server, ref)
+        if value is not None or not isinstance(ref, str) or not memory.ri.string_will_be_interpreted_as_ref(ref):
+            return value
+        parsed = memory.ri.parse_internal_uri(ref)
+        if not isinstance(parsed, memory.ri.InternalObjectRef) or parsed.extra:
+            return None
+        versions = server._objs_for_object_id(parsed.project_id, parsed.name)
+        live = any(rec.digest == parsed.version and rec.deleted_at is None for rec in versions)
+        return {} if live else None
+
+    memory.InMemoryTraceServer._resolve_ref_str_for_filter = resolved
+
+
 @correction("7 expand_columns", "only dict values get `_ref`; a missing or deleted object leaves the ref as it is")
 def expansion(memory: ModuleType) -> None:
     """Expand the values at the listed paths, shallow first."""

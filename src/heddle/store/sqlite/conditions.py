@@ -124,7 +124,8 @@ class Conditions:
             return special
         first, second = self._typed(first, second, op == "eq"), self._typed(second, first, op == "eq")
         if "null" in (first.type, second.type):
-            return "0" if op == "eq" and "time" in (first.type, second.type) else "NULL"
+            times_read = [value for value in (first, second) if value.type == "time"]
+            return self._never(times_read[0]) if op == "eq" and times_read else "NULL"
         if (first.type in ("text", "json")) != (second.type in ("text", "json")):
             return "NULL"
         self.parameters.extend((*first.parameters, *second.parameters))

@@ -45,6 +45,7 @@ class SqliteStore:
         self._session = session
         self._writer = Writer(session, settings.write_queue_bytes, names)
         self._readers = Readers(path, settings.readers, settings.query_timeout)
+        self._key_readers = Readers(path, 1, settings.query_timeout)
         self._indexes = PathIndexes(session.raw)
         executor = SqliteExecutor(self._writer, self._readers)
         self.blobs = Blobs(folder / FILES)
@@ -55,7 +56,8 @@ class SqliteStore:
         self.costs = Costs(executor)
         self.files = Files(executor)
         self.tables = Tables(executor)
-        self.keys = Keys(executor)
+        # Keys are looked up by a reader of their own: slow queries must not make every caller wait to be recognised.
+        self.keys = Keys(SqliteExecutor(self._writer, self._key_readers))
         self.projects = Projects(executor)
         self._upkeep = asyncio.create_task(self._keep_up())
 
@@ -81,6 +83,7 @@ class SqliteStore:
     def _close(self) -> None:
         self._writer.close()
         self._readers.close()
+        self._key_readers.close()
         self._session.raw.execute("PRAGMA optimize")
         self._session.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._session.close()

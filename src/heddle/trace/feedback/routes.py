@@ -69,7 +69,7 @@ async def feedback_replace(body: FeedbackReplaceReq, caller: Writer, house: Serv
 async def feedback_query(body: FeedbackQueryReq, caller: Reader, house: Services) -> Response:
     """The rows that match, oldest first."""
     project = caller.open(body.project_id)
-    selected = await house.store.feedback.query(project, body.selection(body.fields))
+    selected = await house.store.feedback.query(project, body.selection(house, body.fields))
     return answer({"result": selected.rows, "total_count": selected.total})
 
 

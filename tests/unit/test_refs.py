@@ -1,0 +1,137 @@
+"""Refs: in, out, taken apart, and walked."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heddle.errors import InvalidRequest
+from heddle.wire import refpath, refs
+
+plain = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/:"), min_size=1, max_size=20)
+project_ids = st.builds("{}/{}".format, plain, plain)
+part = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10)
+edges = st.lists(st.tuples(st.sampled_from(["attr", "key", "index", "id"]), part), max_size=4)
+
+
+def everybody(project_id: str) -> bool:
+    """Allows every project."""
+    return True
+
+
+def nobody(project_id: str) -> bool:
+    """Allows no project."""
+    return False
+
+
+@given(project_ids)
+def test_projects_there_and_back(project_id: str) -> None:
+    internal = refs.internal_project(project_id)
+    assert refs.external_project(internal) == project_id
+    assert set(internal) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+@given(project_ids, st.sampled_from(["object/a:b", "op/a:b/attr/x", "call/1", "table/2", "call", ""]))
+def test_refs_there_and_back_through_json(project_id: str, tail: str) -> None:
+    external = f"weave:///{project_id}/{tail}"
+    body = refs.convert_in({"a": [external, {"b": external}], external: "key"}, everybody)
+    assert body["a"][0] == f"weave-trace-internal:///{refs.internal_project(project_id)}/{tail}"
+    assert external in body, "keys stay as they are"
+    assert json.loads(refs.convert_out(json.dumps(body).encode())) == {
+        "a": [external, {"b": external}],
+        external: "key",
+    }
+
+
+@given(project_ids, st.sampled_from(["object", "op"]), plain, plain, edges)
+def test_parse_reads_what_clients_write(project_id: str, kind: str, name: str, version: str, path: Any) -> None:
+    project = refs.internal_project(project_id)
+    spelled = "".join(f"/{edge}/{quote(text, safe='')}" for edge, text in path)
+    name, version = name.replace("%", "_"), version.replace("%", "_")
+    parsed = refs.parse(refs.object_ref(project, kind, name, version) + spelled)
+    assert parsed == refs.Ref(project, kind, name, version, tuple(path))
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "object",
+        "object/",
+        "object/a",
+        "object/a:",
+        "object/:b",
+        "object/a:b/attr",
+        "call/",
+        "call/a/b",
+        "table",
+        "thing/a",
+        "",
+    ],
+)
+def test_parse_refuses(tail: str) -> None:
+    with pytest.raises(InvalidRequest):
+        refs.parse(f"weave-trace-internal:///abc/{tail}")
+
+
+@pytest.mark.parametrize("text", ["weave:///a", "weave:///a/b", "weave:///", "weave:///a//object/x:y"])
+def test_malformed_external_refs_are_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        refs.convert_in([text], everybody)
+
+
+def test_internal_refs_are_let_in_only_where_the_caller_may_read() -> None:
+    internal = refs.object_ref(refs.internal_project("e/p"), "object", "o", "d")
+    assert refs.convert_in([internal], everybody) == [internal]
+    for text, allowed in ((internal, nobody), ("weave-trace-internal:///nonsense/object/o:d", everybody)):
+        with pytest.raises(InvalidRequest):
+            refs.convert_in([text], allowed)
+
+
+def test_a_project_that_is_none_of_ours_becomes_private_on_the_way_out() -> None:
+    text = refs.convert_out(b'["weave-trace-internal:///%%%/object/o:d"]')
+    assert json.loads(text) == ["weave-private://///object/o:d"]
+
+
+@given(st.text())
+def test_text_that_only_mentions_a_ref_is_left_alone(text: str) -> None:
+    body = json.dumps(["see weave-trace-internal:///abc/" + text, '"weave-trace-internal:///abc/' + text]).encode()
+    assert refs.convert_out(body) == body
+
+
+@given(
+    st.recursive(st.text(max_size=5) | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+)
+def test_find_counts_every_ref_at_any_depth(value: Any) -> None:
+    ref = "weave-trace-internal:///abc/call/1"
+    assert sum(1 for found in refs.find({"x": ref, "y": [[ref]], "z": value}) if found == ref) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "edge", "name", "result"),
+    [
+        ({"a": 1}, "key", "a", 1),
+        ({"a": 1}, "attr", "a", 1),
+        ({"a": 1}, "key", "b", None),
+        ([1, 2], "index", "1", 2),
+        ([1, 2], "index", "2", None),
+        ([1, 2], "index", "-1", None),
+        ([1, 2], "index", "²", None),
+        ([1, 2], "key", "1", None),
+        ({"1": 2}, "index", "1", None),
+        ("text", "key", "a", None),
+        (None, "key", "a", None),
+        ({"a": 1}, "id", "a", None),
+    ],
+)
+def test_one_step(value: Any, edge: str, name: str, result: Any) -> None:
+    assert refpath.step(value, edge, name) == result
+
+
+@given(st.recursive(st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)), edges)
+def test_no_path_breaks_the_walk(value: Any, path: Any) -> None:
+    for edge, name in path:
+        value = refpath.step(value, edge, name)
+    assert value is None or isinstance(value, (int, list, dict))
