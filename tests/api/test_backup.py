@@ -60,6 +60,9 @@ def test_a_backup_beside_a_busy_server_holds_all_that_was_acknowledged_before(na
         stop.set()
         busy.join()
         assert done.returncode == 0, done.stderr
+        if target.is_dir():
+            assert sorted(path.name for path in target.iterdir()) == ["backup.json", "files", "heddle.db"]
+            assert "tmp" not in {path.name for path in (target / "files").iterdir()}
         again = heddle("backup", target, "--data", tmp_path / "data")
         assert again.returncode == 1 and "exists already" in again.stderr
     restored = heddle("restore", target, "--data", tmp_path / "restored")

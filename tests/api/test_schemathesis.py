@@ -20,6 +20,9 @@ SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 EXAMPLES = 500 if SOAK else 12
 SEED = 20261121
 CHECKS = [not_a_server_error, response_schema_conformance]
+UNREADABLE = {"POST /cost/create"}
+"""Operations whose answer holds `prefixItems`, which Schemathesis 4.32 takes for an invalid schema (test_schema.py
+validates their answers)."""
 
 pytestmark = pytest.mark.soak
 
@@ -28,6 +31,24 @@ pytestmark = pytest.mark.soak
 def described(server: HeddleProcess) -> OpenApiSchema:
     """The description that the server serves, its operations bound to the server's address."""
     return schemathesis.openapi.from_url(server.url + "/openapi.json")
+
+
+PROJECT = "fuzz/schemathesis"
+REACHING: dict[str, Any] = {
+    "project_id": PROJECT,
+    "start": "2026-01-01T00:00:00Z",
+    "end": "2026-01-02T00:00:00Z",
+    "query": {"$expr": {"$eq": [{"$getField": "id"}, {"$literal": "x"}]}},
+    "weave_ref": f"weave:///{PROJECT}/call/c",
+}
+
+
+def reaching(body: Any) -> Any:
+    """The body with a valid project, time range and query, so that most cases reach what lies behind those checks."""
+    if isinstance(body, dict):
+        fixed = {key: reaching(item) for key, item in body.items()}
+        return fixed | {key: value for key, value in REACHING.items() if isinstance(fixed.get(key), type(value))}
+    return [reaching(item) for item in body] if isinstance(body, list) else body
 
 
 def probe(operation: Any, mode: GenerationMode, url: str) -> None:
@@ -43,8 +64,13 @@ def probe(operation: Any, mode: GenerationMode, url: str) -> None:
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def run(case: Any) -> None:
+        if mode.is_positive:
+            case.body = reaching(case.body)
+            case.query = reaching(case.query)
+            if "entity" in (case.path_parameters or {}):
+                case.path_parameters = dict(zip(("entity", "project"), PROJECT.split("/"), strict=True))
         answer = case.call(base_url=url, timeout=60)
-        case.validate_response(answer, checks=CHECKS)
+        case.validate_response(answer, checks=CHECKS[:1] if operation.label in UNREADABLE else CHECKS)
         if answer.status_code >= 400:
             assert answer.headers["content-type"][0].startswith("application/json"), answer.content[:300]
 

@@ -70,14 +70,13 @@ def test_call_is_stored_in_every_mode(
 
 
 @pytest.mark.parametrize("mode", ["true", "false"], ids=["complete writes", "legacy writes"])
-def test_unfinished_calls_are_stored_as_running(sdk: Client, wire: Wire, mode: str) -> None:
-    """A call whose program ends before it does stays visible; one that starts early is visible while it runs."""
-    seen = sdk.run("unfinished.py", WEAVE_USE_CALLS_COMPLETE=mode)
+def test_call_of_a_killed_program_stays_running(sdk: Client, wire: Wire, mode: str) -> None:
+    """A call is visible while it runs, and stays so when its program dies; its finished child is whole."""
+    seen = sdk.run("killed.py", WEAVE_USE_CALLS_COMPLETE=mode)
     parent, child = wire.call(seen["parent"]), wire.call(seen["child"])
     assert (parent["ended_at"], parent["output"], parent["inputs"]) == (None, None, {"steps": 2})
     assert parent["summary"]["weave"]["status"] == seen["during"] == "running"
     assert (child["parent_id"], child["trace_id"]) == (parent["id"], parent["trace_id"])
-    assert (child["output"], child["summary"]["weave"]["status"]) == ({"done": True}, "success")
-    assert len(wire.calls()) == 3
-    usage = wire.post("/trace/usage")
-    assert usage["unfinished_call_ids"] == [parent["id"]]
+    assert (child["output"], child["summary"]["weave"]["status"]) == ({"done": 1}, "success")
+    assert len(wire.calls()) == 2
+    assert wire.post("/trace/usage")["unfinished_call_ids"] == [parent["id"]]

@@ -14,7 +14,7 @@ from tests.conformance.differential.sides import ENVIRONMENT
 from tests.support.server import HeddleProcess
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
-SEEDS = range(1, 201) if SOAK else range(1, 9)
+SEEDS = range(1, 101) if SOAK else range(1, 9)
 OPERATIONS = 400
 
 pytestmark = [

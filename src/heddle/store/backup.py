@@ -23,6 +23,7 @@ from heddle.wire import times
 
 MANIFEST = "backup.json"
 _TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
+UNFINISHED = "tmp"
 _FORMAT = 1
 
 
@@ -62,6 +63,7 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
         contextlib.closing(sqlite3.connect(target / DATABASE)) as copy,
     ):
         live.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # the copy is one file, without a log beside it
     _verify(target / DATABASE)
     files, file_bytes = 0, 0
     for path in _files(source / FILES):
@@ -85,7 +87,10 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
+    """The whole blobs of a folder; half-written ones lie apart."""
+    for parent, inner, names in os.walk(folder):
+        if UNFINISHED in inner:
+            inner.remove(UNFINISHED)
         for name in names:
             yield Path(parent) / name
 

@@ -81,8 +81,15 @@ async def threads_stream_query(body: ThreadsQueryReq, caller: Reader, house: Ser
     before = instant(chosen.before_datetime) if chosen.before_datetime else None
     rows = await house.store.calls.threads(project, chosen.thread_ids, after, before)
     for term in reversed(body.sort_by or [SortBy(field="last_updated", direction="desc")]):
-        rows.sort(key=SORT_KEYS[term.field], reverse=term.direction == "desc")
-    return lines(_chunks(rows[offset:] if limit is None else rows[offset : offset + limit]))
+        rows = _sorted(rows, SORT_KEYS[term.field], term.direction == "desc")
+    page = rows[offset:] if limit is None else rows[offset : offset + limit]
+    return lines(_chunks([row for row in page if row.last_updated is not None]))
+
+
+def _sorted(rows: list[ThreadRow], key: Callable[[ThreadRow], Any], descending: bool) -> list[ThreadRow]:
+    """The rows by a key, those without a value last in both directions."""
+    filled = [row for row in rows if key(row) is not None]
+    return sorted(filled, key=key, reverse=descending) + [row for row in rows if key(row) is None]
 
 
 async def _chunks(rows: list[ThreadRow]) -> AsyncIterator[bytes]:
@@ -95,7 +102,7 @@ def _thread(row: ThreadRow) -> dict[str, Any]:
         "thread_id": row.thread_id,
         "turn_count": row.turn_count,
         "start_time": times.to_iso(row.start_time),
-        "last_updated": times.to_iso(row.last_updated),
+        "last_updated": times.optional_iso(row.last_updated),
         "first_turn_id": row.first_turn_id,
         "last_turn_id": row.last_turn_id,
         "p50_turn_duration_ms": percentile_of(row.durations, 50),

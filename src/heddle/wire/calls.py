@@ -158,7 +158,7 @@ class ThreadRow:
     thread_id: str
     turn_count: int
     start_time: int
-    last_updated: int
+    last_updated: int | None
     first_turn_id: str | None
     last_turn_id: str | None
     durations: list[float]

@@ -115,6 +115,20 @@ def write_late_end(world: World) -> None:
         world.send("/call/end", {"end": ended(world, world.pick(running))})
 
 
+def write_again(world: World) -> None:
+    """Send the start or the whole of a known call again, with other values."""
+    call = world.pick(world.calls)
+    part, fresh = started(world)
+    part |= {"id": call.id, "trace_id": call.trace_id, "op_name": call.op_name, "started_at": iso(call.started_at)}
+    part |= {"parent_id": None, "turn_id": None}
+    fresh.id, fresh.started_at = call.id, call.started_at
+    if world.chance(0.5):
+        world.send("/call/start", {"start": part})
+        return
+    world.send("/v2/⟦project⟧/calls/complete", {"batch": [part | ended(world, fresh)]})
+    call.ended = True
+
+
 def update(world: World) -> None:
     """Rename a call, clear its name, or ask for nothing."""
     call_id = world.pick(world.calls).id if world.calls and world.chance(0.95) else world.uuid()
@@ -127,6 +141,8 @@ def delete(world: World) -> None:
     ids = [call.id for call in world.some(world.calls, 2)] if world.calls else []
     if world.chance(0.2) or not ids:
         ids.append(world.uuid())
+    if world.chance(0.03):
+        ids = [world.uuid()] * 1001
     world.send("/calls/delete", {"project_id": "⟦project⟧", "call_ids": ids})
 
 
@@ -152,7 +168,9 @@ def call_filter(world: World) -> dict[str, Json] | None:
     }
     keys = world.rng.sample(sorted(choices), world.rng.randint(1, 2))
     chosen: dict[str, Json] = {key: choices[key] for key in keys}
-    if world.chance(0.05):
+    if world.chance(0.01):
+        chosen = {world.pick(["op_names", "trace_ids", "call_ids", "parent_ids", "thread_ids"]): ["x"] * 1001}
+    elif world.chance(0.05):
         chosen[world.pick([key for key in choices if key != "trace_roots_only"])] = []
     return chosen
 

@@ -469,12 +469,10 @@ def expansion(memory: ModuleType) -> None:
             parsed = memory.ri.parse_internal_uri(ref)
             if not isinstance(parsed, memory.ri.InternalObjectRef):
                 continue
-            try:
-                value = server._read_internal_obj_ref(parsed)
-            except memory.NotFoundError:
+            versions = server._objs_for_object_id(parsed.project_id, parsed.name)
+            if not any(rec.digest == parsed.version and rec.deleted_at is None for rec in versions):
                 continue
-            if value is None:
-                continue
+            value = server._read_internal_obj_ref(parsed)
             memory.set_nested_key(data, column, value)
             if isinstance(value, dict):
                 memory.set_nested_key(data, f"{column}._ref", ref)

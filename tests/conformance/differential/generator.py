@@ -13,6 +13,7 @@ WRITES: list[tuple[int, Callable[[World], None]]] = [
     (3, calls.write_v2),
     (3, calls.write_batch),
     (2, calls.write_late_end),
+    (1, calls.write_again),
     (2, calls.update),
     (1, calls.delete),
     (6, objects.create),

@@ -10,9 +10,9 @@ ALIASES = ["best", "candidate", "Älias"]
 BAD_NAMES = ["", "a/b", "ü b", "x" * 129]
 
 
-def value(world: World, name: str) -> Json:
-    """The value of a new version; half of them repeat, so that digests meet again."""
-    if world.chance(0.4):
+def value(world: World, name: str, rows: Table | None) -> Json:
+    """The value of a new version; many of them repeat, so that digests meet again."""
+    if rows is None and world.chance(0.5):
         return {"name": name, "score": world.pick([0, 1])}
     result: dict[str, Json] = {
         "name": world.pick(["a", "b", name]),
@@ -21,37 +21,58 @@ def value(world: World, name: str) -> Json:
     }
     if world.versions and world.chance(0.5):
         result["next"] = world.pick(world.versions).ref
-    if world.tables and world.chance(0.3):
-        result["rows"] = f"weave:///⟦project⟧/table/{world.pick(world.tables).digest}"
+    if rows is not None:
+        result["rows"] = f"weave:///⟦project⟧/table/{rows.digest}"
     if world.chance(0.2):
         result["list"] = [scalar(world), {"k": 1.0, "é": "ü"}]
     return result
 
 
+SPECS: list[Json] = [
+    {"name": "quality", "field_schema": {"type": "number", "minimum": 0, "maximum": 1}},
+    {"name": "quality", "field_schema": {"type": "string", "enum": ["good", "bad"]}, "op_scope": ["x"]},
+]
+BUILTIN: list[Json] = [
+    {"builtin_object_class": "AnnotationSpec"},
+    {"set_base_object_class": "AnnotationSpec"},
+    {"builtin_object_class": "NoSuchClass"},
+]
+
+
+def content(world: World) -> tuple[str, str, Json, dict[str, Json], Table | None]:
+    """Name, kind, value, further keys and table of a new version."""
+    roll = world.rng.random()
+    if roll < 0.25:
+        code = {"_type": "CustomWeaveType", "weave_type": {"type": "Op"}, "files": {"obj.py": scalar(world)}}
+        return world.pick(OP_NAMES), "op", code, {}, None
+    if roll < 0.35:
+        bases = world.pick([["Model", "Object", "BaseModel"], ["Object", "BaseModel"]])
+        return (
+            "typed",
+            "object",
+            {"_type": "Thing", "_class_name": "Thing", "_bases": bases, "v": scalar(world)},
+            {},
+            None,
+        )
+    if roll < 0.42:
+        return "spec", "object", world.pick(SPECS), world.pick(BUILTIN), None
+    if roll < 0.47:
+        return world.pick(NAMES), "object", world.pick([scalar(world), [1, 2.5, "x"], {}]), {}, None
+    name, rows = world.pick(NAMES), world.maybe(world.pick(world.tables), 0.35) if world.tables else None
+    return name, "object", value(world, name, rows), {}, rows
+
+
 def create(world: World) -> None:
     """Publish a version of an object, an op, or of a typed object."""
-    roll = world.rng.random()
-    name = world.pick(NAMES)
-    kind = "object"
-    if roll < 0.25:
-        name, kind = world.pick(OP_NAMES), "op"
-        content: Json = {"_type": "CustomWeaveType", "weave_type": {"type": "Op"}, "files": {"obj.py": scalar(world)}}
-    elif roll < 0.35:
-        name = "typed"
-        bases = world.pick([["Model", "Object", "BaseModel"], ["Object", "BaseModel"]])
-        content = {"_type": "Thing", "_class_name": "Thing", "_bases": bases, "v": scalar(world)}
-    elif roll < 0.4:
-        content = world.pick([scalar(world), [1, 2.5, "x"], {}])
-    else:
-        content = value(world, name)
+    name, kind, val, further, rows = content(world)
     if world.chance(0.03):
         name = world.pick(BAD_NAMES)
-    body = {"project_id": "⟦project⟧", "object_id": name, "val": content}
+    body = {"project_id": "⟦project⟧", "object_id": name, "val": val} | further
     if world.chance(0.03):
         body["expected_digest"] = "A" * 43
     step = world.send("/obj/create", {"obj": body})
-    if name not in BAD_NAMES and "expected_digest" not in body:
-        world.versions.append(Version(name, kind, step, content))
+    if name not in BAD_NAMES and "expected_digest" not in body and "NoSuchClass" not in further.values():
+        world.versions.append(Version(name, kind, step, rows))
 
 
 def name_and_digest(world: World) -> tuple[str, str]:
@@ -103,6 +124,8 @@ def delete(world: World) -> None:
     """Delete some versions, all versions, or something that is not there."""
     name, digest = name_and_digest(world)
     digests = world.pick([[digest], [digest], [digest, "latest"], [digest, digest], None])
+    if world.chance(0.02):
+        digests = ["A" * 43] * 101
     world.send("/obj/delete", without_nulls({"project_id": "⟦project⟧", "object_id": name, "digests": digests}))
 
 
@@ -156,8 +179,14 @@ def refs(world: World) -> None:
     ]
     if world.tables:
         odd.append(f"weave:///⟦project⟧/table/{world.pick(world.tables).digest}")
+    if world.versions and world.chance(0.4):
+        known.append(
+            world.any_ref() + world.pick(["", "", "/key/a", "/key/b/key/c", "/key/missing", "/key/ref/key/name"])
+        )
     if world.chance(0.15) or not known:
         known.append(world.pick(odd))
+    if world.chance(0.02):
+        known *= 600
     world.send("/refs/read_batch", {"refs": known})
 
 
@@ -187,7 +216,7 @@ def table(world: World) -> None:
         return
     base = world.pick(world.tables)
     if roll < 0.7:
-        digests = [f"⟦{base.step}.row_digests.{world.rng.randrange(base.size)}⟧" for _ in range(3)] if base.size else []
+        digests = [base.row_digest(world.rng.randrange(base.size)) for _ in range(3)] if base.size else []
         if world.chance(0.1):
             digests.append("A" * 43)
         world.send("/table/create_from_digests", {"project_id": "⟦project⟧", "row_digests": digests})
@@ -218,7 +247,7 @@ def table_query(world: World) -> None:
         world.send("/table/query_stats_batch", batch)
         return
     if known.size and world.chance(0.2):
-        body["filter"] = {"row_digests": [f"⟦{known.step}.row_digests.{world.rng.randrange(known.size)}⟧"]}
+        body["filter"] = {"row_digests": [known.row_digest(world.rng.randrange(known.size))]}
     if world.chance(0.6):
         fields = world.some(
             ["a", "a", "b", "b.c", "q", "missing", "b.c.d"] if world.chance(0.95) else [".a", "", "a..b"]

@@ -31,7 +31,7 @@ class Version:
     name: str
     kind: str
     step: int
-    value: Json
+    rows: "Table | None" = None
 
     @property
     def digest(self) -> str:
@@ -73,6 +73,10 @@ class Table:
         """The token of its digest."""
         return f"⟦{self.step}.digest⟧"
 
+    def row_digest(self, index: int) -> str:
+        """The token of the digest of a row."""
+        return f"⟦{self.step}.row_digests.{index}⟧"
+
 
 @dataclass
 class World:
@@ -94,6 +98,14 @@ class World:
     def chance(self, probability: float) -> bool:
         """True so often."""
         return self.rng.random() < probability
+
+    def any_ref(self) -> str:
+        """The ref of a version, or of a row of the table that a version holds."""
+        version = self.pick(self.versions)
+        if version.rows is None or version.rows.size == 0 or self.chance(0.3):
+            return str(version.ref)
+        row = version.rows.row_digest(self.rng.randrange(version.rows.size))
+        return f"{version.ref}/attr/rows/id/{row}"
 
     def maybe(self, value: Json, probability: float = 0.5) -> Json:
         """The value, or None."""

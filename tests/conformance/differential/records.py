@@ -46,6 +46,19 @@ def runnable(world: World) -> dict[str, Json]:
     return row
 
 
+def annotation(world: World) -> dict[str, Json]:
+    """A human judgement that its annotation spec allows or refuses."""
+    specs = [version for version in world.versions if version.name == "spec"]
+    others = [version for version in world.versions if version.kind == "object"]
+    if not others:
+        return quality(world)
+    return {
+        "feedback_type": "wandb.annotation.spec",
+        "payload": {"value": world.pick([0.5, 1, 2, "good", "other", True, None])} if world.chance(0.9) else {},
+        "annotation_ref": world.pick(specs if specs and world.chance(0.9) else others).ref,
+    }
+
+
 def feedback(world: World) -> dict[str, Json]:
     """One feedback row of any type; some break the rules of their type."""
     roll = world.rng.random()
@@ -55,8 +68,10 @@ def feedback(world: World) -> dict[str, Json]:
         row = {"feedback_type": "wandb.note.1", "payload": {"note": world.pick(["good", "bad", "", "x" * 1025, "é"])}}
     elif roll < 0.75:
         row = {"feedback_type": "wandb.reaction.1", "payload": {"emoji": world.pick(EMOJI)}}
-    elif roll < 0.92:
+    elif roll < 0.85:
         row = runnable(world)
+    elif roll < 0.93:
+        row = annotation(world)
     else:
         odd: list[dict[str, Json]] = [
             {"feedback_type": "wandb.note.1", "payload": {"text": "no note"}},
@@ -183,6 +198,9 @@ def stats(world: World) -> None:
     body["feedback_type"] = world.maybe(world.pick(["quality", "wandb.runnable.judge", "wandb.note.1"]), 0.7)
     if world.chance(0.3):
         world.send("/feedback/payload_schema", without_nulls(body))
+        return
+    if world.chance(0.15):
+        world.send("/feedback/aggregate", {"project_id": "⟦project⟧", "after_ms": 0, "before_ms": 4_102_444_800_000})
         return
     metrics: list[Json] = []
     if world.chance(0.7):

@@ -47,8 +47,8 @@ def payload(world: World) -> dict[str, Json]:
         "k.dot": scalar(world),
     }
     if world.versions:
-        full["r"] = world.pick(world.versions).ref
-        full["h"] = {"r": world.pick(world.versions).ref, "list": [world.pick(world.versions).ref, 1]}
+        full["r"] = world.any_ref()
+        full["h"] = {"r": world.any_ref(), "list": [world.pick(world.versions).ref, 1]}
     return {key: value for key, value in full.items() if world.chance(0.65)}
 
 

@@ -80,6 +80,31 @@ class Condition(sa.ColumnElement[bool]):
         return self
 
 
+def bracketed(condition: sa.ColumnElement[Any], compiler: SQLCompiler, options: dict[str, Any]) -> str:
+    """The SQL of a condition in brackets; no pair more than needed, because SQLite limits how deep they may be."""
+    text = compiler.process(condition, **options)
+    return text if isinstance(condition, Condition) else f"({text})"
+
+
+class Negation(Condition):
+    """The opposite of a condition; unknown stays unknown."""
+
+    inherit_cache = False
+
+    def __init__(self, condition: sa.ColumnElement[Any]) -> None:
+        self.condition = condition
+
+
+class Truth(sa.ColumnElement[int]):
+    """A condition as 1, 0 or null."""
+
+    inherit_cache = False
+
+    def __init__(self, condition: sa.ColumnElement[Any]) -> None:
+        self.condition = condition
+        self.type = sa.Integer()
+
+
 class Within(Condition):
     """True when a text lies inside another."""
 
@@ -117,7 +142,7 @@ def _read_sqlite(element: JsonRead, compiler: SQLCompiler, **options: Any) -> st
     source = compiler.process(element.source, **options)
     if element.reading == "exists":
         tests = [f"json_type({source}, {path}) IS NOT NULL" for path in jsonpath.path_literals(element.parts)]
-        return f"({' OR '.join(tests)})" if tests else "0"
+        return f"({' OR '.join(tests)})" if tests else "(1 = 0)"
     if element.reading in ("scalar", "number"):
         return jsonpath.scalar(source, element.parts)
     read = {"text": jsonpath.text, "integer": jsonpath.integer, "double": jsonpath.double, "boolean": jsonpath.boolean}
@@ -145,15 +170,35 @@ def _read_postgresql(element: JsonRead, compiler: SQLCompiler, **options: Any) -
     return text if element.reading == "text" else _pg_reread(text, element.reading)
 
 
+@compiles(Negation)
+def _negation(element: Negation, compiler: SQLCompiler, **options: Any) -> str:
+    return f"(NOT {bracketed(element.condition, compiler, options)})"
+
+
+@compiles(Truth, "sqlite")
+def _truth_sqlite(element: Truth, compiler: SQLCompiler, **options: Any) -> str:
+    return bracketed(element.condition, compiler, options)
+
+
+@compiles(Truth, "postgresql")
+def _truth_postgresql(element: Truth, compiler: SQLCompiler, **options: Any) -> str:
+    return f"{bracketed(element.condition, compiler, options)}::int"
+
+
+def _once(expression: str, source: str) -> str:
+    """An expression over `once.v`, where `source` is written and computed only once."""
+    return f"(SELECT {expression} FROM (SELECT {source} AS v) AS once)"
+
+
 @compiles(Reread, "sqlite")
 def _reread_sqlite(element: Reread, compiler: SQLCompiler, **options: Any) -> str:
     read = {"integer": jsonpath.integer_of_text, "double": jsonpath.double_of_text, "boolean": jsonpath.bool_of_text}
-    return f"({read[element.reading](compiler.process(element.source, **options))})"
+    return _once(read[element.reading]("once.v"), compiler.process(element.source, **options))
 
 
 @compiles(Reread, "postgresql")
 def _reread_postgresql(element: Reread, compiler: SQLCompiler, **options: Any) -> str:
-    return _pg_reread(compiler.process(element.source, **options), element.reading)
+    return _once(_pg_reread("once.v", element.reading), compiler.process(element.source, **options))
 
 
 def _pg_reread(text: str, reading: str) -> str:
@@ -170,21 +215,21 @@ def _pg_reread(text: str, reading: str) -> str:
 
 @compiles(Spelled, "sqlite")
 def _spelled_sqlite(element: Spelled, compiler: SQLCompiler, **options: Any) -> str:
-    source = f"({compiler.process(element.source, **options)})"
+    text = "CASE WHEN once.v = round(once.v) THEN printf('%.0f', once.v) ELSE CAST(once.v AS TEXT) END"
     if element.instant:
-        seconds = f"strftime('%Y-%m-%dT%H:%M:%S', {source} / 1000000, 'unixepoch')"
-        return f"({seconds} || printf('.%06dZ', {source} % 1000000))"
-    return f"(CASE WHEN {source} = round({source}) THEN printf('%.0f', {source}) ELSE CAST({source} AS TEXT) END)"
+        seconds = "strftime('%Y-%m-%dT%H:%M:%S', once.v / 1000000, 'unixepoch')"
+        text = f"{seconds} || printf('.%06dZ', once.v % 1000000)"
+    return _once(text, compiler.process(element.source, **options))
 
 
 @compiles(Spelled, "postgresql")
 def _spelled_postgresql(element: Spelled, compiler: SQLCompiler, **options: Any) -> str:
-    source = f"({compiler.process(element.source, **options)})"
+    number = "once.v::numeric"
+    text = f"CASE WHEN {number} = trunc({number}) THEN trunc({number})::text ELSE once.v::text END"
     if element.instant:
         form = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
-        return f"to_char(to_timestamp({source}::numeric / 1000000) AT TIME ZONE 'UTC', '{form}')"
-    number = f"{source}::numeric"
-    return f"(CASE WHEN {number} = trunc({number}) THEN trunc({number})::text ELSE {source}::text END)"
+        text = f"to_char(to_timestamp({number} / 1000000) AT TIME ZONE 'UTC', '{form}')"
+    return _once(text, compiler.process(element.source, **options))
 
 
 @compiles(Lowered, "sqlite")

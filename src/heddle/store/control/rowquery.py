@@ -9,10 +9,19 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import Grouping
 
 from heddle.errors import Forbidden, InvalidRequest
-from heddle.store.control.jsonread import CodePoints, Condition, JsonRead, Lowered, Member, Within
+from heddle.store.control.jsonread import (
+    CodePoints,
+    Condition,
+    JsonRead,
+    Lowered,
+    Member,
+    Negation,
+    Truth,
+    Within,
+    bracketed,
+)
 from heddle.store.control.rowvalues import (
     STRUCTURES,
     Expression,
@@ -51,11 +60,11 @@ class Junction(Condition):
 
 @compiles(Junction)
 def _junction(element: Junction, compiler: SQLCompiler, **options: Any) -> str:
-    parts = [f"({compiler.process(condition, **options)})" for condition in element.conditions]
+    parts = [bracketed(condition, compiler, options) for condition in element.conditions]
     word = f" {element.word} "
     while len(parts) > _GROUP:
         parts = [f"({word.join(parts[start : start + _GROUP])})" for start in range(0, len(parts), _GROUP)]
-    return f"({word.join(parts)})"
+    return parts[0] if len(parts) == 1 else f"({word.join(parts)})"
 
 
 def pins(query: Operand, columns: Collection[str]) -> bool:
@@ -89,7 +98,7 @@ class Conditions:
             case Or(operands):
                 return Junction("OR", [self._condition(item) for item in operands])
             case Not(inner):
-                return sa.not_(Grouping(self._condition(inner)))
+                return Negation(self._condition(inner))
             case Compare(op, left, right):
                 return self._compare(op, self._value(left), self._value(right))
             case In(left, items):
@@ -108,8 +117,7 @@ class Conditions:
             case Convert(inner, target):
                 return converted(self._value(inner), target)
             case _:
-                condition = self._condition(operand)
-                return Value(sa.case((condition, 1), (sa.not_(Grouping(condition)), 0)), Kind.NUMBER)
+                return Value(Truth(self._condition(operand)), Kind.NUMBER)
 
     def _constant(self, literal: Literal) -> Value:
         self._literals += 1

@@ -1,9 +1,10 @@
-"""Tables: immutable lists of rows, each row kept once per project under its digest."""
+"""Tables: immutable lists of row digests, kept in chunks; each row is kept once per project under its digest."""
 
+import asyncio
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import orjson
@@ -16,9 +17,10 @@ from heddle.wire import times
 from heddle.wire.rowsort import SortKey, order
 from heddle.wire.tableedit import Piece
 
-_CHUNK = 500
+CHUNK_ROWS = 1000
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 T = TypeVar("T")
+Place = tuple[int, str]
 
 table_rows = sa.Table(
     "table_rows",
@@ -43,15 +45,14 @@ tables = sa.Table(
     sa.UniqueConstraint("project", "digest", name="tables_identity"),
 )
 
-table_items = sa.Table(
-    "table_items",
+table_chunks = sa.Table(
+    "table_chunks",
     metadata,
     sa.Column("table_number", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("position", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("row_digest", sa.Text, nullable=False),
-    sqlite_with_rowid=False,
+    sa.Column("chunk", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("row_digests", sa.Text, nullable=False, comment="a JSON list of CHUNK_ROWS digests, fewer in the last"),
 )
-_rows, _tables, _items = table_rows.c, tables.c, table_items.c
+_rows, _tables, _chunks = table_rows.c, tables.c, table_chunks.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +81,16 @@ class Tables:
 
     async def create(self, project: str, digest: str, row_digests: Sequence[str], rows: Mapping[str, str]) -> None:
         """Store a table and what is new of its rows (JSON text by digest); rows that are nowhere may come later."""
-        size = sum(map(len, rows.values())) + 100 * len(row_digests)
+        chunks = await asyncio.to_thread(_packed, row_digests)
+        is_complete = rows.keys() >= set(row_digests)
 
         def work(connection: sa.Connection) -> int | None:
             _insert_rows(connection, project, rows)
-            is_complete = all(row_digest in rows for row_digest in row_digests)
-            number = _insert_table(connection, project, digest, len(row_digests), is_complete)
-            if number is not None:
-                items = (
-                    {"table_number": number, "position": place, "row_digest": row}
-                    for place, row in enumerate(row_digests)
-                )
-                _insert_items(connection, items)
-            return None if is_complete else number
+            return _insert_table(connection, project, digest, len(row_digests), is_complete, chunks)
 
-        unsure = await self._executor.write(work, size)
-        if unsure is not None:
-            await self._note_completeness(unsure)
+        number = await self._executor.write(work, _size_of(rows, chunks))
+        if number is not None and not is_complete:
+            await self._note_completeness(project, number)
 
     async def count(self, project: str, digest: str) -> int | None:
         """How many rows a table has; None for an unknown table."""
@@ -107,11 +101,12 @@ class Tables:
         """Row digests of a table by position."""
 
         def work(connection: sa.Connection) -> dict[int, str]:
+            table = _find(connection, project, digest)
             found: dict[int, str] = {}
-            for part in _chunks(sorted(positions)):
-                query = sa.select(_items.position, _items.row_digest).select_from(_joined())
-                wanted = query.where(_one(project, digest), _items.position.in_(part))
-                found.update((row.position, row.row_digest) for row in connection.execute(wanted))
+            for number in sorted({position // CHUNK_ROWS for position in positions}) if table else ():
+                for first, part in _digests(connection, table.number, number, number + 1):
+                    inside = [position for position in positions if position // CHUNK_ROWS == number]
+                    found.update((position, part[position - first]) for position in inside)
             return found
 
         return await self._executor.read(work)
@@ -121,16 +116,16 @@ class Tables:
 
         Rows of the base are neither read nor hashed again. Raises NotFound for an unknown base.
         """
-        base_table, digest = await self._executor.read(lambda connection: _digest_of(connection, project, base, pieces))
+        base_table, digest, chunks = await self._executor.read(
+            lambda connection: _derived(connection, project, base, pieces)
+        )
+        count = sum(piece.count for piece in pieces)
 
         def work(connection: sa.Connection) -> None:
             _insert_rows(connection, project, rows)
-            count = sum(piece.count for piece in pieces)
-            number = _insert_table(connection, project, digest, count, bool(base_table.is_complete))
-            if number is not None:
-                _insert_pieces(connection, number, base_table.number, pieces)
+            _insert_table(connection, project, digest, count, bool(base_table.is_complete), chunks)
 
-        await self._executor.write(work, sum(map(len, rows.values())) + 100 * len(pieces))
+        await self._executor.write(work, _size_of(rows, chunks))
         return digest
 
     async def query(
@@ -146,20 +141,18 @@ class Tables:
         """Rows in table order, or sorted by paths inside them; an unknown table has none."""
 
         def work(connection: sa.Connection) -> list[TableRow]:
-            table = connection.execute(sa.select(tables).where(_one(project, digest))).first()
+            table = _find(connection, project, digest)
             if table is None:
                 return []
+            end = None if limit is None else offset + limit
             if sort:
-                return _sorted_page(connection, project, table.number, set(row_digests), sort, limit, offset)
-            query = _row_query(project, table.number).order_by(_items.position)
-            if not row_digests and table.is_complete:
-                end = table.row_count if limit is None else offset + limit
-                query = query.where(_items.position >= offset, _items.position < end)
+                places = _sorted(connection, project, table.number, frozenset(row_digests), sort)[offset:end]
+            elif table.is_complete and not row_digests:
+                places = _stretch(connection, table, offset, end)
             else:
-                if row_digests:
-                    query = query.where(_items.row_digest.in_(row_digests))
-                query = query.limit(-1 if limit is None else limit).offset(offset)
-            return [TableRow(*row) for row in connection.execute(query)]
+                places = list(islice(_present(connection, project, table.number, frozenset(row_digests)), offset, end))
+            values = _values(connection, project, {row_digest for _, row_digest in places})
+            return [TableRow(position, row_digest, values[row_digest]) for position, row_digest in places]
 
         return await self._executor.read(work)
 
@@ -168,7 +161,7 @@ class Tables:
 
         def work(connection: sa.Connection) -> list[TableStats]:
             found = {}
-            for part in _chunks(list(dict.fromkeys(digests))):
+            for part in _parts(dict.fromkeys(digests)):
                 query = sa.select(_tables.number, _tables.digest, _tables.row_count)
                 for row in connection.execute(query.where(_tables.project == project, _tables.digest.in_(part))):
                     size = _size(connection, project, row.number) if with_size else None
@@ -179,27 +172,21 @@ class Tables:
 
     async def row_values(self, project: str, row_digests: Collection[str]) -> dict[str, str]:
         """JSON text of rows by digest; what is unknown is left out."""
-
-        def work(connection: sa.Connection) -> dict[str, str]:
-            found: dict[str, str] = {}
-            for part in _chunks(sorted(row_digests)):
-                query = sa.select(_rows.digest, _rows.val).where(_rows.project == project, _rows.digest.in_(part))
-                found.update((row.digest, row.val) for row in connection.execute(query))
-            return found
-
-        return await self._executor.read(work)
+        return await self._executor.read(lambda connection: _values(connection, project, row_digests))
 
     async def total_size(self, project: str) -> int:
         """The bytes of all rows of the project, each counted once."""
         query = sa.select(sa.func.coalesce(sa.func.sum(_rows.size), 0)).where(_rows.project == project)
         return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
 
-    async def _note_completeness(self, number: int) -> None:
+    async def _note_completeness(self, project: str, number: int) -> None:
         """Find out, without holding up other writes, whether every row of a new table is stored."""
-        stored = sa.and_(_rows.project == _tables.project, _rows.digest == _items.row_digest)
-        query = sa.select(_items.position).select_from(_joined().outerjoin(table_rows, stored))
-        missing = query.where(_tables.number == number, _rows.number.is_(None)).limit(1)
-        if await self._executor.read(lambda connection: connection.execute(missing).first()) is None:
+
+        def is_complete(connection: sa.Connection) -> bool:
+            parts = (set(part) for _, part in _digests(connection, number))
+            return all(_sizes(connection, project, part).keys() == part for part in parts)
+
+        if await self._executor.read(is_complete):
             change = tables.update().where(_tables.number == number).values(is_complete=1)
             await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
@@ -208,60 +195,114 @@ def _one(project: str, digest: str) -> sa.ColumnElement[bool]:
     return sa.and_(_tables.project == project, _tables.digest == digest)
 
 
-def _joined() -> sa.Join:
-    return tables.join(table_items, _items.table_number == _tables.number)
+def _find(connection: sa.Connection, project: str, digest: str) -> Any:
+    return connection.execute(sa.select(tables).where(_one(project, digest))).first()
 
 
-def _row_query(project: str, number: int) -> sa.Select[Any]:
-    joined = table_items.join(table_rows, sa.and_(_rows.project == project, _rows.digest == _items.row_digest))
-    query = sa.select(_items.position, _items.row_digest, _rows.val).select_from(joined)
-    return query.where(_items.table_number == number)
+def _digests(
+    connection: sa.Connection, number: int, first_chunk: int = 0, end_chunk: int | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Position of its first row, and row digests, of each chunk."""
+    query = sa.select(_chunks.chunk, _chunks.row_digests).where(_chunks.table_number == number)
+    query = query.where(_chunks.chunk >= first_chunk).order_by(_chunks.chunk)
+    if end_chunk is not None:
+        query = query.where(_chunks.chunk < end_chunk)
+    for row in connection.execution_options(yield_per=8).execute(query):
+        yield row.chunk * CHUNK_ROWS, orjson.loads(row.row_digests)
+
+
+def _stretch(connection: sa.Connection, table: Any, start: int, end: int | None) -> list[Place]:
+    """The rows from `start` up to `end` by position."""
+    end = table.row_count if end is None else min(end, table.row_count)
+    found: list[Place] = []
+    if start < end:
+        for first, part in _digests(connection, table.number, start // CHUNK_ROWS, (end - 1) // CHUNK_ROWS + 1):
+            low = max(start - first, 0)
+            found.extend(enumerate(part[low : end - first], first + low))
+    return found
+
+
+def _present(connection: sa.Connection, project: str, number: int, wanted: frozenset[str]) -> Iterator[Place]:
+    """The rows that are stored (and wanted, if any are named), by position."""
+    known = _sizes(connection, project, wanted).keys()
+    for first, part in _digests(connection, number):
+        present = known if wanted else _sizes(connection, project, set(part)).keys()
+        yield from ((position, digest) for position, digest in enumerate(part, first) if digest in present)
+
+
+def _sorted(
+    connection: sa.Connection, project: str, number: int, wanted: frozenset[str], sort: Sequence[SortKey]
+) -> list[Place]:
+    """Sort keys of all rows are held in memory, the rows themselves a chunk at a time."""
+    names: dict[int, str] = {}
+
+    def rows() -> Iterator[tuple[int, Any]]:
+        for first, part in _digests(connection, number):
+            chosen = {digest for digest in part if not wanted or digest in wanted}
+            values = {digest: orjson.loads(val) for digest, val in _values(connection, project, chosen).items()}
+            for position, digest in enumerate(part, first):
+                if digest in values:
+                    names[position] = digest
+                    yield position, values[digest]
+
+    return [(position, names[position]) for position in order(rows(), sort)]
+
+
+def _values(connection: sa.Connection, project: str, row_digests: Collection[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in _parts(sorted(row_digests)):
+        query = sa.select(_rows.digest, _rows.val).where(_rows.project == project, _rows.digest.in_(part))
+        found.update((row.digest, row.val) for row in connection.execute(query))
+    return found
+
+
+def _sizes(connection: sa.Connection, project: str, row_digests: Collection[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in _parts(sorted(row_digests)):
+        query = sa.select(_rows.digest, _rows.size).where(_rows.project == project, _rows.digest.in_(part))
+        found.update((row.digest, row.size) for row in connection.execute(query))
+    return found
 
 
 def _size(connection: sa.Connection, project: str, number: int) -> int:
-    joined = table_items.join(table_rows, sa.and_(_rows.project == project, _rows.digest == _items.row_digest))
-    total = sa.select(sa.func.coalesce(sa.func.sum(_rows.size), 0)).select_from(joined)
-    return int(connection.execute(total.where(_items.table_number == number)).scalar_one())
+    total = 0
+    for _, part in _digests(connection, number):
+        sizes = _sizes(connection, project, set(part))
+        total += sum(sizes.get(digest, 0) for digest in part)
+    return total
 
 
-def _sorted_page(
-    connection: sa.Connection,
-    project: str,
-    number: int,
-    wanted: set[str],
-    sort: Sequence[SortKey],
-    limit: int | None,
-    offset: int,
-) -> list[TableRow]:
-    """Sort keys of all rows are held in memory, the rows themselves only for the page."""
-    query = _row_query(project, number).order_by(_items.position)
-    rows = connection.execution_options(yield_per=1000).execute(query)
-    ranked = order(
-        ((row.position, orjson.loads(row.val)) for row in rows if not wanted or row.row_digest in wanted), sort
-    )
-    page = ranked[offset : None if limit is None else offset + limit]
-    found: dict[int, TableRow] = {}
-    for part in _chunks(page):
-        chosen = _row_query(project, number).where(_items.position.in_(part))
-        found.update((row.position, TableRow(*row)) for row in connection.execute(chosen))
-    return [found[position] for position in page]
-
-
-def _digest_of(connection: sa.Connection, project: str, base: str, pieces: Sequence[Piece]) -> tuple[Any, str]:
-    """The base table and the digest of the table that the pieces make."""
-    table = connection.execute(sa.select(tables).where(_one(project, base))).first()
+def _derived(connection: sa.Connection, project: str, base: str, pieces: Sequence[Piece]) -> tuple[Any, str, list[str]]:
+    """The base table; digest and chunks of the table that the pieces make."""
+    table = _find(connection, project, base)
     if table is None:
         raise NotFound(f"Table {base[:100]} not found")
     state = hashlib.sha256()
-    for piece in pieces:
-        state.update("".join(piece.added).encode())
-        if piece.stop > piece.start:
-            inside = sa.and_(_items.position >= piece.start, _items.position < piece.stop)
-            query = sa.select(_items.row_digest).where(_items.table_number == table.number, inside)
-            found = connection.execution_options(yield_per=1000).execute(query.order_by(_items.position))
-            for part in found.scalars().partitions():
+
+    def hashed() -> Iterator[str]:
+        for piece in pieces:
+            stretches = [list(piece.added)] if piece.added else []
+            for part in chain(stretches, _stretches(connection, table.number, piece.start, piece.stop)):
                 state.update("".join(part).encode())
-    return table, state.hexdigest()
+                yield from part
+
+    chunks = _packed(hashed())
+    return table, state.hexdigest(), chunks
+
+
+def _stretches(connection: sa.Connection, number: int, start: int, stop: int) -> Iterator[list[str]]:
+    """The row digests from `start` up to `stop`, a chunk at a time."""
+    if start < stop:
+        for first, part in _digests(connection, number, start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS + 1):
+            yield part[max(start - first, 0) : stop - first]
+
+
+def _packed(row_digests: Iterable[str]) -> list[str]:
+    return [orjson.dumps(part).decode() for part in _parts(row_digests, CHUNK_ROWS)]
+
+
+def _size_of(rows: Mapping[str, str], chunks: Sequence[str]) -> int:
+    return sum(map(len, rows.values())) + sum(map(len, chunks)) + 100 * len(rows)
 
 
 def _insert_rows(connection: sa.Connection, project: str, rows: Mapping[str, str]) -> None:
@@ -269,40 +310,24 @@ def _insert_rows(connection: sa.Connection, project: str, rows: Mapping[str, str
     every = (
         {"project": project, "digest": digest, "size": len(val.encode()), "val": val} for digest, val in rows.items()
     )
-    for part in _chunks(every):
+    for part in _parts(every):
         connection.execute(insert, part)
 
 
-def _insert_table(connection: sa.Connection, project: str, digest: str, count: int, is_complete: bool) -> int | None:
+def _insert_table(
+    connection: sa.Connection, project: str, digest: str, count: int, is_complete: bool, chunks: Sequence[str]
+) -> int | None:
     """The number of the new table, None when it is there already."""
-    if connection.execute(sa.select(_tables.number).where(_one(project, digest))).first() is not None:
+    if _find(connection, project, digest) is not None:
         return None
     row = {"project": project, "digest": digest, "row_count": count, "is_complete": int(is_complete)}
     result = connection.execute(tables.insert().values(**row, created_at=times.now()))
     assert result.inserted_primary_key is not None
-    return int(result.inserted_primary_key[0])
-
-
-def _insert_items(connection: sa.Connection, items: Iterable[dict[str, Any]]) -> None:
-    for part in _chunks(items, 5000):
-        connection.execute(table_items.insert(), part)
-
-
-def _insert_pieces(connection: sa.Connection, number: int, base: int, pieces: Sequence[Piece]) -> None:
-    position = 0
-    for piece in pieces:
-        added = (
-            {"table_number": number, "position": place, "row_digest": row}
-            for place, row in enumerate(piece.added, position)
-        )
-        _insert_items(connection, added)
-        position += len(piece.added)
-        if piece.stop > piece.start:
-            inside = sa.and_(_items.position >= piece.start, _items.position < piece.stop)
-            shifted = sa.select(sa.literal(number), _items.position + (position - piece.start), _items.row_digest)
-            chosen = shifted.where(_items.table_number == base, inside)
-            connection.execute(table_items.insert().from_select(["table_number", "position", "row_digest"], chosen))
-            position += piece.stop - piece.start
+    number = int(result.inserted_primary_key[0])
+    every = ({"table_number": number, "chunk": chunk, "row_digests": text} for chunk, text in enumerate(chunks))
+    for part in _parts(every):
+        connection.execute(table_chunks.insert(), part)
+    return number
 
 
 def _insert(connection: sa.Connection, table: sa.Table, identity: list[str]) -> Any:
@@ -311,7 +336,7 @@ def _insert(connection: sa.Connection, table: sa.Table, identity: list[str]) -> 
     return dialect.insert(table).on_conflict_do_nothing(index_elements=identity)
 
 
-def _chunks(items: Iterable[T], size: int = _CHUNK) -> Iterator[list[T]]:
+def _parts(items: Iterable[T], size: int = 500) -> Iterator[list[T]]:
     remaining = iter(items)
     while part := list(islice(remaining, size)):
         yield part

@@ -256,18 +256,14 @@ class Calls:
                 sql + " ORDER BY c.started_at, c.id", parameters
             ):
                 turns.setdefault(thread_id, []).append((call_id, started_at, ended_at))
-            return [
-                _thread(thread_id, items)
-                for thread_id, items in turns.items()
-                if any(item[2] is not None for item in items)
-            ]
+            return [_thread(thread_id, items) for thread_id, items in turns.items()]
 
         return await self._readers.read(work)
 
 
 def _thread(thread_id: str, turns: list[tuple[str, int, int | None]]) -> ThreadRow:
     ended = [(ended_at, -index) for index, (_, _, ended_at) in enumerate(turns) if ended_at is not None]
-    last_updated, index = max(ended)
+    last_updated, index = max(ended, default=(None, 0))
     durations = [(ended_at - started_at) / 1000 for _, started_at, ended_at in turns if ended_at is not None]
     return ThreadRow(thread_id, len(turns), turns[0][1], last_updated, turns[0][0], turns[-index][0], sorted(durations))
 

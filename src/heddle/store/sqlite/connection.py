@@ -6,10 +6,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from heddle.errors import HeddleError, QueryTimeout, StorageFull, Unavailable
+from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 
 PAGE_SIZE = 8192
 MINIMUM_VERSION = (3, 38, 0)
+_TOO_COMPLEX = ("parser stack overflow", "Expression tree is too large", "too many SQL variables", "too many columns")
+_TOO_COMPLEX += ("too many terms in ORDER BY",)
 
 
 @dataclass(slots=True)
@@ -78,6 +80,8 @@ def explain(error: Exception) -> HeddleError | None:
         return None
     code = getattr(original, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
+    if primary == sqlite3.SQLITE_ERROR and str(original).startswith(_TOO_COMPLEX):
+        return InvalidRequest(f"The query is too complex: {original}")
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(
             "The database is full (disk, or setting max_database_bytes); nothing of this request was stored"

@@ -137,7 +137,8 @@ def _referenced(source: str, parts: tuple[str, ...], place: Place) -> str:
     )
     row = (
         f"SELECT val FROM table_rows WHERE project = {quote(place.project)} AND digest = substr({ref}, -43) "
-        f"AND instr({ref}, '/attr/rows/id/') > 0"
+        f"AND EXISTS (SELECT 1 FROM object_versions WHERE project = {quote(place.project)} AND deleted_at IS NULL "
+        f"AND ref = substr({ref}, 1, instr({ref}, {quote(refs.ROWS)}) - 1))"
     )
     return (
         f"(CASE WHEN substr({ref}, 1, length({prefix})) = {prefix} THEN ifnull(({version}), ({row})) "

@@ -9,7 +9,6 @@ from heddle.house import House
 from heddle.wire import refs
 from heddle.wire.calls import CallRow
 
-_ROW_EDGES = ("/attr/rows/id/",)
 Path = tuple[str, ...]
 _JSON_COLUMNS = ("inputs", "output", "attributes", "summary")
 
@@ -59,11 +58,10 @@ class Expansion:
     async def _values(self, found: Sequence[str]) -> dict[str, str]:
         """JSON text by ref: object versions, and dataset rows by their digest."""
         wanted = set(found)
-        rows = {ref: ref.rpartition("/")[2] for ref in wanted if any(edge in ref for edge in _ROW_EDGES)}
-        values: dict[str, str] = {}
-        if objects := wanted - rows.keys():
-            stored = await self._house.store.objects.values(self._project, objects)
-            values.update({ref: text for ref, text in stored.items() if text is not None})
+        datasets = {ref: ref.partition(refs.ROWS)[0] for ref in wanted if refs.ROWS in ref}
+        stored = await self._house.store.objects.values(self._project, wanted - datasets.keys() | set(datasets.values()))
+        values = {ref: text for ref, text in stored.items() if text is not None and ref in wanted}
+        rows = {ref: ref.rpartition("/")[2] for ref, dataset in datasets.items() if stored[dataset] is not None}
         if rows:
             by_digest = await self._house.store.tables.row_values(self._project, set(rows.values()))
             values.update({ref: by_digest[digest] for ref, digest in rows.items() if digest in by_digest})

@@ -1,0 +1,145 @@
+"""Files over HTTP: upload, read back, limits, broken forms."""
+
+import contextlib
+import hashlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from heddle.wire import digests
+from tests.conftest import Wire
+from tests.support.server import HeddleProcess
+
+SPELLINGS = [
+    ("/file/create", "/file/content", "/files/query_stats"),
+    ("/files/create", "/files/content", "/files/stats"),
+]
+
+
+def upload(
+    wire: Wire, content: bytes, path: str = "/file/create", name: str | None = "f.bin", **fields: str
+) -> httpx.Response:
+    """The answer to an upload."""
+    data = {"project_id": wire.project, **fields}
+    return wire.client.post(path, data=data, files={"file": (name, content)})
+
+
+def content_of(wire: Wire, digest: str, path: str = "/file/content") -> httpx.Response:
+    """The answer to a read."""
+    return wire.client.post(path, json={"project_id": wire.project, "digest": digest})
+
+
+def form(*parts: tuple[str, bytes], end: bytes = b"--b--\r\n") -> dict[str, Any]:
+    """A multipart request written by hand; a part is its disposition and its content."""
+    pieces = [
+        f"--b\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + body + b"\r\n" for head, body in parts
+    ]
+    return {"content": b"".join(pieces) + end, "headers": {"content-type": "multipart/form-data; boundary=b"}}
+
+
+@pytest.mark.parametrize(("create", "read", "stats"), SPELLINGS)
+def test_bytes_come_back_as_they_were(wire: Wire, create: str, read: str, stats: str) -> None:
+    content = random.Random(1).randbytes(3_000_000)
+    assert wire.post(stats) == {"total_size_bytes": 0}
+    for _ in range(2):
+        answer = upload(wire, content, create)
+        assert (answer.status_code, answer.json()) == (200, {"digest": digests.bytes_digest(content)})
+    found = content_of(wire, answer.json()["digest"], read)
+    assert found.content == content
+    assert found.headers["content-type"] == "application/octet-stream"
+    assert found.headers["content-length"] == str(len(content))
+    upload(wire, b"more", create)
+    assert wire.post(stats) == {"total_size_bytes": len(content) + 4}
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\r\n--b--\r\n", bytes(range(256)) * 5000])
+def test_any_content(wire: Wire, content: bytes) -> None:
+    digest = upload(wire, content).json()["digest"]
+    assert digest == digests.bytes_digest(content)
+    assert content_of(wire, digest).content == content
+
+
+def test_the_expected_digest_must_be_the_one(wire: Wire) -> None:
+    right, wrong = digests.bytes_digest(b"hello"), digests.bytes_digest(b"other")
+    refused = upload(wire, b"hello", expected_digest=wrong)
+    assert (refused.status_code, refused.headers["x-should-retry"]) == (409, "false")
+    assert content_of(wire, right).status_code == 404
+    assert wire.post("/files/query_stats") == {"total_size_bytes": 0}
+    assert upload(wire, b"hello", expected_digest=right).json() == {"digest": right}
+    assert upload(wire, b"hello", expected_digest="").json() == {"digest": right}
+
+
+def test_projects_see_their_own_files_only(wire: Wire) -> None:
+    digest = upload(wire, b"mine").json()["digest"]
+    other = {"project_id": "another/project", "digest": digest}
+    answer = wire.client.post("/file/content", json=other)
+    assert answer.status_code == 404 and digest in answer.json()["reason"]
+    theirs = {"project_id": "another/project"}
+    assert wire.client.post("/file/create", data=theirs, files={"file": b"mine"}).json() == {"digest": digest}
+    assert wire.client.post("/file/content", json=other).content == b"mine"
+
+
+def test_parts_may_come_in_any_order_and_have_no_name(wire: Wire) -> None:
+    file, project = ('name="file"', b"x"), ('name="project_id"', wire.project.encode())
+    for parts in ((file, project), (project, file), (('name="unknown"', b"1"), project, file)):
+        answer = wire.client.post("/file/create", **form(*parts))
+        assert answer.json() == {"digest": digests.bytes_digest(b"x")}, answer.text
+
+
+def test_broken_forms_are_refused_and_leave_nothing(wire: Wire) -> None:
+    file, project = ('name="file"; filename="x"', b"x"), ('name="project_id"', wire.project.encode())
+    cases: list[tuple[dict[str, Any], int]] = [
+        (form(file), 422),
+        (form(project), 422),
+        (form(project, file, file), 422),
+        (form(project, file, end=b""), 422),
+        (form(*[('name="a"', b"")] * 21), 422),
+        (form(('name="project_id"', b"x" * 70_000), file), 422),
+        (form(('name="project_id"', b"no slash"), file), 400),
+        (form(("x" * 20_000, b"")), 422),
+        ({"content": b"not a form", "headers": {"content-type": "multipart/form-data; boundary=b"}}, 422),
+        ({"content": b"", "headers": {"content-type": "multipart/form-data"}}, 422),
+        ({"json": {"project_id": wire.project}}, 422),
+        ({"content": b""}, 422),
+    ]
+    for request, status in cases:
+        answer = wire.client.post("/file/create", **request)
+        assert answer.status_code == status, (request, answer.text)
+        assert "reason" in answer.json() or answer.json()["detail"][0]["loc"][0] == "body"
+    assert wire.post("/files/query_stats") == {"total_size_bytes": 0}
+
+
+@pytest.fixture
+def small(tmp_path: Path, project: str) -> Iterator[Wire]:
+    """A server that takes files of up to 2,000,000 bytes."""
+    with HeddleProcess(tmp_path / "data", max_file=2_000_000) as server:
+        wire = Wire(server.url, project)
+        yield wire
+        wire.client.close()
+
+
+def test_a_file_over_the_limit_is_refused_and_leaves_nothing(small: Wire, tmp_path: Path) -> None:
+    most = b"x" * 2_000_000
+    for content in (most + b"x", most * 3):
+        answer = upload(small, content)
+        assert answer.status_code == 413 and "max_file" in answer.json()["reason"]
+
+    def trickle() -> Iterator[bytes]:
+        request = form(('name="project_id"', small.project.encode()), ('name="file"', most * 2))
+        for start in range(0, len(request["content"]), 65_536):
+            yield request["content"][start : start + 65_536]
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    # The refusal may come while the body is still being sent.
+    with contextlib.suppress(httpx.WriteError, httpx.RemoteProtocolError):
+        assert small.client.post("/file/create", content=trickle(), headers=headers).status_code == 413
+    assert small.post("/files/query_stats") == {"total_size_bytes": 0}
+    folder = tmp_path / "data" / "files"
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert upload(small, most).status_code == 200
+    kept = [path for path in folder.rglob("*") if path.is_file()]
+    assert [path.parent.name + path.name for path in kept] == [hashlib.sha256(most).hexdigest()]

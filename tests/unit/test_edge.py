@@ -1,0 +1,96 @@
+"""The outermost layer's rules: which limit bounds which path, compressed bodies, pages of other origins."""
+
+import gzip
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heddle.edge import MULTIPART_SLACK, _Decoder, body_limit, refuse_foreign_pages
+from heddle.errors import Forbidden, InvalidRequest
+from heddle.settings import Settings
+
+SETTINGS = Settings(max_trace_body=1, max_chat_body=2, max_training_body=3, max_file=4)
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("/call/start", ("max_trace_body", 1, 1)),
+        ("/v2/team/project/calls/complete", ("max_trace_body", 1, 1)),
+        ("/file/create", ("max_file", 4, 4 + MULTIPART_SLACK)),
+        ("/files/create", ("max_file", 4, 4 + MULTIPART_SLACK)),
+        ("/v1/chat/completions", ("max_chat_body", 2, 2)),
+        ("/v1/preview/training-jobs", ("max_training_body", 3, 3)),
+        ("/v1", ("max_trace_body", 1, 1)),
+    ],
+)
+def test_each_kind_of_route_has_its_limit(path: str, limit: tuple[str, int, int]) -> None:
+    assert body_limit(path, SETTINGS) == limit
+
+
+def raw_deflate(data: bytes) -> bytes:
+    """DEFLATE without the zlib wrapper."""
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+PACKERS = {"gzip": (b"gzip", gzip.compress), "zlib": (b"deflate", zlib.compress), "raw": (b"deflate", raw_deflate)}
+
+
+@given(data=st.binary(max_size=5000), pieces=st.integers(1, 20), how=st.sampled_from(sorted(PACKERS)))
+def test_what_was_compressed_comes_back_in_any_number_of_parts(data: bytes, pieces: int, how: str) -> None:
+    encoding, pack = PACKERS[how]
+    packed = pack(data)
+    step = max(1, len(packed) // pieces)
+    parts = [packed[start : start + step] for start in range(0, len(packed), step)]
+    decoder = _Decoder(encoding)
+    plain = [decoder.decode(part, 6000, part_number == len(parts) - 1) for part_number, part in enumerate(parts)]
+    assert b"".join(plain) == data
+
+
+def test_a_bomb_yields_no_more_than_was_asked_for() -> None:
+    assert len(_Decoder(b"gzip").decode(gzip.compress(bytes(50_000_000)), 1001, True)) == 1001
+
+
+def test_half_a_body_and_other_encodings_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="ends too early"):
+        _Decoder(b"gzip").decode(gzip.compress(b"x" * 1000)[:-10], 6000, True)
+    with pytest.raises(InvalidRequest, match="no valid gzip"):
+        _Decoder(b"gzip").decode(b"plain text", 6000, True)
+    with pytest.raises(InvalidRequest, match="'zstd' is not supported"):
+        _Decoder(b"zstd")
+
+
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("POST", {b"host": b"127.0.0.1:8470"}),
+        ("POST", {b"host": b"evil.example"}),
+        ("POST", {b"host": b"127.0.0.1:8470", b"origin": b"http://127.0.0.1:8470"}),
+        ("POST", {b"host": b"localhost:8470", b"origin": b"http://localhost:8470", b"sec-fetch-site": b"same-origin"}),
+        ("PUT", {b"host": b"[::1]:8470", b"origin": b"http://[::1]:8470"}),
+        ("PUT", {b"host": b"[::1]", b"origin": b"http://[::1]"}),
+        ("GET", {b"host": b"heddle.localhost:8470", b"sec-fetch-site": b"cross-site"}),
+    ],
+)
+def test_programs_and_own_pages_pass(method: str, headers: dict[bytes, bytes]) -> None:
+    refuse_foreign_pages(method, headers, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("POST", {b"host": b"127.0.0.1:8470", b"origin": b"https://evil.example"}),
+        ("POST", {b"host": b"127.0.0.1:8470", b"origin": b"http://127.0.0.1:9999"}),
+        ("DELETE", {b"host": b"127.0.0.1:8470", b"origin": b"null"}),
+        ("POST", {b"host": b"evil.example", b"origin": b"http://evil.example"}),
+        ("GET", {b"host": b"evil.example", b"sec-fetch-site": b"same-origin"}),
+        ("GET", {b"host": b"127.0.0.1.evil.example:8470", b"sec-fetch-site": b"same-origin"}),
+        ("GET", {b"sec-fetch-site": b"none"}),
+    ],
+)
+def test_pages_of_others_do_not(method: str, headers: dict[bytes, bytes]) -> None:
+    with pytest.raises(Forbidden):
+        refuse_foreign_pages(method, headers, SETTINGS)
