@@ -2,21 +2,17 @@
 
 import asyncio
 import contextlib
-import importlib
-import pkgutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import ModuleType
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
 import heddle
-import heddle.compat
-import heddle.trace
 from heddle import failures
+from heddle.compat import graphql, pages
 from heddle.edge import Edge
 from heddle.errors import HeddleError
 from heddle.house import House
@@ -24,8 +20,28 @@ from heddle.settings import Settings
 from heddle.store import direct
 from heddle.store.lock import DataLock
 from heddle.store.sqlite.store import DATABASE, open_store
+from heddle.trace import costs, files, objects, project, refs, service, stats, tables, threads, usage
+from heddle.trace.calls import routes as calls
+from heddle.trace.feedback import routes as feedback
 
-_GROUPS = (heddle.trace, heddle.compat)
+_GROUPS = (
+    calls,
+    usage,
+    stats,
+    threads,
+    costs,
+    feedback,
+    files,
+    objects,
+    refs,
+    tables,
+    project,
+    service,
+    graphql,
+    pages,
+)
+"""The modules whose `router` is served, one per group of the interface."""
+
 _HOT = (
     "/v2/{entity}/{project}/calls/complete",
     "/call/upsert_batch",
@@ -72,26 +88,10 @@ def create_app(settings: Settings, house: House | None = None) -> FastAPI:
 
 def routes() -> Iterator[APIRoute]:
     """The routes of every group; the same API answers under /traces, which the edge takes off the path."""
-    for router in routers():
-        for route in router.routes:
+    for module in _GROUPS:
+        for route in module.router.routes:
             assert isinstance(route, APIRoute)
             yield route
-
-
-def routers() -> Iterator[APIRouter]:
-    """Every router found in the modules of the groups, each once."""
-    seen: set[int] = set()
-    for module in _modules():
-        for value in vars(module).values():
-            if isinstance(value, APIRouter) and id(value) not in seen:
-                seen.add(id(value))
-                yield value
-
-
-def _modules() -> Iterator[ModuleType]:
-    for package in _GROUPS:
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            yield importlib.import_module(found.name)
 
 
 def _rank(route: APIRoute) -> tuple[int, bool]:

@@ -6,6 +6,7 @@ from fastapi import Response
 
 from heddle.http import Admin, Empty, Reader, RequestModel, ResponseModel, Services, Writer, answer, group
 from heddle.store.control.costs import PriceRow
+from heddle.trace.calls.pack import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq, purge_ids
 from heddle.wire import ids, times
 
@@ -88,7 +89,7 @@ def _price(llm_id: str, cost: CostCreateInput, user: str, at: int) -> PriceRow:
         id=ids.uuid7(),
         llm_id=llm_id,
         provider_id=cost.provider_id or "default",
-        effective_date=at if cost.effective_date is None else times.to_micros(cost.effective_date),
+        effective_date=at if cost.effective_date is None else instant(cost.effective_date),
         prompt_token_cost=cost.prompt_token_cost,
         completion_token_cost=cost.completion_token_cost,
         cache_read_input_token_cost=cost.cache_read_input_token_cost,

@@ -35,6 +35,7 @@ MAX_FILTER_LIST = 1000
 MAX_SORT_TERMS = 20
 _OFF_LOOP_BYTES = 256 * 1024
 _CREATE: TypeAdapter[TableCreateReq] = TypeAdapter(TableCreateReq)
+_FROM_DIGESTS: TypeAdapter[TableCreateFromDigestsReq] = TypeAdapter(TableCreateFromDigestsReq)
 _UPDATE: TypeAdapter[TableUpdateReq] = TypeAdapter(TableUpdateReq)
 router: APIRouter = group("Tables")
 T = TypeVar("T")
@@ -56,12 +57,22 @@ async def table_create(request: Request, caller: Writer, house: Services) -> Res
     return answer({"digest": digest, "row_digests": row_digests})
 
 
-@router.post("/table/create_from_digests", response_model=TableCreateFromDigestsRes)
-async def table_create_from_digests(body: TableCreateFromDigestsReq, caller: Writer, house: Services) -> Response:
+@router.post(
+    "/table/create_from_digests",
+    response_model=TableCreateFromDigestsRes,
+    openapi_extra=inlined_body(TableCreateFromDigestsReq),
+)
+async def table_create_from_digests(request: Request, caller: Writer, house: Services) -> Response:
     """Store a table of rows that came before, or will come."""
-    project = caller.open(body.project_id)
-    digest = _expected(digests.table_digest(body.row_digests), body.expected_digest)
-    await house.store.tables.create(project, digest, body.row_digests, {})
+    body = await request.body()
+
+    def prepare() -> tuple[str, str, list[str]]:
+        table = validated(_FROM_DIGESTS, parse_body(body, caller))
+        digest = _expected(digests.table_digest(table.row_digests), table.expected_digest)
+        return caller.open(table.project_id), digest, table.row_digests
+
+    project, digest, row_digests = await _off_loop(body, prepare)
+    await house.store.tables.create(project, digest, row_digests, {})
     return answer({"digest": digest})
 
 

@@ -153,7 +153,7 @@ class UsageRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadRow:
-    """A thread, summed over its turn calls; durations in milliseconds."""
+    """A thread, summed over its turn calls; durations in milliseconds, `last_updated` None while no turn has ended."""
 
     thread_id: str
     turn_count: int

@@ -17,6 +17,7 @@ from heddle.errors import InvalidRequest
 EXTERNAL = "weave:///"
 INTERNAL = "weave-trace-internal:///"
 PRIVATE = "weave-private://///"
+ROWS = "/attr/rows/id/"
 
 _INTERNAL_IN_JSON = b'"weave-trace-internal:///'
 _PROJECT_IN_JSON = re.compile(rb'[^/"\\]*(?=[/"])')

@@ -472,7 +472,10 @@ def expansion(memory: ModuleType) -> None:
             versions = server._objs_for_object_id(parsed.project_id, parsed.name)
             if not any(rec.digest == parsed.version and rec.deleted_at is None for rec in versions):
                 continue
-            value = server._read_internal_obj_ref(parsed)
+            try:
+                value = server._read_internal_obj_ref(parsed)
+            except memory.NotFoundError:
+                continue
             memory.set_nested_key(data, column, value)
             if isinstance(value, dict):
                 memory.set_nested_key(data, f"{column}._ref", ref)

@@ -136,7 +136,7 @@ def _delete(connection: sa.Connection, project: str, ids: Sequence[str], user: s
         condition = sa.and_(costs.c.project == project, costs.c.id.in_(ids[start : start + _CHUNK]))
         deleted += connection.execute(sa.delete(costs).where(condition)).rowcount
     if deleted:
-        audit(connection, times.now(), user, "cost/purge", project, {"ids": list(ids[:_CHUNK]), "deleted": deleted})
+        audit(connection, times.now(), user, "cost.purge", project, {"ids": list(ids[:_CHUNK]), "deleted": deleted})
     return deleted
 
 

@@ -115,7 +115,7 @@ class FeedbackRows:
 
         def work(connection: sa.Connection) -> None:
             if replaced is not None:
-                _delete(connection, replaced[0], [replaced[1]], replaced[2], "feedback/replace")
+                _delete(connection, replaced[0], [replaced[1]], replaced[2], "feedback.replace")
             insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
             statement = insert(feedback)
             changed = {column.name: statement.excluded[column.name] for column in feedback.c if column.name != "seq"}
@@ -127,7 +127,7 @@ class FeedbackRows:
 
     async def purge(self, project: str, ids: Sequence[str], user: str) -> int:
         """Delete rows by id for good; unknown ids are ignored. Returns how many there were."""
-        return await self._executor.write(lambda connection: _delete(connection, project, ids, user, "feedback/purge"))
+        return await self._executor.write(lambda connection: _delete(connection, project, ids, user, "feedback.purge"))
 
     async def query(self, project: str, request: RowRequest) -> Selection:
         """The project's rows that a request selects; oldest first unless it says otherwise."""

@@ -184,7 +184,7 @@ class Tables:
 
         def is_complete(connection: sa.Connection) -> bool:
             parts = (set(part) for _, part in _digests(connection, number))
-            return all(_sizes(connection, project, part).keys() == part for part in parts)
+            return all(_counted(connection, project, part)[0] == len(part) for part in parts)
 
         if await self._executor.read(is_complete):
             change = tables.update().where(_tables.number == number).values(is_complete=1)
@@ -267,9 +267,22 @@ def _sizes(connection: sa.Connection, project: str, row_digests: Collection[str]
 def _size(connection: sa.Connection, project: str, number: int) -> int:
     total = 0
     for _, part in _digests(connection, number):
-        sizes = _sizes(connection, project, set(part))
-        total += sum(sizes.get(digest, 0) for digest in part)
+        if len(set(part)) == len(part):
+            total += _counted(connection, project, part)[1]
+        else:
+            sizes = _sizes(connection, project, set(part))
+            total += sum(sizes.get(digest, 0) for digest in part)
     return total
+
+
+def _counted(connection: sa.Connection, project: str, row_digests: Collection[str]) -> tuple[int, int]:
+    """How many of some distinct rows are stored, and their bytes together."""
+    count = total = 0
+    for part in _parts(sorted(row_digests)):
+        query = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(_rows.size), 0))
+        found = connection.execute(query.where(_rows.project == project, _rows.digest.in_(part))).one()
+        count, total = count + found[0], total + int(found[1])
+    return count, total
 
 
 def _derived(connection: sa.Connection, project: str, base: str, pieces: Sequence[Piece]) -> tuple[Any, str, list[str]]:

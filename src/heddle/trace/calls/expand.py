@@ -59,7 +59,9 @@ class Expansion:
         """JSON text by ref: object versions, and dataset rows by their digest."""
         wanted = set(found)
         datasets = {ref: ref.partition(refs.ROWS)[0] for ref in wanted if refs.ROWS in ref}
-        stored = await self._house.store.objects.values(self._project, wanted - datasets.keys() | set(datasets.values()))
+        stored = await self._house.store.objects.values(
+            self._project, wanted - datasets.keys() | set(datasets.values())
+        )
         values = {ref: text for ref, text in stored.items() if text is not None and ref in wanted}
         rows = {ref: ref.rpartition("/")[2] for ref, dataset in datasets.items() if stored[dataset] is not None}
         if rows:

@@ -211,8 +211,13 @@ def _step(step: int | None) -> int | None:
 
 
 def instant(moment: datetime) -> int:
-    """Microseconds of a request's datetime."""
-    return times.to_micros(moment)
+    """Microseconds of a request's datetime; raises InvalidRequest outside the years 1 to 9999 of UTC."""
+    micros = times.to_micros(moment)
+    try:
+        times.to_datetime(micros)
+    except OverflowError:
+        raise InvalidRequest(f"The time {moment.isoformat()} lies outside the calendar") from None
+    return micros
 
 
 def run_id(run: str | None, project: str) -> str | None:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from heddle.http import RequestModel, ResponseModel
 from heddle.store.control.feedback import Window
+from heddle.trace.calls.pack import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq
 from heddle.wire import times
 from heddle.wire.buckets import MAX_RANGE_DAYS, AggregationType
@@ -118,8 +119,8 @@ class FeedbackWindowReq(RequestModel):
 
     def window(self) -> Window:
         """The range in the store's terms; it ends now when no end is given."""
-        end = times.now() if self.end is None else times.to_micros(self.end)
-        return Window(times.to_micros(self.start), end, self.feedback_type, self.trigger_ref)
+        end = times.now() if self.end is None else instant(self.end)
+        return Window(instant(self.start), end, self.feedback_type, self.trigger_ref)
 
 
 def _aware(instant: datetime) -> datetime:
