@@ -45,4 +45,6 @@ class Retention:
                 await self._store.projects.note("heddle", "retention.purge", project, details)
                 logger.info("deleted %d calls that were older than %d days", deleted, days)
             total += deleted
+        if total:
+            await self._store.collect_files()
         return total

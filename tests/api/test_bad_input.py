@@ -20,6 +20,7 @@ from tests.api.bad_input_table import (
     RAW_VALUES,
     ROUTES,
     START,
+    TARGET,
     places,
     with_key,
     with_value,
@@ -123,6 +124,7 @@ class Probe:
         assert not self.objections, f"{len(self.objections)} of {self.sent}:\n{shown}"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("route", ROUTES)
 def test_wrong_values(route: str, client: httpx.Client) -> None:
     """Every place of the body gets values of every kind; in a normal run a seeded choice of them."""
@@ -156,6 +158,7 @@ def test_bodies_that_are_no_request(route: str, client: httpx.Client) -> None:
     probe.finish()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("route", ROUTES)
 def test_huge_text(route: str, client: httpx.Client) -> None:
     """5 MB in the place of each text."""
@@ -184,6 +187,54 @@ def test_refused_as_the_contract_says(case: Case, client: httpx.Client) -> None:
     for name, value in case.headers.items():
         assert answer.headers.get(name) == value
     assert stored(client) == before
+
+
+def deep(levels: int) -> dict[str, Any]:
+    """A negation of a negation of a ..."""
+    query: dict[str, Any] = {"$eq": [{"$getField": "inputs.x"}, {"$literal": 1}]}
+    for _ in range(levels):
+        query = {"$not": [query]}
+    return query
+
+
+ONE = {"$literal": 1}
+HEAVY: dict[str, dict[str, Any]] = {
+    "90 negations": {"query": {"$expr": deep(90)}},
+    "400 negations": {"query": {"$expr": deep(400)}},
+    "10,000 terms": {
+        "query": {"$expr": {"$or": [{"$eq": [{"$getField": f"inputs.k{n}"}, ONE]} for n in range(10_000)]}}
+    },
+    "100,000 alternatives": {"query": {"$expr": {"$in": [{"$getField": "id"}, [{"$literal": "x"}] * 100_000]}}},
+    "50,000 parts": {"query": {"$expr": {"$eq": [{"$getField": "inputs" + ".a" * 50_000}, ONE]}}},
+    "path of indexes": {"query": {"$expr": {"$eq": [{"$getField": "inputs" + ".0" * 500}, ONE]}}},
+    "huge index": {"query": {"$expr": {"$eq": [{"$getField": f"inputs.a.{10**40}"}, ONE]}}},
+    "huge literal": {"query": {"$expr": {"$gt": [{"$getField": "inputs.x"}, {"$literal": 10**400}]}}},
+    "huge number for a text column": {"query": {"$expr": {"$eq": [{"$getField": "id"}, {"$literal": 2**80}]}}},
+    "huge unix time": {"query": {"$expr": {"$gt": [{"$getField": "started_at"}, {"$literal": 1e300}]}}},
+    "boolean time": {"query": {"$expr": {"$gt": [{"$getField": "started_at"}, {"$literal": True}]}}},
+    "no time": {"query": {"$expr": {"$gt": [{"$getField": "started_at"}, {"$literal": "yesterday"}]}}},
+    "literals only": {"query": {"$expr": {"$lt": [{"$literal": None}, {"$literal": None}]}}},
+    "300 sort terms": {"sort_by": [{"field": f"inputs.k{n}", "direction": "asc"} for n in range(300)]},
+    "10,000 columns": {"columns": [f"inputs.k{n}" for n in range(10_000)]},
+    "unknown columns": {"columns": ["nonsense", "inputs'", "", ".", "a" * 100_000]},
+    "odd expansions": {"expand_columns": ["inputs", "inputs.", "", ".", "inputs.a" + ".b" * 1000, "id", "nonsense"]},
+    "huge page": {"limit": 2**62, "offset": 2**62},
+    "page beyond 64 bits": {"limit": 2**70, "offset": 2**70},
+    "wildcards": {
+        "filter": {"op_names": ["*", ":*", "%", "_", "weave:///bad/input/op/%:*"], "input_refs": [":*", "*"]}
+    },
+    "odd ids": {"filter": {"call_ids": ["", "\0", "x" * 100_000, "'"], "trace_ids": ["\U0001f600"]}},
+}
+
+
+@pytest.mark.parametrize("path", ["/calls/stream_query", "/calls/query_stats", "/trace/usage"])
+@pytest.mark.parametrize("name", HEAVY)
+def test_heavy_queries(name: str, path: str, client: httpx.Client) -> None:
+    """Queries that no person writes are answered or refused, for a project that has calls."""
+    start = {**START, "wb_run_id": None, "inputs": {"x": 1, "a": {"b": [1]}, "ref": TARGET}}
+    assert client.post("/call/start", json={"start": start}).status_code == 200
+    answer = client.post(path, json={"project_id": PROJECT, **HEAVY[name]})
+    assert objection(answer) is None, objection(answer)
 
 
 PATHS = [

@@ -322,6 +322,39 @@ def test_very_wide_queries(stored: Wire) -> None:
     assert failure(stored, "/feedback/query", query={"$expr": too_many})[0] == 400
 
 
+def negated(condition: Json, times: int) -> Json:
+    """A condition inside so many `$not`."""
+    return negated({"$not": [condition]}, times - 1) if times else condition
+
+
+def test_deep_queries(stored: Wire) -> None:
+    """Forty levels of one kind work; what is too deep for the database is 400, and nothing grows without bounds."""
+    wide, equal, converted = eq("payload.n", 3), eq("payload.n", 3), field("payload.n")
+    for _ in range(40):
+        wide = {"$and": [wide, {"$eq": [literal(1), literal(1)]}]}
+        equal = {"$eq": [equal, literal(True)]}
+    for level in range(9):
+        converted = {"$convert": {"input": converted, "to": ("string", "double", "int")[level % 3]}}
+    assert numbers(stored, wide) == [3]
+    assert numbers(stored, equal) == [3]
+    assert numbers(stored, {"$eq": [{"$convert": {"input": converted, "to": "int"}}, literal(3)]}) == [3]
+    assert numbers(stored, negated(eq("payload.n", 3), 30)) == [3]
+    status, reason = failure(stored, "/feedback/query", query={"$expr": negated(eq("payload.n", 3), 90)})
+    assert (status, reason.split(":")[0]) == (400, "The query is too complex")
+    for body in ({"fields": [f"payload.k{n}" for n in range(3000)]}, {"sort_by": [], "limit": 10**30}):
+        assert failure(stored, "/feedback/query", **body)[0] in (400, 413)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "%s", ":x", "'x", '"x', "\\", 'a"b.c', "-1", "99999999999", "x." * 900, "é"])
+def test_odd_paths(stored: Wire, path: str) -> None:
+    """A path that no payload has is an empty text everywhere."""
+    name = f"payload.{path}"
+    assert numbers(stored, eq(name, "")) == list(range(8))
+    assert numbers(stored, sort_by=[{"field": name, "direction": "asc"}]) == list(range(8))
+    assert rows(stored, fields=[name]) == [{name: ""}] * 8
+    assert numbers(stored, eq(f"scorer_ratings.{path}", 1)) == []
+
+
 def test_targets_are_selected_by_external_refs(stored: Wire) -> None:
     """And the project by its name."""
     ref = f"weave:///{stored.project}/call/c1"

@@ -128,6 +128,8 @@ def test_aggregate(wire: Wire) -> None:
         ("/feedback/stats", {"start": moment(-60), "metrics": [{"json_path": "a"}], "timezone": "Mars"}, 400),
         ("/feedback/stats", {"start": moment(-60), "metrics": [{"json_path": "a"}], "granularity": -5}, 400),
         ("/feedback/stats", {"start": moment(-60), "metrics": [{"json_path": "a", "value_type": "odd"}]}, 422),
+        ("/feedback/stats", {"start": "0001-01-01T00:00:00+14:00", "end": "0001-01-01T00:00:01+14:00"}, 400),
+        ("/feedback/payload_schema", {"start": "9999-12-31T23:59:59-14:00", "end": "9999-12-31T23:59:59-14:00"}, 400),
         ("/feedback/payload_schema", {"start": moment(-60), "sample_limit": 0}, 422),
         ("/feedback/payload_schema", {"start": moment(-60), "sample_limit": 5001}, 422),
         ("/feedback/aggregate", {"after_ms": 5, "before_ms": 5}, 422),

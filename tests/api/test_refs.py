@@ -9,7 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from heddle.auth import Caller, Scope
-from heddle.store.control.objects import NewVersion, Objects
+from heddle.store.control.object_rows import NewVersion
+from heddle.store.control.objects import Objects
 from heddle.store.control.tables import Tables
 from heddle.trace.refs import router
 from heddle.wire import digests, refs

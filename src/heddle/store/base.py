@@ -121,6 +121,10 @@ class Store(Protocol):
         """What the writer did."""
         ...
 
+    async def collect_files(self) -> int:
+        """Remove blobs that nothing names any more (and that are an hour old); returns how many."""
+        ...
+
     async def ping(self) -> None:
         """Commit a tiny write; raises what any other write would."""
         ...

@@ -9,8 +9,11 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -18,6 +21,7 @@ from heddle.errors import NotFound, StorageFull
 
 _CHUNK = 1 << 20
 _KEY_LENGTH = 64
+_COLLECTED = 500
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
@@ -38,6 +42,7 @@ class Blobs:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._unfinished = root / "tmp"
+        self._placing = threading.Lock()
 
     def begin(self) -> "BlobWriter":
         """A blob that is about to be written; end it with `commit` or `discard`."""
@@ -100,6 +105,19 @@ class Blobs:
             path.unlink(missing_ok=True)
         return len(leftovers)
 
+    def collect(self, named: Callable[[Sequence[str]], Collection[str]], seconds: float) -> int:
+        """Remove blobs that `named` (of some keys, those in use) does not name and that are older than `seconds`."""
+        removed = 0
+        keys = self.keys()
+        while chunk := list(islice(keys, _COLLECTED)):
+            for key in set(chunk) - set(named(chunk)):
+                path = self._path(key)
+                with self._placing, contextlib.suppress(FileNotFoundError):
+                    if time.time() - path.stat().st_mtime > seconds:
+                        path.unlink()
+                        removed += 1
+        return removed
+
     def _path(self, key: str) -> Path:
         if len(key) != _KEY_LENGTH or key.strip("0123456789abcdef"):
             raise NotFound(f"{key[:100]!r} is no key of a blob")
@@ -109,10 +127,13 @@ class Blobs:
         target = self._path(key)
         is_new_folder = not target.parent.exists()
         target.parent.mkdir(exist_ok=True)
-        if target.exists():
-            unfinished.unlink()
-        else:
-            os.replace(unfinished, target)
+        with self._placing:
+            if target.exists():
+                unfinished.unlink()
+                # Young again, so that `collect` leaves it until its new name is committed.
+                os.utime(target)
+            else:
+                os.replace(unfinished, target)
         # Also when another writer put it there: its own flush of the folder may still be under way.
         _flush_folder(target.parent)
         if is_new_folder:

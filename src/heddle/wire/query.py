@@ -227,6 +227,13 @@ def fields(operand: Operand) -> Iterator[str]:
             yield from fields(substr)
 
 
+def bound_number(value: int | float) -> int | float:
+    """The number as a store can bind it: integers beyond 64 bits as floats of at most 1e300."""
+    if not isinstance(value, int) or abs(value) <= MAX_INTEGER:
+        return value
+    return float(max(min(value, _HUGE), -_HUGE))
+
+
 def split_path(path: str) -> list[str]:
     r"""The parts of a dotted path; `\.` is a dot inside a part."""
     parts, current, escaped = [], "", False

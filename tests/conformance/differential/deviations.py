@@ -327,6 +327,21 @@ def delete_of_nothing(memory: ModuleType) -> None:
     memory.InMemoryTraceServer.calls_delete = deleted
 
 
+@correction("7 calls/delete", "a deleted call that is written whole again comes back; it stays hidden from all reads")
+def deleted_stays_deleted(memory: ModuleType) -> None:
+    """Carry the time of deletion over."""
+
+    def around(original: Callable[..., Any], server: Any, request: Any) -> Any:
+        keys = [(call.project_id, call.id) for call in request.batch]
+        gone = {key: server._calls[key].deleted_at for key in keys if key in server._calls}
+        result = original(server, request)
+        for key, deleted_at in gone.items():
+            server._calls[key].deleted_at = deleted_at
+        return result
+
+    wrap(memory, "calls_complete", around)
+
+
 @correction(
     "11 threads", "deleted calls are hidden from all reads (7 calls/delete); in memory threads still count them"
 )

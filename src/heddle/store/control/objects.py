@@ -1,97 +1,31 @@
 """Versions of objects and ops, with their tags and aliases."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import labels
-from heddle.store.control.projects import audit
-from heddle.store.control.schema import Executor, metadata
-from heddle.wire import digests, refpath, refs, times
-
-LATEST = "latest"
-_CHUNK = 500
-T = TypeVar("T")
-
-object_versions = sa.Table(
-    "object_versions",
-    metadata,
-    sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("object_id", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("ref", sa.Text, nullable=False),
-    sa.Column("version_index", sa.Integer, nullable=False),
-    sa.Column("is_latest", sa.Integer, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("deleted_at", sa.BigInteger, nullable=True),
-    sa.Column("base_object_class", sa.Text, nullable=True),
-    sa.Column("leaf_object_class", sa.Text, nullable=True),
-    sa.Column("user", sa.Text, nullable=True),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("val", sa.Text, nullable=False),
-    sa.UniqueConstraint("project", "object_id", "digest", name="object_versions_identity"),
-    sa.Index("object_versions_ref", "project", "ref"),
-    sa.Index("object_versions_digest", "project", "digest"),
-    sa.Index("object_versions_time", "project", "created_at"),
+from heddle.store.control.object_rows import (
+    LATEST,
+    NewVersion,
+    ObjectFilter,
+    ObjectVersion,
+    conditions,
+    named,
+    object_versions,
+    of_object,
+    order,
+    parts,
+    select,
+    version_of,
+    versions,
 )
-_versions = object_versions.c
-_METADATA = [column for column in _versions if column.name != "val"]
-_SORTABLE = {"object_id": _versions.object_id, "created_at": _versions.created_at}
-
-
-@dataclass(frozen=True, slots=True)
-class NewVersion:
-    """A version to create; `val` is its JSON text as it is to be returned, refs internal."""
-
-    project: str
-    kind: str
-    object_id: str
-    digest: str
-    val: str
-    base_object_class: str | None
-    leaf_object_class: str | None
-    user: str
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectFilter:
-    """Which live versions a query wants: all conditions together, any entry of a list; empty lists do not count."""
-
-    object_ids: Sequence[str] = ()
-    base_object_classes: Sequence[str] = ()
-    exclude_base_object_classes: Sequence[str] = ()
-    leaf_object_classes: Sequence[str] = ()
-    is_op: bool | None = None
-    latest_only: bool = False
-    tags: Sequence[str] = ()
-    aliases: Sequence[str] = ()
-
-
-@dataclass(slots=True)
-class ObjectVersion:
-    """A stored version; `val` is None where only the metadata was asked for; labels are filled on request."""
-
-    kind: str
-    object_id: str
-    digest: str
-    version_index: int
-    is_latest: int
-    created_at: int
-    deleted_at: int | None
-    base_object_class: str | None
-    leaf_object_class: str | None
-    user: str | None
-    size: int
-    val: str | None = None
-    tags: list[str] | None = None
-    aliases: list[str] | None = None
+from heddle.store.control.projects import audit
+from heddle.store.control.schema import Executor
+from heddle.wire import digests, refpath, refs, times
 
 
 class Objects:
@@ -114,12 +48,10 @@ class Objects:
 
         def work(connection: sa.Connection) -> ObjectVersion | None:
             condition = sa.and_(
-                *_of(project, object_id), _named(_resolve_alias(connection, project, object_id, digest))
+                *of_object(project, object_id), named(_resolve_alias(connection, project, object_id, digest))
             )
-            query = (
-                _select(with_value).where(condition).order_by(_versions.created_at, _versions.version_index).limit(1)
-            )
-            found = [_version(row) for row in connection.execute(query)]
+            query = select(with_value).where(condition).order_by(versions.created_at, versions.version_index).limit(1)
+            found = [version_of(row) for row in connection.execute(query)]
             if with_labels:
                 _add_labels(connection, project, found)
             return found[0] if found else None
@@ -138,13 +70,13 @@ class Objects:
         with_labels: bool = False,
     ) -> list[ObjectVersion]:
         """Live versions; `sort` is pairs of field and descending, of which only object_id and created_at count."""
-        query = _select(with_values).where(_versions.project == project, _versions.deleted_at.is_(None))
-        query = query.where(*_conditions(project, wanted)).order_by(*_order(sort))
+        query = select(with_values).where(versions.project == project, versions.deleted_at.is_(None))
+        query = query.where(*conditions(project, wanted)).order_by(*order(sort))
         if limit is not None or offset:
             query = query.limit(-1 if limit is None else limit).offset(offset)
 
         def work(connection: sa.Connection) -> list[ObjectVersion]:
-            found = [_version(row) for row in connection.execute(query)]
+            found = [version_of(row) for row in connection.execute(query)]
             if with_labels:
                 _add_labels(connection, project, found)
             return found
@@ -197,8 +129,8 @@ class Objects:
 
     async def total_size(self, project: str) -> int:
         """The bytes of all live values of the project."""
-        live = sa.and_(_versions.project == project, _versions.deleted_at.is_(None))
-        query = sa.select(sa.func.coalesce(sa.func.sum(_versions.size), 0)).where(live)
+        live = sa.and_(versions.project == project, versions.deleted_at.is_(None))
+        query = sa.select(sa.func.coalesce(sa.func.sum(versions.size), 0)).where(live)
         return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
 
     async def contents(self, project: str, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], str | None]:
@@ -216,64 +148,15 @@ class Objects:
         return values
 
 
-def _select(with_value: bool) -> sa.Select[Any]:
-    return sa.select(*_METADATA, *([_versions.val] if with_value else []))
-
-
-def _version(row: Any) -> ObjectVersion:
-    names = [name for name in ObjectVersion.__slots__ if name in row._fields]
-    return ObjectVersion(**{name: getattr(row, name) for name in names})
-
-
-def _of(project: str, object_id: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
-    return _versions.project == project, _versions.object_id == object_id
-
-
-def _named(name: str) -> sa.ColumnElement[bool]:
-    """The condition for a digest, `latest` or `v<N>`."""
-    if name == LATEST:
-        return _versions.is_latest == 1
-    number = digests.version_number(name)
-    return _versions.digest == name if number is None else _versions.version_index == number
-
-
 def _resolve_alias(connection: sa.Connection, project: str, object_id: str, name: str) -> str:
     if name == LATEST or digests.version_number(name) is not None or digests.looks_like_digest(name):
         return name
     return labels.target(connection, project, object_id, name) or name
 
 
-def _conditions(project: str, wanted: ObjectFilter) -> Iterator[sa.ColumnElement[bool]]:
-    if wanted.is_op is not None:
-        yield (_versions.kind == "op") == wanted.is_op
-    if wanted.object_ids:
-        yield _versions.object_id.in_(wanted.object_ids)
-    if wanted.latest_only:
-        yield _versions.is_latest == 1
-    if wanted.base_object_classes:
-        yield _versions.base_object_class.in_(wanted.base_object_classes)
-    if wanted.exclude_base_object_classes:
-        excluded = _versions.base_object_class.in_(wanted.exclude_base_object_classes)
-        yield sa.or_(_versions.base_object_class.is_(None), ~excluded)
-    if wanted.leaf_object_classes:
-        yield _versions.leaf_object_class.in_(wanted.leaf_object_classes)
-    if wanted.tags:
-        yield labels.has_tag(project, _versions.object_id, _versions.digest, wanted.tags)
-    if wanted.aliases:
-        others = [alias for alias in wanted.aliases if alias != LATEST]
-        matches = [labels.has_alias(project, _versions.object_id, _versions.digest, others)] if others else []
-        yield sa.or_(*matches, *([_versions.is_latest == 1] if LATEST in wanted.aliases else []))
-
-
-def _order(sort: Sequence[tuple[str, bool]]) -> list[sa.ColumnElement[Any]]:
-    terms = [(_SORTABLE[field], is_descending) for field, is_descending in sort if field in _SORTABLE]
-    ordered = [column.desc() if is_descending else column.asc() for column, is_descending in terms]
-    return [*(ordered or [_versions.created_at.asc()]), _versions.version_index.asc(), _versions.number.asc()]
-
-
 def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
-    mine = sa.and_(*_of(new.project, new.object_id), _versions.digest == new.digest)
-    known = connection.execute(sa.select(_versions.number, _versions.deleted_at).where(mine)).first()
+    mine = sa.and_(*of_object(new.project, new.object_id), versions.digest == new.digest)
+    known = connection.execute(sa.select(versions.number, versions.deleted_at).where(mine)).first()
     if known is None or known.deleted_at is not None:
         _refuse_other_class(connection, new)
         fields = {"created_at": at, "deleted_at": None, "val": new.val, "size": len(new.val.encode()), "is_latest": 0}
@@ -287,7 +170,7 @@ def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
 
 
 def _identity(connection: sa.Connection, new: NewVersion) -> dict[str, Any]:
-    same_kind = sa.and_(*_of(new.project, new.object_id), _versions.kind == new.kind)
+    same_kind = sa.and_(*of_object(new.project, new.object_id), versions.kind == new.kind)
     index = connection.execute(sa.select(sa.func.count()).select_from(object_versions).where(same_kind)).scalar_one()
     ref = refs.object_ref(new.project, new.kind, new.object_id, new.digest)
     names = ("project", "kind", "object_id", "digest", "user")
@@ -295,8 +178,8 @@ def _identity(connection: sa.Connection, new: NewVersion) -> dict[str, Any]:
 
 
 def _refuse_other_class(connection: sa.Connection, new: NewVersion) -> None:
-    live = sa.and_(*_of(new.project, new.object_id), _versions.kind == new.kind, _versions.deleted_at.is_(None))
-    classes = connection.execute(sa.select(_versions.base_object_class).where(live).distinct()).scalars()
+    live = sa.and_(*of_object(new.project, new.object_id), versions.kind == new.kind, versions.deleted_at.is_(None))
+    classes = connection.execute(sa.select(versions.base_object_class).where(live).distinct()).scalars()
     others = sorted(str(name) for name in classes if name != new.base_object_class)
     if others:
         raise InvalidRequest(
@@ -306,21 +189,21 @@ def _refuse_other_class(connection: sa.Connection, new: NewVersion) -> None:
 
 
 def _mark_latest(connection: sa.Connection, project: str, object_id: str, digest: str | None) -> None:
-    others = sa.and_(*_of(project, object_id), _versions.is_latest == 1)
+    others = sa.and_(*of_object(project, object_id), versions.is_latest == 1)
     connection.execute(object_versions.update().where(others).values(is_latest=0))
     if digest is not None:
-        one = sa.and_(*_of(project, object_id), _versions.digest == digest)
+        one = sa.and_(*of_object(project, object_id), versions.digest == digest)
         connection.execute(object_versions.update().where(one).values(is_latest=1))
 
 
 def _delete(
     connection: sa.Connection, project: str, object_id: str, names: Sequence[str], user: str, at: int
 ) -> list[ObjectVersion]:
-    live = sa.and_(*_of(project, object_id), _versions.deleted_at.is_(None))
-    query = _select(False).where(live).order_by(_versions.created_at.desc(), _versions.version_index.desc())
+    live = sa.and_(*of_object(project, object_id), versions.deleted_at.is_(None))
+    query = select(False).where(live).order_by(versions.created_at.desc(), versions.version_index.desc())
     if names:
-        query = query.where(sa.or_(*(_named(name) for name in names)))
-    found = [_version(row) for row in connection.execute(query)]
+        query = query.where(sa.or_(*(named(name) for name in names)))
+    found = [version_of(row) for row in connection.execute(query)]
     if not found:
         raise NotFound(f"Object {object_id} ({list(names)}) not found when deleting.")
     chosen = {version.digest for version in found}
@@ -329,26 +212,26 @@ def _delete(
         raise NotFound(
             f"{len(set(names))} versions were to be deleted, {len(chosen)} were found; not matched: {missing}"
         )
-    for part in _chunks(sorted(chosen)):
-        dead = sa.and_(*_of(project, object_id), _versions.digest.in_(part))
+    for part in parts(sorted(chosen)):
+        dead = sa.and_(*of_object(project, object_id), versions.digest.in_(part))
         connection.execute(object_versions.update().where(dead).values(deleted_at=at))
         labels.drop(connection, project, object_id, part)
     if labels.target(connection, project, object_id, LATEST) is None:
-        newest = sa.select(_versions.digest).where(live)
-        newest = newest.order_by(_versions.created_at.desc(), _versions.version_index.desc()).limit(1)
+        newest = sa.select(versions.digest).where(live)
+        newest = newest.order_by(versions.created_at.desc(), versions.version_index.desc()).limit(1)
         _mark_latest(connection, project, object_id, connection.execute(newest).scalar_one_or_none())
     audit(connection, at, user, "object.delete", project, {"object_id": object_id, "digests": sorted(chosen)})
     return found
 
 
 def _require_live(connection: sa.Connection, project: str, object_id: str, digest: str) -> None:
-    condition = sa.and_(*_of(project, object_id), _versions.digest == digest, _versions.deleted_at.is_(None))
-    if connection.execute(sa.select(_versions.number).where(condition)).first() is None:
+    condition = sa.and_(*of_object(project, object_id), versions.digest == digest, versions.deleted_at.is_(None))
+    if connection.execute(sa.select(versions.number).where(condition)).first() is None:
         raise NotFound(f"Object version {object_id}:{digest} not found")
 
 
-def _add_labels(connection: sa.Connection, project: str, versions: Sequence[ObjectVersion]) -> None:
-    for part in _chunks(versions):
+def _add_labels(connection: sa.Connection, project: str, found: Sequence[ObjectVersion]) -> None:
+    for part in parts(found):
         names = {version.object_id for version in part}
         tags, aliases = labels.of_objects(connection, project, names)
         explicit = {object_id for (object_id, _), held in aliases.items() if LATEST in held}
@@ -363,9 +246,9 @@ def _contents(
     connection: sa.Connection, project: str, wanted: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], str | None]:
     found: dict[tuple[str, str], str | None] = {}
-    for part in _chunks(sorted({digest for _, digest in wanted})):
-        query = sa.select(_versions.object_id, _versions.digest, _versions.deleted_at, _versions.val)
-        for row in connection.execute(query.where(_versions.project == project, _versions.digest.in_(part))):
+    for part in parts(sorted({digest for _, digest in wanted})):
+        query = sa.select(versions.object_id, versions.digest, versions.deleted_at, versions.val)
+        for row in connection.execute(query.where(versions.project == project, versions.digest.in_(part))):
             if (row.object_id, row.digest) in wanted:
                 found[row.object_id, row.digest] = None if row.deleted_at is not None else row.val
     return found
@@ -384,9 +267,3 @@ def _inside(text: str, edges: Sequence[refs.Edge]) -> str | None:
     for edge, part in edges:
         value = refpath.step(value, edge, part)
     return None if value is None else orjson.dumps(value).decode()
-
-
-def _chunks(items: Sequence[T]) -> Iterator[list[T]]:
-    remaining = iter(items)
-    while part := list(islice(remaining, _CHUNK)):
-        yield part

@@ -2,57 +2,37 @@
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from heddle.errors import NotFound
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.schema import Executor
+from heddle.store.control.table_chunks import (
+    CHUNK_ROWS,
+    Place,
+    chunk_digests,
+    counted,
+    packed,
+    parts,
+    row_columns,
+    row_sizes,
+    row_values,
+    stretch,
+    stretch_chunks,
+    table_chunks,
+    table_columns,
+    table_rows,
+    tables,
+)
 from heddle.wire import times
 from heddle.wire.rowsort import SortKey, order
 from heddle.wire.tableedit import Piece
-
-CHUNK_ROWS = 1000
-_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-T = TypeVar("T")
-Place = tuple[int, str]
-
-table_rows = sa.Table(
-    "table_rows",
-    metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("val", sa.Text, nullable=False),
-    sa.UniqueConstraint("project", "digest", name="table_rows_identity"),
-)
-
-tables = sa.Table(
-    "tables",
-    metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("row_count", sa.BigInteger, nullable=False),
-    sa.Column("is_complete", sa.Integer, nullable=False, comment="1: every row is stored, so position is rank"),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.UniqueConstraint("project", "digest", name="tables_identity"),
-)
-
-table_chunks = sa.Table(
-    "table_chunks",
-    metadata,
-    sa.Column("table_number", _NUMBER, primary_key=True, autoincrement=False),
-    sa.Column("chunk", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("row_digests", sa.Text, nullable=False, comment="a JSON list of CHUNK_ROWS digests, fewer in the last"),
-)
-_rows, _tables, _chunks = table_rows.c, tables.c, table_chunks.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +61,7 @@ class Tables:
 
     async def create(self, project: str, digest: str, row_digests: Sequence[str], rows: Mapping[str, str]) -> None:
         """Store a table and what is new of its rows (JSON text by digest); rows that are nowhere may come later."""
-        chunks = await asyncio.to_thread(_packed, row_digests)
+        chunks = await asyncio.to_thread(packed, row_digests)
         is_complete = rows.keys() >= set(row_digests)
 
         def work(connection: sa.Connection) -> int | None:
@@ -94,7 +74,7 @@ class Tables:
 
     async def count(self, project: str, digest: str) -> int | None:
         """How many rows a table has; None for an unknown table."""
-        query = sa.select(_tables.row_count).where(_one(project, digest))
+        query = sa.select(table_columns.row_count).where(_one(project, digest))
         return await self._executor.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
     async def digests_at(self, project: str, digest: str, positions: Collection[int]) -> dict[int, str]:
@@ -104,7 +84,7 @@ class Tables:
             table = _find(connection, project, digest)
             found: dict[int, str] = {}
             for number in sorted({position // CHUNK_ROWS for position in positions}) if table else ():
-                for first, part in _digests(connection, table.number, number, number + 1):
+                for first, part in chunk_digests(connection, table.number, number, number + 1):
                     inside = [position for position in positions if position // CHUNK_ROWS == number]
                     found.update((position, part[position - first]) for position in inside)
             return found
@@ -148,10 +128,10 @@ class Tables:
             if sort:
                 places = _sorted(connection, project, table.number, frozenset(row_digests), sort)[offset:end]
             elif table.is_complete and not row_digests:
-                places = _stretch(connection, table, offset, end)
+                places = stretch(connection, table, offset, end)
             else:
                 places = list(islice(_present(connection, project, table.number, frozenset(row_digests)), offset, end))
-            values = _values(connection, project, {row_digest for _, row_digest in places})
+            values = row_values(connection, project, {row_digest for _, row_digest in places})
             return [TableRow(position, row_digest, values[row_digest]) for position, row_digest in places]
 
         return await self._executor.read(work)
@@ -161,9 +141,11 @@ class Tables:
 
         def work(connection: sa.Connection) -> list[TableStats]:
             found = {}
-            for part in _parts(dict.fromkeys(digests)):
-                query = sa.select(_tables.number, _tables.digest, _tables.row_count)
-                for row in connection.execute(query.where(_tables.project == project, _tables.digest.in_(part))):
+            for part in parts(dict.fromkeys(digests)):
+                query = sa.select(table_columns.number, table_columns.digest, table_columns.row_count)
+                for row in connection.execute(
+                    query.where(table_columns.project == project, table_columns.digest.in_(part))
+                ):
                     size = _size(connection, project, row.number) if with_size else None
                     found[row.digest] = TableStats(row.digest, row.row_count, size)
             return [found[digest] for digest in digests if digest in found]
@@ -172,61 +154,38 @@ class Tables:
 
     async def row_values(self, project: str, row_digests: Collection[str]) -> dict[str, str]:
         """JSON text of rows by digest; what is unknown is left out."""
-        return await self._executor.read(lambda connection: _values(connection, project, row_digests))
+        return await self._executor.read(lambda connection: row_values(connection, project, row_digests))
 
     async def total_size(self, project: str) -> int:
         """The bytes of all rows of the project, each counted once."""
-        query = sa.select(sa.func.coalesce(sa.func.sum(_rows.size), 0)).where(_rows.project == project)
+        query = sa.select(sa.func.coalesce(sa.func.sum(row_columns.size), 0)).where(row_columns.project == project)
         return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
 
     async def _note_completeness(self, project: str, number: int) -> None:
         """Find out, without holding up other writes, whether every row of a new table is stored."""
 
         def is_complete(connection: sa.Connection) -> bool:
-            parts = (set(part) for _, part in _digests(connection, number))
-            return all(_counted(connection, project, part)[0] == len(part) for part in parts)
+            parts = (set(part) for _, part in chunk_digests(connection, number))
+            return all(counted(connection, project, part)[0] == len(part) for part in parts)
 
         if await self._executor.read(is_complete):
-            change = tables.update().where(_tables.number == number).values(is_complete=1)
+            change = tables.update().where(table_columns.number == number).values(is_complete=1)
             await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
 
 def _one(project: str, digest: str) -> sa.ColumnElement[bool]:
-    return sa.and_(_tables.project == project, _tables.digest == digest)
+    return sa.and_(table_columns.project == project, table_columns.digest == digest)
 
 
 def _find(connection: sa.Connection, project: str, digest: str) -> Any:
     return connection.execute(sa.select(tables).where(_one(project, digest))).first()
 
 
-def _digests(
-    connection: sa.Connection, number: int, first_chunk: int = 0, end_chunk: int | None = None
-) -> Iterator[tuple[int, list[str]]]:
-    """Position of its first row, and row digests, of each chunk."""
-    query = sa.select(_chunks.chunk, _chunks.row_digests).where(_chunks.table_number == number)
-    query = query.where(_chunks.chunk >= first_chunk).order_by(_chunks.chunk)
-    if end_chunk is not None:
-        query = query.where(_chunks.chunk < end_chunk)
-    for row in connection.execution_options(yield_per=8).execute(query):
-        yield row.chunk * CHUNK_ROWS, orjson.loads(row.row_digests)
-
-
-def _stretch(connection: sa.Connection, table: Any, start: int, end: int | None) -> list[Place]:
-    """The rows from `start` up to `end` by position."""
-    end = table.row_count if end is None else min(end, table.row_count)
-    found: list[Place] = []
-    if start < end:
-        for first, part in _digests(connection, table.number, start // CHUNK_ROWS, (end - 1) // CHUNK_ROWS + 1):
-            low = max(start - first, 0)
-            found.extend(enumerate(part[low : end - first], first + low))
-    return found
-
-
 def _present(connection: sa.Connection, project: str, number: int, wanted: frozenset[str]) -> Iterator[Place]:
     """The rows that are stored (and wanted, if any are named), by position."""
-    known = _sizes(connection, project, wanted).keys()
-    for first, part in _digests(connection, number):
-        present = known if wanted else _sizes(connection, project, set(part)).keys()
+    known = row_sizes(connection, project, wanted).keys()
+    for first, part in chunk_digests(connection, number):
+        present = known if wanted else row_sizes(connection, project, set(part)).keys()
         yield from ((position, digest) for position, digest in enumerate(part, first) if digest in present)
 
 
@@ -237,9 +196,9 @@ def _sorted(
     names: dict[int, str] = {}
 
     def rows() -> Iterator[tuple[int, Any]]:
-        for first, part in _digests(connection, number):
+        for first, part in chunk_digests(connection, number):
             chosen = {digest for digest in part if not wanted or digest in wanted}
-            values = {digest: orjson.loads(val) for digest, val in _values(connection, project, chosen).items()}
+            values = {digest: orjson.loads(val) for digest, val in row_values(connection, project, chosen).items()}
             for position, digest in enumerate(part, first):
                 if digest in values:
                     names[position] = digest
@@ -248,41 +207,15 @@ def _sorted(
     return [(position, names[position]) for position in order(rows(), sort)]
 
 
-def _values(connection: sa.Connection, project: str, row_digests: Collection[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in _parts(sorted(row_digests)):
-        query = sa.select(_rows.digest, _rows.val).where(_rows.project == project, _rows.digest.in_(part))
-        found.update((row.digest, row.val) for row in connection.execute(query))
-    return found
-
-
-def _sizes(connection: sa.Connection, project: str, row_digests: Collection[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for part in _parts(sorted(row_digests)):
-        query = sa.select(_rows.digest, _rows.size).where(_rows.project == project, _rows.digest.in_(part))
-        found.update((row.digest, row.size) for row in connection.execute(query))
-    return found
-
-
 def _size(connection: sa.Connection, project: str, number: int) -> int:
     total = 0
-    for _, part in _digests(connection, number):
+    for _, part in chunk_digests(connection, number):
         if len(set(part)) == len(part):
-            total += _counted(connection, project, part)[1]
+            total += counted(connection, project, part)[1]
         else:
-            sizes = _sizes(connection, project, set(part))
+            sizes = row_sizes(connection, project, set(part))
             total += sum(sizes.get(digest, 0) for digest in part)
     return total
-
-
-def _counted(connection: sa.Connection, project: str, row_digests: Collection[str]) -> tuple[int, int]:
-    """How many of some distinct rows are stored, and their bytes together."""
-    count = total = 0
-    for part in _parts(sorted(row_digests)):
-        query = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(_rows.size), 0))
-        found = connection.execute(query.where(_rows.project == project, _rows.digest.in_(part))).one()
-        count, total = count + found[0], total + int(found[1])
-    return count, total
 
 
 def _derived(connection: sa.Connection, project: str, base: str, pieces: Sequence[Piece]) -> tuple[Any, str, list[str]]:
@@ -294,24 +227,13 @@ def _derived(connection: sa.Connection, project: str, base: str, pieces: Sequenc
 
     def hashed() -> Iterator[str]:
         for piece in pieces:
-            stretches = [list(piece.added)] if piece.added else []
-            for part in chain(stretches, _stretches(connection, table.number, piece.start, piece.stop)):
+            added = [list(piece.added)] if piece.added else []
+            for part in chain(added, stretch_chunks(connection, table.number, piece.start, piece.stop)):
                 state.update("".join(part).encode())
                 yield from part
 
-    chunks = _packed(hashed())
+    chunks = packed(hashed())
     return table, state.hexdigest(), chunks
-
-
-def _stretches(connection: sa.Connection, number: int, start: int, stop: int) -> Iterator[list[str]]:
-    """The row digests from `start` up to `stop`, a chunk at a time."""
-    if start < stop:
-        for first, part in _digests(connection, number, start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS + 1):
-            yield part[max(start - first, 0) : stop - first]
-
-
-def _packed(row_digests: Iterable[str]) -> list[str]:
-    return [orjson.dumps(part).decode() for part in _parts(row_digests, CHUNK_ROWS)]
 
 
 def _size_of(rows: Mapping[str, str], chunks: Sequence[str]) -> int:
@@ -323,7 +245,7 @@ def _insert_rows(connection: sa.Connection, project: str, rows: Mapping[str, str
     every = (
         {"project": project, "digest": digest, "size": len(val.encode()), "val": val} for digest, val in rows.items()
     )
-    for part in _parts(every):
+    for part in parts(every):
         connection.execute(insert, part)
 
 
@@ -338,7 +260,7 @@ def _insert_table(
     assert result.inserted_primary_key is not None
     number = int(result.inserted_primary_key[0])
     every = ({"table_number": number, "chunk": chunk, "row_digests": text} for chunk, text in enumerate(chunks))
-    for part in _parts(every):
+    for part in parts(every):
         connection.execute(table_chunks.insert(), part)
     return number
 
@@ -347,9 +269,3 @@ def _insert(connection: sa.Connection, table: sa.Table, identity: list[str]) -> 
     """An insert that passes over what is there already."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     return dialect.insert(table).on_conflict_do_nothing(index_elements=identity)
-
-
-def _parts(items: Iterable[T], size: int = 500) -> Iterator[list[T]]:
-    remaining = iter(items)
-    while part := list(islice(remaining, size)):
-        yield part

@@ -10,7 +10,12 @@ from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull
 
 PAGE_SIZE = 8192
 MINIMUM_VERSION = (3, 38, 0)
-_TOO_COMPLEX = ("parser stack overflow", "Expression tree is too large", "too many SQL variables", "too many columns")
+_TOO_COMPLEX: tuple[str, ...] = (
+    "parser stack overflow",
+    "Expression tree is too large",
+    "too many SQL variables",
+    "too many columns",
+)
 _TOO_COMPLEX += ("too many terms in ORDER BY",)
 
 

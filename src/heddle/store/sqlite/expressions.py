@@ -130,19 +130,17 @@ def _json_value(field: CallField, place: Place) -> JsonValue:
 
 def _referenced(source: str, parts: tuple[str, ...], place: Place) -> str:
     """The JSON text of what a ref at a path points to (an object version or a dataset row), or of an inline value."""
-    ref = jsonpath.scalar(source, parts)
     prefix = quote(f"{refs.INTERNAL}{place.project}/")
-    version = (
-        f"SELECT val FROM object_versions WHERE project = {quote(place.project)} AND ref = {ref} AND deleted_at IS NULL"
-    )
+    version = f"SELECT val FROM object_versions WHERE project = {quote(place.project)} AND deleted_at IS NULL AND ref ="
     row = (
-        f"SELECT val FROM table_rows WHERE project = {quote(place.project)} AND digest = substr({ref}, -43) "
-        f"AND EXISTS (SELECT 1 FROM object_versions WHERE project = {quote(place.project)} AND deleted_at IS NULL "
-        f"AND ref = substr({ref}, 1, instr({ref}, {quote(refs.ROWS)}) - 1))"
+        f"SELECT val FROM table_rows WHERE project = {quote(place.project)} AND digest = substr(r.ref, -43) "
+        f"AND EXISTS ({version} substr(r.ref, 1, instr(r.ref, {quote(refs.ROWS)}) - 1))"
     )
+    # The ref is computed once, in a FROM clause of its own: it may be a long expression that follows a ref itself.
     return (
-        f"(CASE WHEN substr({ref}, 1, length({prefix})) = {prefix} THEN ifnull(({version}), ({row})) "
-        f"ELSE {jsonpath.fragment(source, parts)} END)"
+        f"(SELECT CASE WHEN substr(r.ref, 1, length({prefix})) = {prefix} THEN ifnull(({version} r.ref), ({row})) "
+        f"ELSE r.inline END FROM "
+        f"(SELECT {jsonpath.scalar(source, parts)} AS ref, {jsonpath.fragment(source, parts)} AS inline) r)"
     )
 
 

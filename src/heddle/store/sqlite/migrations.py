@@ -42,6 +42,7 @@ _CALL_TABLES = (
     "CREATE INDEX call_refs_rid ON call_refs (rid)",
     """CREATE TABLE call_files (
         rid INTEGER NOT NULL, field TEXT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (rid, field)) WITHOUT ROWID""",
+    "CREATE INDEX call_files_blob ON call_files (blob)",
     """CREATE TABLE path_indexes (
         name TEXT PRIMARY KEY, body TEXT NOT NULL, expression TEXT NOT NULL UNIQUE, slow_uses INTEGER NOT NULL,
         last_used INTEGER NOT NULL, built_at INTEGER)""",

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from heddle.errors import HeddleError
@@ -33,6 +34,7 @@ DATABASE = "heddle.db"
 FILES = "files"
 _UPKEEP_SECONDS = 2.0
 _TIDY_EVERY = 1800
+_ORPHAN_SECONDS = 3600.0
 
 
 class SqliteStore:
@@ -73,6 +75,23 @@ class SqliteStore:
         """Commit a tiny write; raises what any other write would."""
         await self.projects.beat()
 
+    async def collect_files(self) -> int:
+        """Remove blobs that neither a file nor a call names any more; returns how many."""
+
+        def named(session: Session, keys: Sequence[str]) -> set[str]:
+            marks = ",".join("?" * len(keys))
+            query = f"SELECT blob FROM files WHERE blob IN ({marks}) "
+            query += f"UNION SELECT blob FROM call_files WHERE blob IN ({marks})"
+            return {row[0] for row in session.raw.execute(query, (*keys, *keys))}
+
+        loop = asyncio.get_running_loop()
+
+        def ask(keys: Sequence[str]) -> set[str]:
+            reading = self._readers.read(lambda session: named(session, keys))
+            return asyncio.run_coroutine_threadsafe(reading, loop).result()
+
+        return await asyncio.to_thread(self.blobs.collect, ask, _ORPHAN_SECONDS)
+
     async def close(self) -> None:
         """Write what waits, checkpoint the file, close every connection."""
         self._upkeep.cancel()
@@ -102,6 +121,7 @@ class SqliteStore:
                     tidied = time.monotonic()
                     self._indexes.now_dropped(await self._writer.write(lambda session: self._indexes.tidy(session.raw)))
                     await self._writer.write(lambda session: session.raw.execute("PRAGMA optimize").fetchall())
+                    await self.collect_files()
             except HeddleError as error:
                 logger.warning("upkeep of the database was put off: %s", error)
 
@@ -115,4 +135,6 @@ async def open_store(settings: Settings) -> SqliteStore:
     path = folder / DATABASE
     session = open_writer(path, settings.durability, settings.max_database_bytes)
     migrate(session, path)
-    return SqliteStore(settings, session)
+    store = SqliteStore(settings, session)
+    store.blobs.sweep()
+    return store
