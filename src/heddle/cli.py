@@ -1,5 +1,6 @@
 """The command `heddle`: serve, demo, keys, migrate, backup, restore, check."""
 
+import gc
 import inspect
 import sys
 from typing import Annotated, Any
@@ -56,6 +57,8 @@ def _help(row: table.Row) -> str:
 def serve(**flags: Any) -> None:
     """Run the server; every flag can also be a HEDDLE_* variable or a line of the TOML file."""
     settings = _settings_flags(**flags)
+    # Imports make much and leave nothing: without the collector the start is a seventh shorter. `run` turns it on.
+    gc.disable()
     from heddle.serve import run
 
     run(settings)

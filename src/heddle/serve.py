@@ -70,6 +70,7 @@ def _collect_seldom() -> None:
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def _bind(settings: Settings) -> socket.socket:

@@ -29,17 +29,24 @@ from tests.api.bad_input_table import (
 from tests.support.server import HeddleProcess
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
-VALUES_PER_PLACE = len(RAW_VALUES) if SOAK else 10
+VALUES_PER_PLACE = len(RAW_VALUES) if SOAK else 6
+KEYS_PER_PLACE = 5 if SOAK else 2
+RAW_KEYS = ['"\\ud800"', '"a\\u0000b"', '"\'; DROP TABLE calls; --"', '"$ref"', '""']
+WRITES = re.compile(
+    r"PUT|/(start|end|complete|upsert_batch|update|delete|create|replace|purge|remove|create_from_digests)$"
+)
 JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
 def client(server: HeddleProcess) -> Iterator[httpx.Client]:
     """A connection to the server; its log must stay free of tracebacks."""
-    before = len(server.log())
+    before = server.log_path.stat().st_size
     with httpx.Client(base_url=server.url, timeout=60) as client:
         yield client
-    assert "Traceback" not in server.log()[before:]
+    with server.log_path.open(errors="replace") as log:
+        log.seek(before)
+        assert "Traceback" not in log.read()
 
 
 def refuse_constant(text: str) -> None:
@@ -105,7 +112,7 @@ class Probe:
         problem = objection(answer)
         if problem:
             self.objections.append(f"{route} {why}: {problem}")
-        elif answer.status_code >= 400:
+        elif answer.status_code >= 400 and WRITES.search(route):
             self.refused.append((route, content, why))
         return answer
 
@@ -116,10 +123,11 @@ class Probe:
     def finish(self) -> None:
         """Raise when there were objections, or when the refused requests changed what is stored."""
         assert self.sent
-        before = stored(self.client)
-        accepted = [why for route, content, why in self.refused if self._request(route, content).status_code < 300]
-        assert not accepted, f"refused first and accepted then: {accepted[:5]}"
-        assert stored(self.client) == before, "refused requests changed what is stored"
+        if self.refused:
+            before = stored(self.client)
+            accepted = [why for route, content, why in self.refused if self._request(route, content).status_code < 300]
+            assert not accepted, f"refused first and accepted then: {accepted[:5]}"
+            assert stored(self.client) == before, "refused requests changed what is stored"
         shown = "\n".join(self.objections[:15])
         assert not self.objections, f"{len(self.objections)} of {self.sent}:\n{shown}"
 
@@ -140,10 +148,11 @@ def test_wrong_values(route: str, client: httpx.Client) -> None:
 def test_missing_and_renamed_fields(route: str, client: httpx.Client) -> None:
     """Every place of the body is left out once, and every key replaced by a nasty one."""
     probe = Probe(client)
+    chance = random.Random(route)
     for place in places(ROUTES[route]):
         probe.send(route, without(ROUTES[route], place), f"without {place}")
         if isinstance(place[-1], str):
-            for raw_key in ('"\\ud800"', '"a\\u0000b"', '"\'; DROP TABLE calls; --"', '"$ref"', '""'):
+            for raw_key in chance.sample(RAW_KEYS, KEYS_PER_PLACE):
                 probe.send(route, with_key(ROUTES[route], place, raw_key), f"{place} named {raw_key}")
     probe.finish()
 
@@ -189,25 +198,27 @@ def test_refused_as_the_contract_says(case: Case, client: httpx.Client) -> None:
     assert stored(client) == before
 
 
+def equals_one(field: str) -> dict[str, Any]:
+    """A comparison."""
+    return {"$eq": [{"$getField": field}, {"$literal": 1}]}
+
+
 def deep(levels: int) -> dict[str, Any]:
     """A negation of a negation of a ..."""
-    query: dict[str, Any] = {"$eq": [{"$getField": "inputs.x"}, {"$literal": 1}]}
+    query = equals_one("inputs.x")
     for _ in range(levels):
         query = {"$not": [query]}
     return query
 
 
-ONE = {"$literal": 1}
 HEAVY: dict[str, dict[str, Any]] = {
     "90 negations": {"query": {"$expr": deep(90)}},
     "400 negations": {"query": {"$expr": deep(400)}},
-    "10,000 terms": {
-        "query": {"$expr": {"$or": [{"$eq": [{"$getField": f"inputs.k{n}"}, ONE]} for n in range(10_000)]}}
-    },
+    "10,000 terms": {"query": {"$expr": {"$or": [equals_one(f"inputs.k{number}") for number in range(10_000)]}}},
     "100,000 alternatives": {"query": {"$expr": {"$in": [{"$getField": "id"}, [{"$literal": "x"}] * 100_000]}}},
-    "50,000 parts": {"query": {"$expr": {"$eq": [{"$getField": "inputs" + ".a" * 50_000}, ONE]}}},
-    "path of indexes": {"query": {"$expr": {"$eq": [{"$getField": "inputs" + ".0" * 500}, ONE]}}},
-    "huge index": {"query": {"$expr": {"$eq": [{"$getField": f"inputs.a.{10**40}"}, ONE]}}},
+    "50,000 parts": {"query": {"$expr": equals_one("inputs" + ".a" * 50_000)}},
+    "path of indexes": {"query": {"$expr": equals_one("inputs" + ".0" * 500)}},
+    "huge index": {"query": {"$expr": equals_one(f"inputs.a.{10**40}")}},
     "huge literal": {"query": {"$expr": {"$gt": [{"$getField": "inputs.x"}, {"$literal": 10**400}]}}},
     "huge number for a text column": {"query": {"$expr": {"$eq": [{"$getField": "id"}, {"$literal": 2**80}]}}},
     "huge unix time": {"query": {"$expr": {"$gt": [{"$getField": "started_at"}, {"$literal": 1e300}]}}},

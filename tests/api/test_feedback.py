@@ -329,19 +329,24 @@ def negated(condition: Json, times: int) -> Json:
 
 def test_deep_queries(stored: Wire) -> None:
     """Forty levels of one kind work; what is too deep for the database is 400, and nothing grows without bounds."""
-    wide, equal, converted = eq("payload.n", 3), eq("payload.n", 3), field("payload.n")
-    for _ in range(40):
-        wide = {"$and": [wide, {"$eq": [literal(1), literal(1)]}]}
+    left, right, equal, mixed = (eq("payload.n", 3) for _ in range(4))
+    everything = {"$eq": [literal(1), literal(1)]}
+    converted = field("payload.n")
+    for level in range(40):
+        left = {"$and": [left, everything]}
+        right = {"$or": [{"$not": [everything]}, right]}
         equal = {"$eq": [equal, literal(True)]}
-    for level in range(9):
+        mixed = {"$not": [{"$and": [mixed, everything]}]}
+        if level < 3:
+            converted = {"$convert": {"input": converted, "to": ("string", "double", "int")[level]}}
+    for condition in (left, right, equal, negated(eq("payload.n", 3), 40), {"$eq": [converted, literal(3)]}):
+        assert numbers(stored, condition) == [3]
+    for level in range(39):
         converted = {"$convert": {"input": converted, "to": ("string", "double", "int")[level % 3]}}
-    assert numbers(stored, wide) == [3]
-    assert numbers(stored, equal) == [3]
-    assert numbers(stored, {"$eq": [{"$convert": {"input": converted, "to": "int"}}, literal(3)]}) == [3]
-    assert numbers(stored, negated(eq("payload.n", 3), 30)) == [3]
-    status, reason = failure(stored, "/feedback/query", query={"$expr": negated(eq("payload.n", 3), 90)})
-    assert (status, reason.split(":")[0]) == (400, "The query is too complex")
-    for body in ({"fields": [f"payload.k{n}" for n in range(3000)]}, {"sort_by": [], "limit": 10**30}):
+    for condition in (mixed, {"$eq": [converted, literal(3)]}):
+        status, reason = failure(stored, "/feedback/query", query={"$expr": condition})
+        assert (status, reason.split(":")[0]) == (400, "The query is too complex")
+    for body in ({"fields": [f"payload.k{n}" for n in range(3000)]}, {"limit": 10**30}):
         assert failure(stored, "/feedback/query", **body)[0] in (400, 413)
 
 

@@ -1,17 +1,22 @@
 """Files over HTTP: upload, read back, limits, broken forms."""
 
+import asyncio
 import contextlib
 import hashlib
 import random
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from heddle.store.control.files import Files, StoredFile
 from heddle.wire import digests
 from tests.conftest import Wire
+from tests.support.memory import MemoryExecutor
 from tests.support.server import HeddleProcess
 
 SPELLINGS = [
@@ -138,8 +143,45 @@ def test_a_file_over_the_limit_is_refused_and_leaves_nothing(small: Wire, tmp_pa
     with contextlib.suppress(httpx.WriteError, httpx.RemoteProtocolError):
         assert small.client.post("/file/create", content=trickle(), headers=headers).status_code == 413
     assert small.post("/files/query_stats") == {"total_size_bytes": 0}
-    folder = tmp_path / "data" / "files"
-    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert stored(tmp_path) == []
     assert upload(small, most).status_code == 200
-    kept = [path for path in folder.rglob("*") if path.is_file()]
+    kept = stored(tmp_path)
     assert [path.parent.name + path.name for path in kept] == [hashlib.sha256(most).hexdigest()]
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(small: Wire, tmp_path: Path) -> None:
+    head = "POST /file/create HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1900000\r\n"
+    head += "Content-Type: multipart/form-data; boundary=b\r\n\r\n"
+    start = form(('name="file"', b"x" * 1_500_000), end=b"")["content"][:1_500_000]
+    with socket.create_connection(("127.0.0.1", httpx.URL(small.url).port or 0)) as connection:
+        connection.sendall(head.encode() + start)
+        until(lambda: stored(tmp_path) != [], "the server began to write")
+    until(lambda: stored(tmp_path) == [], "the half-written file is gone")
+
+
+def stored(folder: Path) -> list[Path]:
+    """Every file among the blobs of the small server, half-written ones included."""
+    return [path for path in (folder / "data" / "files").rglob("*") if path.is_file()]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition; fails after 20 seconds."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.01)
+
+
+def test_a_reader_waits_for_a_file_that_is_on_its_way() -> None:
+    async def upload_and_read() -> tuple[bool, bool, object]:
+        files = Files(MemoryExecutor())
+        nothing = await files.arrivals(60)
+        with files.arriving():
+            reader = asyncio.create_task(files.arrivals(60))
+            await asyncio.sleep(0)
+            assert not reader.done()
+            await files.create("p", "n", "d", 3, "b")
+        return nothing, await reader, await files.find("p", "d")
+
+    nothing, waited, found = asyncio.run(upload_and_read())
+    assert (nothing, waited, found) == (False, True, StoredFile("n", 3, "b"))

@@ -17,7 +17,7 @@ from tests.conformance.schema_shapes import ENDPOINTS
 from tests.support.server import HeddleProcess
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
-EXAMPLES = 500 if SOAK else 12
+EXAMPLES = 150 if SOAK else 12
 SEED = 20261121
 CHECKS = [not_a_server_error, response_schema_conformance]
 UNREADABLE = {"POST /cost/create"}

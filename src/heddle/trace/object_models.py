@@ -7,7 +7,7 @@ from pydantic import AfterValidator
 
 from heddle.http import RequestModel, ResponseModel
 from heddle.trace.calls.models import SortBy
-from heddle.trace.object_rules import checked_aliases, checked_tags
+from heddle.trace.object_rules import checked_aliases, checked_tags, not_too_many
 
 Aliases = Annotated[list[str], AfterValidator(checked_aliases)]
 Tags = Annotated[list[str], AfterValidator(checked_tags)]
@@ -140,7 +140,7 @@ class ObjRemoveTagsReq(RequestModel):
     """Body of .../tags/remove; names are not checked, so that anything that is there can be removed."""
 
     project_id: str
-    tags: list[str]
+    tags: Annotated[list[str], AfterValidator(not_too_many)]
 
 
 class ObjSetAliasesReq(RequestModel):

@@ -7,6 +7,7 @@ from heddle.errors import InvalidField, InvalidRequest, ValidationFailed
 from heddle.wire import callfields, query
 
 MAX_NAME, MAX_ALIAS, MAX_TAG = 128, 128, 256
+MAX_LABELS = 1000
 
 _BAD_IN_NAME = re.compile(r"[^\w.-]")
 _TAG = re.compile(r"[-\w]+( [-\w]+)*")
@@ -29,6 +30,13 @@ def check_name(name: str) -> None:
         raise InvalidRequest(f"Object name is longer than {MAX_NAME} characters: {name}")
 
 
+def not_too_many(labels: list[str]) -> list[str]:
+    """The labels, each once; raises ValueError for too many."""
+    if len(labels) > MAX_LABELS:
+        raise ValueError(f"at most {MAX_LABELS} names are allowed at once")
+    return list(dict.fromkeys(labels))
+
+
 def checked_tags(tags: list[str]) -> list[str]:
     """The tags, each once; raises ValueError for a bad one."""
     for tag in tags:
@@ -41,7 +49,7 @@ def checked_tags(tags: list[str]) -> list[str]:
                 f"tag name {tag!r} is invalid: only alphanumeric characters, hyphens, underscores, "
                 "and single spaces between words are allowed"
             )
-    return list(dict.fromkeys(tags))
+    return not_too_many(tags)
 
 
 def checked_aliases(aliases: list[str]) -> list[str]:
@@ -55,7 +63,7 @@ def checked_aliases(aliases: list[str]) -> list[str]:
             raise ValueError(f"alias name cannot contain character {bad[0]!r}")
         if alias == "latest" or _RESERVED_ALIAS.fullmatch(alias):
             raise ValueError(f"alias name {alias!r} is reserved")
-    return list(dict.fromkeys(aliases))
+    return not_too_many(aliases)
 
 
 def check_monitor(base_class: str | None, leaf_class: str | None, value: Any) -> None:

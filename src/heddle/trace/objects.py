@@ -37,7 +37,7 @@ from heddle.trace.object_rules import check_monitor, check_name
 from heddle.wire import digests, jsontext, times
 
 MAX_DELETED = 100
-MAX_FILTER_LIST = 1000
+MAX_FILTER_LIST = 5000
 _OFF_LOOP_BYTES = 256 * 1024
 _CREATE: TypeAdapter[ObjCreateReq] = TypeAdapter(ObjCreateReq)
 router: APIRouter = group("Objects")

@@ -31,7 +31,6 @@ from heddle.trace.table_models import (
 )
 from heddle.wire import digests, jsontext, rowsort, tableedit
 
-MAX_FILTER_LIST = 1000
 MAX_SORT_TERMS = 20
 _OFF_LOOP_BYTES = 256 * 1024
 _CREATE: TypeAdapter[TableCreateReq] = TypeAdapter(TableCreateReq)
@@ -102,8 +101,6 @@ async def table_update(request: Request, caller: Writer, house: Services) -> Res
 async def table_query(body: TableQueryReq, caller: Reader, house: Services) -> Response:
     """Rows of a table in its order, or sorted; none for an unknown table."""
     wanted = (body.filter.row_digests if body.filter else None) or []
-    if len(wanted) > MAX_FILTER_LIST:
-        raise InvalidRequest(f"filter.row_digests has {len(wanted)} entries, at most {MAX_FILTER_LIST} are allowed")
     terms = body.sort_by or []
     if len(terms) > MAX_SORT_TERMS:
         raise InvalidRequest(f"sort_by has {len(terms)} terms, at most {MAX_SORT_TERMS} are allowed")

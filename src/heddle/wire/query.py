@@ -14,6 +14,8 @@ Comparison = OneOf["eq", "gt", "gte", "lt", "lte"]
 Target = OneOf["double", "string", "int", "bool", "exists"]
 Place = tuple[str | int, ...]
 
+MAX_INTEGER = 2**63 - 1
+_HUGE = 10**300
 MAX_NESTING = 100
 
 

@@ -221,6 +221,7 @@ def stream_query(world: World) -> None:
 EXPANDED = [
     (["inputs.r"], ["inputs.r", "inputs.r.name", "inputs.r.score", "inputs.r.deep.x", "inputs.r.missing"]),
     (["inputs.r", "inputs.r.next"], ["inputs.r.next.name", "inputs.r.next.score", "inputs.r.name"]),
+    (["inputs.r", "inputs.r.next", "inputs.r.next.next"], ["inputs.r.next.next.name", "inputs.r.next.next.score"]),
     (["output.r"], ["output.r.name", "output.r.score", "output.s"]),
     (["inputs.h.r"], ["inputs.h.r.score", "inputs.h.r.name"]),
     (["attributes.r", "inputs.r"], ["attributes.r.score", "inputs.r.name"]),

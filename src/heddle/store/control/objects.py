@@ -72,8 +72,7 @@ class Objects:
         """Live versions; `sort` is pairs of field and descending, of which only object_id and created_at count."""
         query = select(with_values).where(versions.project == project, versions.deleted_at.is_(None))
         query = query.where(*conditions(project, wanted)).order_by(*order(sort))
-        if limit is not None or offset:
-            query = query.limit(-1 if limit is None else limit).offset(offset)
+        query = query.limit(limit).offset(offset or None)
 
         def work(connection: sa.Connection) -> list[ObjectVersion]:
             found = [version_of(row) for row in connection.execute(query)]

@@ -3,7 +3,7 @@
 Contract: trace-core, section 5, "Fields for feedback/cost queries". A condition is true, false or unknown (null).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -93,10 +93,11 @@ class Conditions:
 
     def _condition(self, operand: Operand) -> Expression:
         match operand:
-            case And(operands):
-                return Junction("AND", [self._condition(item) for item in operands])
-            case Or(operands):
-                return Junction("OR", [self._condition(item) for item in operands])
+            case And() | Or():
+                word = "AND" if isinstance(operand, And) else "OR"
+                return Junction(word, [self._condition(item) for item in _flat(operand, type(operand))])
+            case Not(Not(inner)):
+                return self._condition(inner)
             case Not(inner):
                 return Negation(self._condition(inner))
             case Compare(op, left, right):
@@ -170,6 +171,15 @@ class Conditions:
         if folded:
             return Within(Lowered(whole.expression), Lowered(part.expression))
         return Within(whole.expression, part.expression)
+
+
+def _flat(operand: And | Or, kind: type[And | Or]) -> Iterator[Operand]:
+    """The operands, with those of operands of the same kind in their place: brackets are scarce (see `bracketed`)."""
+    for item in operand.operands:
+        if isinstance(item, kind):
+            yield from _flat(item, kind)
+        else:
+            yield item
 
 
 def _item_type(items: Sequence[Any]) -> sa.types.TypeEngine[Any]:

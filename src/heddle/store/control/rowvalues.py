@@ -11,11 +11,10 @@ import sqlalchemy as sa
 
 from heddle.store.control.jsonread import JsonRead, Reread, Spelled
 from heddle.wire import times
-from heddle.wire.query import Literal, Scalar
+from heddle.wire.query import Literal, Scalar, bound_number
 
 Expression = sa.ColumnElement[Any]
 
-_MAX_INTEGER = 2**63 - 1
 _READINGS = {"int": "integer", "double": "double", "bool": "boolean"}
 
 
@@ -97,9 +96,7 @@ def constant(literal: Literal) -> Value:
         return Value(sa.null(), Kind.NULL, literal=literal)
     if isinstance(value, str):
         return Value(sa.literal(value, sa.Text()), Kind.TEXT, literal=literal)
-    number = int(value) if isinstance(value, bool) else value
-    if isinstance(number, int) and abs(number) > _MAX_INTEGER:
-        number = float(number) if abs(number) < 10**300 else 1e300
+    number = int(value) if isinstance(value, bool) else bound_number(value)
     kind = sa.Float() if isinstance(number, float) else sa.BigInteger()
     return Value(sa.literal(number, kind), Kind.NUMBER, literal=literal)
 

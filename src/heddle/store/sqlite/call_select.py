@@ -109,7 +109,7 @@ def _order(sort_field: FieldSql, descending: bool) -> list[str]:
     if json is not None:
         text = json.cast("string")
         return [
-            f"{jsonpath.present(json.source, json.parts)} DESC",
+            f"ifnull({json.read(jsonpath.present)}, 0) DESC",
             f"{json.cast('double')} {direction} NULLS LAST",
             f"{text} {direction} NULLS LAST",
         ]

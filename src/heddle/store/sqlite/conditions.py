@@ -8,11 +8,24 @@ from heddle.store.sqlite.expressions import FieldSql, Place, feedback_rows, feed
 from heddle.store.sqlite.jsonpath import is_word
 from heddle.wire import callfields, times
 from heddle.wire.callfields import CallField
-from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Operand, Operation, Or, Scalar
+from heddle.wire.query import (
+    And,
+    Compare,
+    Contains,
+    Convert,
+    Field,
+    In,
+    Literal,
+    Not,
+    Operand,
+    Operation,
+    Or,
+    Scalar,
+    bound_number,
+)
 
 Parameters = list[Scalar]
 _SQL_OPERATORS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_MAX_INTEGER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +278,7 @@ def _literal_value(literal: Literal) -> Value:
         return Value("?", "text", (value,), literal=literal)
     if isinstance(value, bool):
         return Value("?", "number", (int(value),), literal=literal)
-    number = float(value) if isinstance(value, int) and abs(value) > _MAX_INTEGER else value
-    return Value("?", "number", (number,), literal=literal)
+    return Value("?", "number", (bound_number(value),), literal=literal)
 
 
 def _instant(value: Scalar) -> Value:

@@ -1,5 +1,6 @@
 """A call field as SQL expressions over the tables of the store."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from heddle.store.sqlite import jsonpath
@@ -55,8 +56,15 @@ class JsonValue:
         read = {"string": jsonpath.text, "int": jsonpath.integer, "double": jsonpath.double, "bool": jsonpath.boolean}[
             target
         ]
-        value = read(self.source, self.parts)
-        return f"CASE WHEN {self.source} IS NOT NULL THEN {value} END" if self.nullable else value
+        return self.read(read)
+
+    def read(self, reader: Callable[[str, tuple[str, ...]], str]) -> str:
+        """What a function of `jsonpath` makes of it; a source that is a query of its own runs once."""
+        if not self.source.startswith("("):
+            return reader(self.source, self.parts)
+        value = reader("s.j", self.parts)
+        value = f"CASE WHEN s.j IS NOT NULL THEN {value} END" if self.nullable else value
+        return f"(SELECT {value} FROM (SELECT {self.source} AS j) s)"
 
 
 @dataclass(frozen=True, slots=True)
