@@ -69,9 +69,9 @@ class Conditions:
     def _condition(self, operand: Operand) -> str:
         match operand:
             case And(operands):
-                return "(" + " AND ".join(self._condition(item) for item in operands) + ")"
+                return _balanced([self._condition(item) for item in operands], "AND")
             case Or(operands):
-                return "(" + " OR ".join(self._condition(item) for item in operands) + ")"
+                return _balanced([self._condition(item) for item in operands], "OR")
             case Not(inner):
                 return f"(NOT {self._condition(inner)})"
             case Compare(op, left, right):
@@ -125,8 +125,8 @@ class Conditions:
         read = {"int": jsonpath.integer_of_text, "double": jsonpath.double_of_text, "bool": jsonpath.bool_of_text}[
             target
         ]
-        # The reading expressions repeat their operand, so a parameter inside it would be bound too few times.
-        return Value(read(text), "number") if not value.parameters else Value("NULL", "null")
+        # Reading repeats its operand many times, so the operand is computed once and named.
+        return Value(f"(SELECT {read('w.v')} FROM (SELECT {text} AS v) w)", "number", value.parameters)
 
     def _compare(self, op: str, left: Operand, right: Operand) -> str:
         first, second = self._value(left), self._value(right)
@@ -268,6 +268,14 @@ class Conditions:
             haystack, needle = f"{lower}({haystack})", f"{lower}({needle})"
         self.parameters.extend(parameters)
         return f"(ifnull(instr({haystack}, {needle}), 0) > 0)"
+
+
+def _balanced(conditions: list[str], word: str) -> str:
+    """Conditions joined as a tree of little depth: SQLite bounds the depth of an expression, not its length."""
+    if len(conditions) == 1:
+        return f"({conditions[0]})"
+    middle = len(conditions) // 2
+    return f"({_balanced(conditions[:middle], word)} {word} {_balanced(conditions[middle:], word)})"
 
 
 def _literal_value(literal: Literal) -> Value:
