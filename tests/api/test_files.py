@@ -173,15 +173,13 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_a_reader_waits_for_a_file_that_is_on_its_way() -> None:
-    async def upload_and_read() -> tuple[bool, bool, object]:
+    async def read_before_upload() -> list[StoredFile | None]:
         files = Files(MemoryExecutor())
-        nothing = await files.arrivals(60)
-        with files.arriving():
-            reader = asyncio.create_task(files.arrivals(60))
-            await asyncio.sleep(0)
-            assert not reader.done()
-            await files.create("p", "n", "d", 3, "b")
-        return nothing, await reader, await files.find("p", "d")
+        mine, theirs = asyncio.create_task(files.expect("p", "d")), asyncio.create_task(files.expect("other", "d"))
+        await asyncio.sleep(0)
+        assert not mine.done()
+        await files.create("p", "n", "d", 3, "b")
+        return [await mine, await theirs, await files.expect("p", "d")]
 
-    nothing, waited, found = asyncio.run(upload_and_read())
-    assert (nothing, waited, found) == (False, True, StoredFile("n", 3, "b"))
+    found = StoredFile("n", 3, "b")
+    assert asyncio.run(read_before_upload()) == [found, None, found]

@@ -269,19 +269,6 @@ def status_without_summary(memory: ModuleType) -> None:
     wrap(memory, "calls_query", around)
 
 
-@correction("5", "the `_dump` spelling of a dynamic field is refused; it means the field")
-def dump_spelling(memory: ModuleType) -> None:
-    """Accept `inputs_dump.x` for `inputs.x`."""
-    original = memory.InMemoryTraceServer._compile_calls_field
-
-    def plain(server: Any, field_path: str, cast_to: str | None = None) -> Any:
-        head, dot, tail = field_path.partition(".")
-        names = ("inputs_dump", "output_dump", "attributes_dump", "summary_dump")
-        return original(server, head.removesuffix("_dump") + dot + tail if head in names else field_path, cast_to)
-
-    memory.InMemoryTraceServer._compile_calls_field = plain
-
-
 @correction("6.1", "expire_at of a call that never expires is null; in memory a filter sees a date far away")
 def never_expires(memory: ModuleType) -> None:
     """Read the sentinel as null."""

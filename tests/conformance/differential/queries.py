@@ -8,6 +8,7 @@ from tests.conformance.differential.values import FLOATS, INTEGERS, LLMS, NUMBER
 COMPARISONS = ["$eq", "$gt", "$gte", "$lt", "$lte"]
 TEXT_COLUMNS = [
     *("id", "trace_id", "parent_id", "thread_id", "turn_id", "op_name", "display_name", "exception", "wb_user_id"),
+    "wb_run_id",
 ]
 NUMBER_COLUMNS = ["wb_run_step", "wb_run_step_end", "summary.weave.latency_ms"]
 TIME_COLUMNS = ["started_at", "ended_at", "deleted_at", "expire_at"]

@@ -10,6 +10,9 @@ import sqlalchemy as sa
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import times
 
+_EXPECT_SECONDS = 1.0
+_ARRIVAL_SECONDS = 4.0
+
 files = sa.Table(
     "files",
     metadata,
@@ -37,28 +40,17 @@ class Files:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._arriving: set[asyncio.Future[None]] = set()
+        self._arriving = 0
+        self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
-        """Tell readers that a file is on its way while the block runs."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._arriving.add(done)
+        """Tell `expect` that a file is on its way while the block runs."""
+        self._arriving += 1
         try:
             yield
         finally:
-            self._arriving.discard(done)
-            done.set_result(None)
-
-    async def arrivals(self, seconds: float) -> bool:
-        """Wait for the files that are on their way at this moment; False when there are none.
-
-        SDKs compute digests themselves and read what they publish without waiting for the upload to be answered.
-        """
-        if not self._arriving:
-            return False
-        await asyncio.wait(self._arriving.copy(), timeout=seconds)
-        return True
+            self._arriving -= 1
 
     async def create(self, project: str, name: str, digest: str, size: int, blob: str) -> None:
         """Give the project a file whose blob is durable already; the same content again changes nothing."""
@@ -70,6 +62,9 @@ class Files:
                 connection.execute(files.insert().values(**row, created_at=times.now()))
 
         await self._executor.write(work, 200)
+        for reader in self._waiting.get((project, digest), ()):
+            if not reader.done():
+                reader.set_result(None)
 
     async def find(self, project: str, digest: str) -> StoredFile | None:
         """The project's file of that digest."""
@@ -80,6 +75,27 @@ class Files:
             return None if row is None else StoredFile(row.name, row.size, row.blob)
 
         return await self._executor.read(work)
+
+    async def expect(self, project: str, digest: str) -> StoredFile | None:
+        """The project's file of that digest; waits a moment for one that is not there yet.
+
+        SDKs compute digests themselves, publish what names a file before they have sent it, and may read it at once.
+        """
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault((project, digest), set())
+        waiting.add(stored)
+        try:
+            found = await self.find(project, digest)
+            if found is None:
+                await asyncio.wait([stored], timeout=_EXPECT_SECONDS)
+                if self._arriving and not stored.done():
+                    await asyncio.wait([stored], timeout=_ARRIVAL_SECONDS)
+                found = await self.find(project, digest)
+            return found
+        finally:
+            waiting.discard(stored)
+            if not waiting:
+                self._waiting.pop((project, digest), None)
 
     async def total_size(self, project: str) -> int:
         """The bytes of all files of the project."""
