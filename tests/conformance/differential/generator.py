@@ -49,6 +49,7 @@ READS: list[tuple[int, Callable[[World], None]]] = [
 def generate(seed: int, count: int) -> list[Operation]:
     """The first `count` operations of the session of this seed."""
     world = World(random.Random(seed))
+    world.names_feedback = world.chance(0.6)
     for make in (objects.create, objects.create, objects.table, calls.write_complete, calls.write_complete):
         make(world)
     while len(world.operations) < count:

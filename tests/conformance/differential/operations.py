@@ -88,7 +88,7 @@ class World:
     versions: list[Version] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     feedback_ids: list[str] = field(default_factory=list)
-    unnamed_feedback: bool = False
+    names_feedback: bool = True
     cost_ids: list[str] = field(default_factory=list)
 
     def send(self, path: str, body: dict[str, Json], verb: str = "POST", ordered: bool = True) -> int:

@@ -85,11 +85,9 @@ def feedback(world: World) -> dict[str, Json]:
         ]
         row = world.pick(odd)
     row |= {"project_id": "⟦project⟧", "weave_ref": target(world), "creator": world.maybe("Jane", 0.3)}
-    if world.chance(0.9):
+    if world.names_feedback or world.chance(0.7):
         row["id"] = world.uuid()
         world.feedback_ids.append(row["id"])
-    else:
-        world.unnamed_feedback = True
     return without_nulls(row)
 
 
@@ -184,7 +182,7 @@ def query(world: World) -> None:
     if world.chance(0.4):
         names = [world.pick(["payload.score", "payload.any", "feedback_type", "creator", "weave_ref", "payload"])]
         body["sort_by"] = [{"field": name, "direction": world.pick(["asc", "desc"])} for name in names]
-        if not world.unnamed_feedback:  # ids that each server makes itself sort differently
+        if world.names_feedback:  # ids that each server makes itself sort differently
             body["sort_by"].append({"field": "id", "direction": "asc"})
             ordered = True
             body["limit"] = world.maybe(world.pick([1, 2, 5, 0]), 0.3)
