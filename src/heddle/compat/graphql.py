@@ -33,7 +33,7 @@ class GraphQLReq(RequestModel):
 async def graphql(
     body: GraphQLReq, request: Request, caller: Annotated[Caller, Depends(caller_of)], house: Services
 ) -> Response:
-    """Answer one operation; failures come as `errors` with status 200."""
+    """Answer one operation; failures come as a list of errors with status 200."""
     questions = _Questions(house, caller, str(request.base_url).rstrip("/"))
     try:
         operation = _choose(parse(body.query), body.operation_name)

@@ -1,0 +1,80 @@
+"""Schema steps: run once, in order, all or nothing; a backup before tables that hold data are changed."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from heddle.errors import HeddleError
+from heddle.store.sqlite import migrations
+from heddle.store.sqlite.connection import Session, open_writer
+from heddle.store.sqlite.migrations import Migration, migrate, version
+
+
+def opened(path: Path) -> Session:
+    return open_writer(path, "normal", 0)
+
+
+def add_column(session: Session) -> None:
+    session.raw.execute("ALTER TABLE names ADD COLUMN extra TEXT")
+
+
+def with_step(monkeypatch: pytest.MonkeyPatch, step: Migration) -> None:
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, step))
+    monkeypatch.setattr(migrations, "CURRENT", step.number)
+
+
+def columns(raw: sqlite3.Connection) -> list[str]:
+    return [row[1] for row in raw.execute("PRAGMA table_info(names)")]
+
+
+def test_steps_run_once(tmp_path: Path) -> None:
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    assert [step.number for step in migrate(session, path)] == [step.number for step in migrations.MIGRATIONS]
+    assert version(session.raw) == migrations.CURRENT
+    assert migrate(session, path) == []
+    session.close()
+
+
+def test_a_step_that_changes_data_leaves_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    migrate(session, path)
+    session.raw.execute("INSERT INTO names (v, label) VALUES ('kept', 'kept')")
+    number = migrations.CURRENT + 1
+    with_step(monkeypatch, Migration(number, "one more column", add_column, changes_data=True))
+    assert [step.number for step in migrate(session, path)] == [number]
+    assert "extra" in columns(session.raw)
+    session.close()
+    with sqlite3.connect(tmp_path / f"heddle.db.before-{number}") as backup:
+        assert "extra" not in columns(backup)
+        assert backup.execute("SELECT v FROM names").fetchall() == [("kept",)]
+
+
+def test_a_step_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    migrate(session, path)
+
+    def broken(inner: Session) -> None:
+        add_column(inner)
+        raise ZeroDivisionError
+
+    before = version(session.raw)
+    with_step(monkeypatch, Migration(before + 1, "broken", broken))
+    with pytest.raises(ZeroDivisionError):
+        migrate(session, path)
+    assert version(session.raw) == before
+    assert "extra" not in columns(session.raw)
+    session.close()
+
+
+def test_a_file_of_a_newer_heddle_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    migrate(session, path)
+    session.raw.execute(f"PRAGMA user_version = {migrations.CURRENT + 1}")
+    with pytest.raises(HeddleError, match="newer heddle"):
+        migrate(session, path)
+    session.close()
