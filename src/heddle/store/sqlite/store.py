@@ -35,6 +35,7 @@ FILES = "files"
 _UPKEEP_SECONDS = 2.0
 _TIDY_EVERY = 1800
 _ORPHAN_SECONDS = 3600.0
+_CONTROL_READERS = 2
 
 
 class SqliteStore:
@@ -47,9 +48,12 @@ class SqliteStore:
         self._session = session
         self._writer = Writer(session, settings.write_queue_bytes, names)
         self._readers = Readers(path, settings.readers, settings.query_timeout)
+        # Searching calls may take seconds: small look-ups have readers of their own, and keys, which every caller needs,
+        # one that nothing else can occupy.
+        self._control_readers = Readers(path, _CONTROL_READERS, settings.query_timeout)
         self._key_readers = Readers(path, 1, settings.query_timeout)
         self._indexes = PathIndexes(session.raw)
-        executor = SqliteExecutor(self._writer, self._readers)
+        executor = SqliteExecutor(self._writer, self._control_readers)
         self.blobs = Blobs(folder / FILES)
         self.calls = Calls(self._writer, self._readers, names, self._indexes, self._read_text)
         self.call_stats = CallStats(self._readers)
@@ -58,7 +62,6 @@ class SqliteStore:
         self.costs = Costs(executor)
         self.files = Files(executor)
         self.tables = Tables(executor)
-        # Keys are looked up by a reader of their own: slow queries must not make every caller wait to be recognised.
         self.keys = Keys(SqliteExecutor(self._writer, self._key_readers))
         self.projects = Projects(executor)
         self._upkeep = asyncio.create_task(self._keep_up())
@@ -101,8 +104,8 @@ class SqliteStore:
 
     def _close(self) -> None:
         self._writer.close()
-        self._readers.close()
-        self._key_readers.close()
+        for readers in (self._readers, self._control_readers, self._key_readers):
+            readers.close()
         self._session.raw.execute("PRAGMA optimize")
         self._session.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._session.close()
