@@ -1,7 +1,9 @@
 """Data folders with many calls, built once through the API and kept in `.cache/bench` for the next run."""
 
+import contextlib
 import json
 import shutil
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator
@@ -31,6 +33,14 @@ def built_folder(count: int, rebuild: bool = False) -> tuple[Path, Facts]:
     built = build(home / "data", count)
     facts.write_text(json.dumps(built))
     return home / "data", built
+
+
+def forget_indexes(data: Path) -> None:
+    """Drop the indexes on JSON paths that earlier runs earned, so that the unindexed rows are what they say."""
+    with contextlib.closing(sqlite3.connect(data / "heddle.db", isolation_level=None)) as database:
+        for (name,) in database.execute("SELECT name FROM path_indexes").fetchall():
+            database.execute(f'DROP INDEX IF EXISTS "{name}"')
+        database.execute("DELETE FROM path_indexes")
 
 
 def build(data: Path, count: int) -> Facts:

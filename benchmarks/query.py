@@ -216,6 +216,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data, facts = folders.built_folder(arguments.calls, arguments.rebuild)
     support.print_machine()
+    folders.forget_indexes(data)
     with HeddleProcess(data) as server:
         assert server.process is not None
         pid, client = server.process.pid, Client(server.port)

@@ -48,8 +48,8 @@ class SqliteStore:
         self._session = session
         self._writer = Writer(session, settings.write_queue_bytes, names)
         self._readers = Readers(path, settings.readers, settings.query_timeout)
-        # Searching calls may take seconds: small look-ups have readers of their own, and keys, which every caller needs,
-        # one that nothing else can occupy.
+        # Searching calls may take seconds: small look-ups have readers of their own, and keys, which every caller
+        # needs, one that nothing else can occupy.
         self._control_readers = Readers(path, _CONTROL_READERS, settings.query_timeout)
         self._key_readers = Readers(path, 1, settings.query_timeout)
         self._indexes = PathIndexes(session.raw)
