@@ -88,7 +88,14 @@ def queries(facts: folders.Facts) -> list[Query]:
         Query("count of all", stats, [{"project_id": PROJECT}], 20, "≤ 10 ms at 100,000", "count"),
         Query(f"usage by model over {ranged:,}", "/calls/stats", [usage], 5, "≤ 120 ms", "buckets"),
         Query("JSON filter, newest 50", stream, [page(50, query=rare)], 2),
-        Query("JSON filter, count, unindexed", stats, [{"project_id": PROJECT, "query": rare}], 2, "≤ 500 ms", "count"),
+        Query(
+            "JSON filter, count, unindexed",
+            stats,
+            [{"project_id": PROJECT, "query": rare}],
+            2,
+            "≤ 500 ms at 100,000",
+            "count",
+        ),
         Query("contains in inputs, count", stats, [{"project_id": PROJECT, "query": text}], 2, None, "count"),
     ]
 
