@@ -61,7 +61,7 @@ class Conditions:
         ):
             return
         field = field_sql(callfields.resolve(operand.left.path), self._place)
-        if field.json is not None and field.json.body and operand.right.value is not None:
+        if field.json is not None and field.json.body and not _holds_for_missing(operand.op, operand.right.value):
             expression = self._cast(field, operand.right.value, operand.op == "eq")
             alias = field.json.source.split(".")[0]
             self.indexable.append((field.json.body, expression.replace(f"{alias}.", "")))
@@ -268,6 +268,13 @@ class Conditions:
             haystack, needle = f"{lower}({haystack})", f"{lower}({needle})"
         self.parameters.extend(parameters)
         return f"(ifnull(instr({haystack}, {needle}), 0) > 0)"
+
+
+def _holds_for_missing(op: str, literal: Scalar) -> bool:
+    """True when a call without the value (or still without an end) can match: a walk from the bodies would miss it."""
+    if isinstance(literal, str):
+        return op in ("lt", "lte") or literal == ""
+    return literal is None
 
 
 def _balanced(conditions: list[str], word: str) -> str:

@@ -1,7 +1,6 @@
 """Storing calls: parse, pack, keep the files, commit; only then is the caller told."""
 
 import asyncio
-import io
 from collections.abc import Callable
 
 from heddle.auth import Caller
@@ -117,7 +116,7 @@ class CallWrites:
             files[name] = keys[index]
 
     async def _blob(self, content: bytes) -> str:
-        return await asyncio.to_thread(self._house.store.blobs.put, io.BytesIO(content))
+        return await asyncio.to_thread(self._house.store.blobs.put_bytes, content)
 
 
 def _cached(open_project: Callable[[str], str]) -> Callable[[str], str]:

@@ -1,0 +1,116 @@
+"""Expression indexes: built after slow uses, used by the planner, and never a different answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle import settings
+from heddle.store.sqlite import path_indexes
+from heddle.store.sqlite import store as sqlite_store
+from heddle.store.sqlite.call_select import select
+from heddle.store.sqlite.names import NameReader
+from heddle.wire.calls import CallsQuery, End, Start
+from heddle.wire.query import parse_query
+
+PROJECT = "p"
+LITERALS = ["word", "", "5", 5, 5.0, True, "zz"]
+OPERATORS = ["$eq", "$gt", "$gte", "$lt", "$lte"]
+
+
+def asked(field: str, op: str, literal: Any) -> CallsQuery:
+    return CallsQuery(PROJECT, query=parse_query({"$expr": {op: [{"$getField": field}, {"$literal": literal}]}}))
+
+
+async def filled(folder: Path) -> sqlite_store.SqliteStore:
+    """Calls whose inputs and output hold every kind of value, some without the value, some without an end."""
+    store = await sqlite_store.open_store(settings.load({"data": str(folder)}, {}))
+    values = ['"word"', '""', '"5"', "5", "5.0", "5.5", "true", "false", "null", "[1]", '{"a":1}', None]
+    starts, ends = [], []
+    for number, value in enumerate(values):
+        text = "{}" if value is None else f'{{"k":{value}}}'
+        for suffix, is_ended in (("ended", True), ("running", False)):
+            call_id = f"{number}-{suffix}"
+            starts.append(Start(PROJECT, call_id, "t", "op", number, text, "{}", "user"))
+            if is_ended:
+                ends.append(End(PROJECT, call_id, number + 1, text, "{}", 0))
+    await store.calls.write(starts, ends)
+    return store
+
+
+def in_store(folder: Path, work: Callable[[sqlite_store.SqliteStore], Awaitable[None]]) -> None:
+    async def run() -> None:
+        store = await filled(folder)
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def build(store: sqlite_store.SqliteStore, query: CallsQuery) -> int:
+    """Build every index that could serve the query; returns how many."""
+    expressions: list[path_indexes.Expression] = []
+
+    def compiled(session: Any) -> None:
+        selection = select(session.raw, NameReader(), query)
+        assert selection is not None
+        expressions.extend(selection.indexable)
+
+    await store._readers.read(compiled)
+    for expression in expressions:
+        await store._writer.write(lambda session, expression=expression: store._indexes.build(session.raw, expression))
+        store._indexes.now_built(expression)
+    return len(expressions)
+
+
+@pytest.mark.parametrize("field", ["inputs.k", "output.k"])
+def test_an_index_never_changes_the_answer(tmp_path: Path, field: str) -> None:
+    async def work(store: sqlite_store.SqliteStore) -> None:
+        queries = [asked(field, op, literal) for op in OPERATORS for literal in LITERALS]
+        before = [[row.id async for rows in store.calls.stream(query) for row in rows] for query in queries]
+        built = [await build(store, query) for query in queries]
+        assert sum(built) > 0
+        after = [[row.id async for rows in store.calls.stream(query) for row in rows] for query in queries]
+        assert after == before
+
+    in_store(tmp_path, work)
+
+
+def test_the_planner_uses_the_index(tmp_path: Path) -> None:
+    async def work(store: sqlite_store.SqliteStore) -> None:
+        query = asked("inputs.k", "$eq", "word")
+        assert await build(store, query) == 1
+
+        def plan(session: Any) -> str:
+            selection = store.calls._select(session, query)
+            assert selection is not None
+            sql = "EXPLAIN QUERY PLAN " + selection.sql("c.rid", order=False)
+            return "\n".join(row[3] for row in session.raw.execute(sql, selection.parameters))
+
+        assert "USING INDEX path_" in await store._readers.read(plan)
+
+    in_store(tmp_path, work)
+
+
+def test_a_path_is_wanted_after_three_slow_uses_and_dropped_when_unused(tmp_path: Path) -> None:
+    async def work(store: sqlite_store.SqliteStore) -> None:
+        indexes, expression = store._indexes, ("body_in", "inputs ->> '$.k'")
+        for _ in range(path_indexes.USES_BEFORE_BUILD - 1):
+            indexes.note([expression])
+        assert indexes.wanted() is None
+        indexes.note([expression])
+        assert indexes.wanted() == expression
+        await store._writer.write(lambda session: indexes.build(session.raw, expression))
+        indexes.now_built(expression)
+        assert indexes.wanted() is None and indexes.built([expression]) == expression
+        assert await store._writer.write(lambda session: indexes.tidy(session.raw)) == set()
+        await store._writer.write(lambda session: session.raw.execute("UPDATE path_indexes SET last_used = 0").rowcount)
+        dropped = await store._writer.write(lambda session: indexes.tidy(session.raw))
+        indexes.now_dropped(dropped)
+        assert dropped == {expression} and indexes.built([expression]) is None
+
+    in_store(tmp_path, work)
