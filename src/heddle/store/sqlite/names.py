@@ -33,10 +33,6 @@ class Names:
         self._numbers[text] = number
         return number
 
-    def optional(self, raw: sqlite3.Connection, text: str | None) -> int | None:
-        """The number of a text, None for None."""
-        return None if text is None else self.number(raw, text)
-
     def committed(self) -> None:
         """What was made is durable now."""
         self._new.clear()
