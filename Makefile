@@ -2,12 +2,14 @@
 
 PYTHON ?= python3
 WEAVE_VERSIONS := 0.54.0 0.53.13 0.53.0
+OPENAI_VERSIONS := 3.54.0
 NODE_PACKAGES := weave@0.11.1 openai@6
 
 BIN := .venv/bin
 PIP := pip install -qq --disable-pip-version-check --no-input
 LOCK := $(if $(shell command -v flock 2>/dev/null),flock .cache/install.lock,)
 CLIENTS := $(foreach version,$(WEAVE_VERSIONS),.clients/weave-$(version)/.installed)
+CLIENTS += $(foreach version,$(OPENAI_VERSIONS),.clients/openai-$(version)/.installed)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
@@ -15,11 +17,11 @@ NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    a traced program against a real server; shows what was stored"
+	@echo "make demo    a traced program and chats against a real server; shows what was stored"
 	@echo "make serve   run the server (ARGS='--port 8470 --data ./heddle-data')"
 	@echo "make test    lint, types and all tests, with the real SDKs (PYTEST_ARGS='-k calls')"
 	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"
-	@echo "make bench   ingest, query and footprint figures"
+	@echo "make bench   ingest, query, footprint, engine and overhead figures"
 	@echo "make lint    ruff and mypy only"
 
 demo: .venv/.demo
@@ -61,17 +63,17 @@ clients: $(CLIENTS) $(NODE)
 
 .venv/.serve: .venv/.python pyproject.toml constraints.txt
 	@echo "installing heddle into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e .
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[inference]'
 	@touch $@
 
 .venv/.demo: .venv/.python pyproject.toml constraints.txt
-	@echo "installing heddle and the weave SDK into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo]'
+	@echo "installing heddle, its engine and the SDKs of the demo into .venv"
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo,inference]'
 	@touch $@
 
 .venv/.dev: .venv/.python pyproject.toml constraints.txt
 	@echo "installing heddle and its development tools into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo,dev]'
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo,dev,inference,transformers]'
 	@touch $@ .venv/.demo .venv/.serve
 
 .clients/weave-%/.installed: | .cache
@@ -79,6 +81,13 @@ clients: $(CLIENTS) $(NODE)
 	@mkdir -p .clients
 	@$(LOCK) sh -c 'test -x .clients/weave-$*/bin/python || $(PYTHON) -m venv .clients/weave-$*'
 	@$(LOCK) .clients/weave-$*/bin/$(PIP) 'weave==$*' 'gql<4.1' pillow
+	@touch $@
+
+.clients/openai-%/.installed: | .cache
+	@echo "installing openai $* into .clients/openai-$*"
+	@mkdir -p .clients
+	@$(LOCK) sh -c 'test -x .clients/openai-$*/bin/python || $(PYTHON) -m venv .clients/openai-$*'
+	@$(LOCK) .clients/openai-$*/bin/$(PIP) 'openai==$*'
 	@touch $@
 
 .node/.installed: Makefile | .cache

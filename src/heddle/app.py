@@ -16,6 +16,12 @@ from heddle.compat import graphql, pages
 from heddle.edge import Edge
 from heddle.errors import HeddleError
 from heddle.house import House
+from heddle.inference import catalogue, chat, completions
+from heddle.inference import usage as inference_usage
+from heddle.inference.accounts import Accounts
+from heddle.inference.engine.make import local_engine
+from heddle.inference.figures import InferenceFigures
+from heddle.inference.service import Inference
 from heddle.settings import Settings
 from heddle.store import direct
 from heddle.store.lock import DataLock
@@ -23,6 +29,7 @@ from heddle.store.sqlite.store import DATABASE, open_store
 from heddle.trace import costs, files, objects, project, refs, service, stats, tables, threads, usage
 from heddle.trace.calls import routes as calls
 from heddle.trace.feedback import routes as feedback
+from heddle.trace.inference_calls import InferenceCalls, InferencePrices
 
 _GROUPS = (
     calls,
@@ -37,6 +44,10 @@ _GROUPS = (
     tables,
     project,
     service,
+    chat,
+    catalogue,
+    inference_usage,
+    completions,
     graphql,
     pages,
 )
@@ -107,11 +118,27 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
         try:
             house = House(settings, store)
             await _insist_on_keys(house)
-            async with _background(house):
-                yield house
+            house.inference = _inference(house)
+            await house.inference.start()
+            try:
+                async with _background(house):
+                    yield house
+            finally:
+                await house.inference.stop()
             await house.gate.note_use()
         finally:
             await store.close()
+
+
+def _inference(house: House) -> Inference:
+    """Inference, given what the other rooms do for it: the trace keeps its calls, /metrics shows its figures."""
+    figures = InferenceFigures(house.metrics.registry)
+    calls, prices = InferenceCalls(house), InferencePrices(house.store)
+    accounts = Accounts(house.settings, house.store, calls, prices, figures)
+    inference = Inference(house.settings, house.store.adapters, accounts, local_engine)
+    figures.watch(inference.engines)
+    house.metrics.refreshers.append(figures.refresh)
+    return inference
 
 
 async def _insist_on_keys(house: House) -> None:

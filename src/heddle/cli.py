@@ -162,10 +162,10 @@ def main() -> None:
 
 
 def _arguments(given: list[str]) -> list[str]:
-    """A bare `--auth` means `--auth on`."""
+    """A bare `--auth` or `--trace-inference` means `on`."""
     arguments = []
     for index, word in enumerate(given):
         arguments.append(word)
-        if word == "--auth" and (index + 1 == len(given) or given[index + 1].startswith("-")):
+        if word in ("--auth", "--trace-inference") and (index + 1 == len(given) or given[index + 1].startswith("-")):
             arguments.append("on")
     return arguments

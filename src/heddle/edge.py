@@ -43,12 +43,12 @@ class Edge:
         try:
             await self._serve(exchange)
         except HeddleError as error:
-            await exchange.fail(failures.render(error))
+            await exchange.fail(failures.render(error, exchange.scope["path"]))
         except ClientDisconnect:
             exchange.status = exchange.status or CLIENT_GONE
         except Exception:  # a fault of ours: the log gets the traceback, the client an id to ask for
             logger.exception("request %s failed: %s %s", exchange.request_id, scope["method"], scope["path"])
-            await exchange.fail(failures.unexpected(exchange.request_id))
+            await exchange.fail(failures.unexpected(exchange.request_id, exchange.scope["path"]))
         finally:
             exchange.finish()
 

@@ -21,14 +21,17 @@ from typing import Any
 
 
 class HeddleError(Exception):
-    """A failure with an HTTP status; `reason` is what the client's user reads."""
+    """A failure with an HTTP status; `reason` is what the client's user reads, `param` the field it is about."""
 
     status = 500
 
-    def __init__(self, reason: str, headers: dict[str, str] | None = None, **extra: Any) -> None:
+    def __init__(
+        self, reason: str, headers: dict[str, str] | None = None, param: str | None = None, **extra: Any
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.headers = headers or {}
+        self.param = param
         self.extra = extra
 
     def body(self) -> dict[str, Any]:
@@ -47,8 +50,8 @@ class NotAuthenticated(HeddleError):
 
     status = 401
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, headers={"WWW-Authenticate": 'Basic realm="heddle"'})
+    def __init__(self, reason: str, scheme: str = "Basic") -> None:
+        super().__init__(reason, headers={"WWW-Authenticate": f'{scheme} realm="heddle"'})
 
 
 class Forbidden(HeddleError):

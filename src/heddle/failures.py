@@ -12,19 +12,48 @@ from heddle.wire import jsontext
 
 MOST_DETAILS = 100
 
+_OPENAI_PREFIX = "/v1/"
+_OPENAI_TYPES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    413: "RequestTooLargeError",
+    422: "Bad Request",
+    429: "RateLimitError",
+    501: "NotImplementedError",
+    503: "ServiceUnavailableError",
+}
+"""`error.type` on inference and training routes, as servers of this wire name it."""
 
-def render(error: HeddleError) -> Response:
-    """The answer of a failure. Inference and training routes get their `{"error": ...}` body here."""
-    return _json(error.status, error.body(), error.headers)
+
+def render(error: HeddleError, path: str) -> Response:
+    """The answer of a failure; routes under /v1 have the `{"error": ...}` body that their clients read."""
+    body = openai_body(error) if path.startswith(_OPENAI_PREFIX) else error.body()
+    return _json(error.status, body, error.headers)
+
+
+def openai_body(error: HeddleError) -> dict[str, Any]:
+    """`{"error": {message, type, param, code}}`; a validation failure carries the `detail` list beside it."""
+    param = error.param
+    if isinstance(error, ValidationFailed) and param is None and error.detail:
+        param = ".".join(str(part) for part in error.detail[0]["loc"])
+    kind = "Bad Request" if isinstance(error, ValidationFailed) else _OPENAI_TYPES.get(error.status)
+    return {
+        **({"detail": error.detail} if isinstance(error, ValidationFailed) else {}),
+        "error": {"message": error.reason, "type": kind or "InternalServerError", "param": param, "code": error.status},
+    }
 
 
 def _json(status: int, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
     return Response(jsontext.dumps_bytes(body), status, dict(headers or {}), media_type="application/json")
 
 
-def unexpected(request_id: str) -> Response:
+def unexpected(request_id: str, path: str) -> Response:
     """The answer of a fault of ours; the log has the rest under the same id."""
-    return _json(500, {"reason": "Internal server error", "request_id": request_id})
+    fault = HeddleError("Internal server error")
+    body = openai_body(fault) if path.startswith(_OPENAI_PREFIX) else fault.body()
+    return _json(500, {**body, "request_id": request_id})
 
 
 def details(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -39,23 +68,29 @@ def details(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-async def _on_heddle_error(_: Request, error: Exception) -> Response:
-    return render(cast(HeddleError, error))
+async def _on_heddle_error(request: Request, error: Exception) -> Response:
+    return render(cast(HeddleError, error), request.scope["path"])
 
 
-async def _on_validation_error(_: Request, error: Exception) -> Response:
-    return render(ValidationFailed(details(cast(RequestValidationError, error).errors())))
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    failure = ValidationFailed(details(cast(RequestValidationError, error).errors()))
+    return render(failure, request.scope["path"])
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     exception = cast(HTTPException, error)
     # The framework turns whatever is raised while it reads a body into a bare 400; ours says more.
     if isinstance(exception.__cause__, HeddleError):
-        return render(exception.__cause__)
+        return render(exception.__cause__, request.scope["path"])
     reason = str(exception.detail)
     if exception.status_code in (404, 405):
         reason = f"{reason}: {request.method} {request.url.path[:200]}"
-    return _json(exception.status_code, {"reason": reason}, exception.headers)
+    failure = HeddleError(reason)
+    failure.status = exception.status_code
+    body = failure.body()
+    if request.scope["path"].startswith(_OPENAI_PREFIX):
+        body = {"detail": str(exception.detail), **openai_body(failure)}
+    return _json(exception.status_code, body, exception.headers)
 
 
 def install(app: FastAPI) -> None:

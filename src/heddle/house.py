@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from heddle.auth import Gate
 from heddle.errors import HeddleError
+from heddle.inference.service import Inference
 from heddle.metrics import Metrics
 from heddle.retention import Retention
 from heddle.settings import Settings
@@ -21,6 +22,7 @@ class House:
     gate: Gate = field(init=False)
     metrics: Metrics = field(init=False)
     retention: Retention = field(init=False)
+    inference: Inference = field(init=False)
     _proven: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("heddle.http")
 M = TypeVar("M")
+B = TypeVar("B", bound=BaseModel)
 
 
 class RequestModel(BaseModel):
@@ -142,6 +143,11 @@ def validated(adapter: TypeAdapter[M], value: object) -> M:
         ) from None
 
 
+def validated_body(model: type[B], body: bytes) -> B:
+    """The typed body of a route that decodes it itself; raises ValidationFailed."""
+    return validated(TypeAdapter(model), jsontext.loads(body))
+
+
 def inlined_body(model: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI request body of a route that decodes its body itself."""
     schema = model.model_json_schema()
@@ -192,9 +198,23 @@ class Needs:
         return caller
 
 
+class NeedsBearer(Needs):
+    """Lets only callers with `Authorization: Bearer` pass, also where no key is checked (interface, section 5.1)."""
+
+    async def __call__(self, request: Request) -> Caller:
+        """The caller; raises NotAuthenticated without a bearer token, Forbidden when its key lacks the scope."""
+        scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise NotAuthenticated("This needs the header 'Authorization: Bearer <API key>'", scheme="Bearer")
+        return await super().__call__(request)
+
+
 Reader = Annotated[Caller, Depends(Needs(Scope.READ))]
 Writer = Annotated[Caller, Depends(Needs(Scope.WRITE))]
 Admin = Annotated[Caller, Depends(Needs(Scope.ADMIN))]
+BearerReader = Annotated[Caller, Depends(NeedsBearer(Scope.READ))]
+BearerWriter = Annotated[Caller, Depends(NeedsBearer(Scope.WRITE))]
+BearerAdmin = Annotated[Caller, Depends(NeedsBearer(Scope.ADMIN))]
 Services = Annotated["House", Depends(house_of)]
 
 

@@ -1,6 +1,6 @@
 """What this server counts about itself, in Prometheus' text form; nothing of it names users, projects or contents."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from prometheus_client import (
     CollectorRegistry,
@@ -26,23 +26,25 @@ class Metrics:
     """Counters of one server; `figures` gives the store's numbers at the moment of asking."""
 
     def __init__(self, figures: Figures) -> None:
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
+        self.refreshers: list[Callable[[], Awaitable[None]]] = []
+        """Run before the figures are written, for those that must be asked for."""
         routes = ["route", "method", "status"]
-        self._requests = Counter("heddle_requests", "Requests answered.", routes, registry=self._registry)
+        self._requests = Counter("heddle_requests", "Requests answered.", routes, registry=self.registry)
         self._seconds = Histogram(
             "heddle_request_seconds",
             "Time to the end of the answer.",
             ["route"],
             buckets=_SECONDS,
-            registry=self._registry,
+            registry=self.registry,
         )
-        self._received = Counter("heddle_received_bytes", "Bytes of request bodies.", registry=self._registry)
-        self._sent = Counter("heddle_sent_bytes", "Bytes of answer bodies.", registry=self._registry)
+        self._received = Counter("heddle_received_bytes", "Bytes of request bodies.", registry=self.registry)
+        self._sent = Counter("heddle_sent_bytes", "Bytes of answer bodies.", registry=self.registry)
         self._requests_of: dict[tuple[str, str, int], Counter] = {}
         self._seconds_of: dict[str, Histogram] = {}
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        self._registry.register(_StoreCollector(figures))
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.registry.register(_StoreCollector(figures))
 
     def answered(self, route: str, method: str, status: int, seconds: float, received: int, sent: int) -> None:
         """Count one answer; `route` is its template, bodies in bytes."""
@@ -58,9 +60,11 @@ class Metrics:
         self._received.inc(received)
         self._sent.inc(sent)
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """All figures."""
-        return generate_latest(self._registry)
+        for refresh in self.refreshers:
+            await refresh()
+        return generate_latest(self.registry)
 
 
 class _StoreCollector(Collector):

@@ -85,6 +85,24 @@ def text(allowed: str) -> Kind:
     return Kind(parse, allowed)
 
 
+_PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*=https?://[^\s,;?#]+(,[A-Za-z_][A-Za-z0-9_]*)?")
+
+
+def providers() -> Kind:
+    """Named addresses with the variable that holds their key: `name=base_url,VARIABLE; ...`."""
+
+    def parse(value: str) -> str:
+        entries = [entry.strip() for entry in value.split(";") if entry.strip()]
+        names = [entry.partition("=")[0] for entry in entries]
+        if value.strip().lower() == "none":
+            return "none"
+        if not entries or len(set(names)) < len(names) or not all(map(_PROVIDER.fullmatch, entries)):
+            raise ValueError
+        return "; ".join(entries)
+
+    return Kind(parse, "name=base_url,KEY_VARIABLE with ; between several, or none")
+
+
 def show_size(value: int) -> str:
     """Bytes as people write them: 32MiB; what is no round number stays plain."""
     for name, unit in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
@@ -139,6 +157,65 @@ class Settings:
     )
     retention_interval: float = _row(
         3600.0, number(1, 86_400, whole=False), "How often calls older than their project's retention are deleted."
+    )
+
+    model: str = _row(
+        "heddle-tiny",
+        text("a model"),
+        "The model to serve: heddle-tiny, a Hugging Face folder, a hub id, or none.",
+    )
+    model_name: str = _row("auto", text("a name"), "What clients call the model; auto takes it from the model.")
+    model_load: str = _row(
+        "lazy",
+        choice("lazy", "start"),
+        "When the model is loaded: with the first request, or at the start (/ready waits for it).",
+    )
+    adapters: str = _row(
+        "none",
+        text("name=folder, with commas between several, or none"),
+        "LoRA adapters (PEFT folders) to offer from the start.",
+    )
+    max_adapters: int = _row(32, number(1, 1024), "The most adapter versions that are kept loaded.")
+    scheduling: str = _row(
+        "fcfs", choice("fcfs", "priority"), "Who goes first: first come, first served, or the field priority."
+    )
+    engine_device: str = _row("auto", text("auto, cpu, cuda or cuda:N"), "Where the model runs.")
+    engine_dtype: str = _row(
+        "auto",
+        choice("auto", "float32", "bfloat16"),
+        "The precision of the weights; auto is float32 below 100 million parameters.",
+    )
+    engine_threads: int = _row(
+        0, number(0, 1024), "CPU threads of the engine; 0 leaves one core to the server and adapts to the load."
+    )
+    max_model_len: int = _row(
+        0, number(0, 10_000_000), "The most tokens of prompt and output together; 0: the model's."
+    )
+    kv_memory: int = _row(0, size(MIB, TIB, none="a share of the free memory"), "Memory for keys and values.")
+    max_running: int = _row(64, number(1, 4096), "How many sequences the engine works on at the same time.")
+    max_waiting: int = _row(1024, number(1, 1_000_000), "How many sequences may wait for the engine (429 beyond).")
+
+    trace_inference: str = _row(
+        "off",
+        choice("off", "on"),
+        "on: each chat completion that names a project becomes a call in that project's trace.",
+    )
+    inference_project_concurrency: int = _row(
+        0, number(0, 1_000_000), "How many completions of one project may run at the same time (429 beyond); 0: any."
+    )
+    inference_key_concurrency: int = _row(
+        0, number(0, 1_000_000), "How many completions of one key may run at the same time (429 beyond); 0: any."
+    )
+    inference_project_tokens_per_minute: int = _row(
+        0, number(0, 10**12), "Tokens of prompts and answers that one project may use per minute (429); 0: any."
+    )
+    inference_key_tokens_per_minute: int = _row(
+        0, number(0, 10**12), "Tokens of prompts and answers that one key may use per minute (429); 0: any."
+    )
+    providers: str = _row(
+        "none",
+        providers(),
+        "Other servers of models that /completions/create may ask, each with the variable that holds its key.",
     )
 
     @property

@@ -99,8 +99,11 @@ class Replay:
 
     def _send(self, exchange: Exchange) -> httpx.Response:
         kept = ("accept", "user-agent", "x-weave-client-capabilities", "x-weave-retry-id", "x-weave-trace-id")
+        kept += ("openai-project",)
         headers = {name: value for name, value in exchange.headers.items() if name in kept}
-        headers["authorization"] = "Basic " + base64.b64encode(b"api:" + b"k" * 40).decode()
+        is_inference = exchange.path.startswith("/v1/")
+        credentials = "k" * 40 if is_inference else base64.b64encode(b"api:" + b"k" * 40).decode()
+        headers["authorization"] = f"{'Bearer' if is_inference else 'Basic'} {credentials}"
         path = self._ours(exchange.path)
         query = [(name, self._ours(value)) for name, value in exchange.query]
         if exchange.parts is not None:

@@ -7,14 +7,12 @@ from typing import Any
 from tests.conformance.replay_recording import Exchange
 
 PENDING = [
-    (r"/v1/(chat/completions|models)$", "issue 3: inference"),
     (r"/v1/preview/", "issue 4: training"),
     (r"/v2/[^/]+/[^/]+/(ops|datasets|scorers|evaluations|models|evaluation_runs|predictions|scores|eval_results)\b",
      "issue 5: evaluation families"),
     (r"/v2/[^/]+/[^/]+/runtimes/", "issue 5: custom runtimes"),
     (r"/annotation_queues\b", "issue 5: annotation queues"),
     (r"/(agents|otel)/", "issue 5: OpenTelemetry and agents"),
-    (r"/completions/create", "issue 5: completions"),
     (r"/(evaluations/|calls/score$)", "issue 5: server-side evaluation"),
     (r"/link_to_registry$", "issue 5: registry"),
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from tests.conformance.replay_run import Outcome, Replay
 from tests.conformance.replay_tables import DEVIATIONS
 from tests.support.server import HeddleProcess
 
+RECORDED_MODEL = "tiny"
 SDKS = ("weave-py-0.54.0", "weave-ts-0.11.1")
 PATHS_REPLACED = 94  # rows that held paths of the recording machine, so that the digest is not theirs any more
 
@@ -27,7 +28,7 @@ def scenarios(sdk: str) -> list[str]:
 @cache
 def replayed(sdk: str, folder: Path) -> list[Outcome]:
     """The whole sequence of an SDK against a server of its own."""
-    with HeddleProcess(folder / sdk / "data") as server:
+    with HeddleProcess(folder / sdk / "data", model_name=RECORDED_MODEL) as server:
         return Replay(server.url, sdk).run()
 
 

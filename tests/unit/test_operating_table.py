@@ -12,13 +12,13 @@ from heddle.settings import TABLE
 PAGE = Path(__file__).parent.parent.parent / "docs" / "operating.md"
 
 OPEN = {"/health", "/ready", "/version", "/geolocate", "/server_info", "/metrics", "/docs", "/"}
-ADMIN = {"/cost/purge", "/feedback/purge", "/project/ttl_settings/update"}
+ADMIN = {"/cost/purge", "/feedback/purge", "/project/ttl_settings/update", "/v1/limits"}
 READS = {
     "/call/read", "/calls/stream_query", "/calls/query_stats", "/calls/stats", "/calls/usage", "/trace/usage",
     "/cost/query", "/feedback/query", "/feedback/stats", "/feedback/payload_schema", "/feedback/aggregate",
     "/threads/stream_query", "/service/projects_info", "/project/stats", "/obj/read", "/objs/query",
     "/refs/read_batch", "/file/content", "/files/content", "/files/stats", "/files/query_stats", "/table/query",
-    "/table/query_stats", "/table/query_stats_batch", "/tags", "/aliases",
+    "/table/query_stats", "/table/query_stats_batch", "/tags", "/aliases", "/v1/usage",
 }  # fmt: skip
 
 

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from heddle.store.blobs import Blobs
+from heddle.store.control.adapters import Adapters
 from heddle.store.control.costs import Costs
 from heddle.store.control.feedback import FeedbackRows
 from heddle.store.control.files import Files
+from heddle.store.control.inference import InferenceRows
 from heddle.store.control.keys import Keys
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects
@@ -105,6 +107,8 @@ class Store(Protocol):
     blobs: Blobs
     keys: Keys
     projects: Projects
+    inference: InferenceRows
+    adapters: Adapters
 
     @property
     def calls(self) -> CallStore:

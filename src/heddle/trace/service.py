@@ -21,7 +21,7 @@ _LIMITS = (
     "max_trace_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows",
     "large_field_bytes", "write_queue_bytes", "max_database_bytes", "query_timeout",
 )  # fmt: skip
-_PLACES = frozenset(("data", "host"))
+_PLACES = frozenset(("data", "host", "providers"))
 
 
 class ServerInfoRes(ResponseModel):
@@ -108,11 +108,12 @@ async def health() -> Response:
 
 @router.get("/ready", response_model=StatusRes)
 async def ready(house: Services) -> Response:
-    """Ready to take work: the store commits a write. 503 with the reason otherwise."""
+    """Ready to take work: the store commits a write, and the model is loaded if it is to be. 503 with the reason."""
     problem: HeddleError | None = await house.prove_writing()
-    if problem is None:
+    reason = problem.reason if problem is not None else house.inference.problem
+    if reason is None:
         return answer({"status": "ok"})
-    failed = answer({"status": "unavailable", "reason": problem.reason})
+    failed = answer({"status": "unavailable", "reason": reason})
     failed.status_code = 503
     failed.headers["Retry-After"] = "1"
     return failed
@@ -134,4 +135,4 @@ async def geolocate(request: Request, ip: str | None = None) -> Response:
 @router.get("/metrics", include_in_schema=False)
 async def metrics(house: Services) -> Response:
     """Prometheus figures."""
-    return Response(house.metrics.text(), media_type=CONTENT_TYPE)
+    return Response(await house.metrics.text(), media_type=CONTENT_TYPE)

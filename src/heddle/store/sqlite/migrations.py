@@ -65,7 +65,15 @@ def _create_all(session: Session) -> None:
     metadata.create_all(session.control)
 
 
-MIGRATIONS = (Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),)
+def _create_missing(session: Session) -> None:
+    """Make every control table that is not there yet."""
+    metadata.create_all(session.control)
+
+
+MIGRATIONS = (
+    Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
+    Migration(2, "tables of inference: usage, limits, adapters", _create_missing),
+)
 CURRENT = MIGRATIONS[-1].number
 
 

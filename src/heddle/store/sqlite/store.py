@@ -11,9 +11,11 @@ from pathlib import Path
 from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.blobs import Blobs
+from heddle.store.control.adapters import Adapters
 from heddle.store.control.costs import Costs
 from heddle.store.control.feedback import FeedbackRows
 from heddle.store.control.files import Files
+from heddle.store.control.inference import InferenceRows
 from heddle.store.control.keys import Keys
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects
@@ -64,6 +66,8 @@ class SqliteStore:
         self.tables = Tables(executor)
         self.keys = Keys(SqliteExecutor(self._writer, self._key_readers))
         self.projects = Projects(executor)
+        self.inference = InferenceRows(executor)
+        self.adapters = Adapters(executor)
         self._upkeep = asyncio.create_task(self._keep_up())
 
     def _read_text(self, key: str) -> str:

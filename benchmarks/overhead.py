@@ -1,0 +1,183 @@
+"""What HTTP and the service cost over the bare engine: time to the first token, and throughput of 32 streams.
+
+    python benchmarks/overhead.py
+    python benchmarks/overhead.py --model .cache/bench/models/60m --requests 20
+
+`heddle serve` with its defaults and the bare embedded engine (each with its own worker process) get the same token ids
+in turns. The client is a process of its own that counts chunks without parsing them. What counts as the first token
+over HTTP is the first chunk with text; on the engine, the first event.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import support
+from benchmarks.inference.contender import Contender, Running
+from benchmarks.inference.driver import cpu_seconds, family
+from heddle.inference.source import find
+from tests.support.server import HeddleProcess
+
+STREAMS = 32
+GOAL_FIRST = 3.0
+GOAL_LOST = 0.10
+KEY = "0" * 40
+TEXT = "the sum of two and three is five say it again copy these letters then count them and sort the list"
+
+
+class Served:
+    """A real server and the client process that asks it."""
+
+    def __init__(self, folder: Path, arguments: argparse.Namespace) -> None:
+        settings = {"model": arguments.model, "model_name": "bench", "engine_threads": arguments.threads}
+        self.server = HeddleProcess(folder, engine_device="cpu", **settings)
+        self.server.start()
+        self.client = Running(Contender("client", "http", ""), threads=1)
+
+    @property
+    def pid(self) -> int:
+        """The server's own process."""
+        assert self.server.process is not None
+        return self.server.process.pid
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """The token ids that the server makes of a message; its prefix cache learns nothing from that."""
+        body = request_body(text, 1, "ids", stream=False, return_token_ids=True)
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+        request = urllib.request.Request(f"{self.server.url}/v1/chat/completions", body.encode(), headers)
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            ids: list[int] = json.loads(answer.read())["prompt_token_ids"]
+        return ids
+
+    def streams(self, bodies: Sequence[str], clients: int) -> dict[str, Any]:
+        """Figures of the client, and CPU seconds of server and worker."""
+        workers = [pid for pid in family(self.pid) if pid != self.pid]
+        before = cpu_seconds([self.pid]), cpu_seconds(workers)
+        result: dict[str, Any] = self.client.ask("streams", port=self.server.port, bodies=bodies, clients=clients)
+        result["server_cpu"] = cpu_seconds([self.pid]) - before[0]
+        result["worker_cpu"] = cpu_seconds(workers) - before[1]
+        return result
+
+    def close(self) -> None:
+        """End both."""
+        self.client.close()
+        self.server.terminate()
+
+
+def request_body(text: str, tokens: int, salt: str, *, stream: bool = True, **more: Any) -> str:
+    """A chat completion of exactly so many tokens, whose prompt no cache knows."""
+    body: dict[str, Any] = {
+        "model": "bench",
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "cache_salt": salt,
+        "stream": stream,
+    }
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    return json.dumps(body | more)
+
+
+def make_texts(count: int) -> list[str]:
+    """Messages of 20 words."""
+    chooser = random.Random(3)
+    return [" ".join(chooser.choices(TEXT.split(), k=20)) for _ in range(count)]
+
+
+def first_tokens(served: Served, bare: Running, texts: Sequence[str]) -> tuple[list[float], list[float]]:
+    """Milliseconds to the first token over HTTP and on the engine, in turns, nothing else running."""
+    http, engine = [], []
+    for number, text in enumerate(texts):
+        ids = served.prompt_ids(text)
+        answer = served.streams([request_body(text, 8, f"first-{number}")], clients=1)["answers"][0]
+        http.append(answer["first"] * 1e3)
+        engine.append(bare.generate([ids], 8).first[0] * 1e3)
+        time.sleep(0.01)
+    return http, engine
+
+
+def throughput(
+    served: Served, bare: Running, texts: Sequence[str], ids: Sequence[Sequence[int]], tokens: int, turn: int
+) -> list[dict[str, Any]]:
+    """All texts over 32 connections, and the same on the engine, whose prompts are new to its cache each turn."""
+    bodies = [request_body(text, tokens, f"load-{turn}-{number}") for number, text in enumerate(texts)]
+    over_http = served.streams(bodies, STREAMS)
+    over_http["tokens"] = sum(answer["tokens"] for answer in over_http["answers"])
+    over_http["chunks"] = sum(answer["chunks"] for answer in over_http["answers"])
+    if over_http["tokens"] != len(texts) * tokens:
+        support.fail(f"{len(texts) * tokens} tokens were asked for, {over_http['tokens']} came")
+    on_engine = bare.ask("closed_loop", prompts=ids, tokens=tokens, clients=STREAMS, salt=f"load-{turn}")
+    return [over_http, on_engine]
+
+
+def print_first(http: Sequence[float], engine: Sequence[float]) -> None:
+    """The table of first tokens."""
+    rows: list[list[object]] = []
+    for name, values in (("heddle serve, HTTP stream", http), ("bare engine", engine)):
+        rows.append([name, statistics.median(values), support.percentile(values, 0.95), min(values)])
+    added = statistics.median(http) - statistics.median(engine)
+    rows.append(["added (goal ≤ 3 ms at p50)", added, None, min(http) - min(engine)])
+    support.print_table(f"first token of {len(http)} requests, ms", ["way", "p50", "p95", "least"], rows)
+
+
+def print_throughput(pairs: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """The table of rates, CPU seconds apart."""
+    rows: list[list[object]] = []
+    for place, name in enumerate(("heddle serve, HTTP streams", "bare engine")):
+        runs = [pair[place] for pair in pairs]
+        rates = [run["tokens"] / run["wall"] for run in runs]
+        per_thousand = [
+            [run[kind] / run["tokens"] * 1e6 for run in runs] for kind in ("worker_cpu", "server_cpu", "cpu")
+        ]
+        cpu = [statistics.median(values) for values in per_thousand]
+        rows.append([name, statistics.median(rates), max(rates), *cpu, runs[0].get("chunks"), runs[0]["tokens"]])
+    lost = [1 - (pair[0]["tokens"] / pair[0]["wall"]) / (pair[1]["tokens"] / pair[1]["wall"]) for pair in pairs]
+    rows.append([f"lost, of each pair: {', '.join(f'{value:.1%}' for value in lost)} (goal ≤ 10 %)"])
+    rows[-1] += [f"{statistics.median(lost):.1%}"] + [None] * 6
+    columns = ["way", "tok/s, median", "best", "worker µs CPU/tok", "server µs CPU/tok", "client µs CPU/tok"]
+    support.print_table(f"{STREAMS} streams at a time", [*columns, "chunks", "tokens"], rows)
+
+
+def main() -> None:
+    """Both tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="heddle-tiny", help="as `heddle serve` takes it (default heddle-tiny)")
+    parser.add_argument("--threads", type=int, default=1, help="compute threads of both engines (default 1)")
+    parser.add_argument("--requests", type=int, default=100, help="requests for the first token (default 100)")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens per stream (default 128)")
+    parser.add_argument("--streams", type=int, default=128, help="streams of a load, 32 at a time (default 128)")
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    support.print_machine()
+    bare = Running(Contender("bare engine", "heddle", "auto"), arguments.threads)
+    with support.scratch_folder() as scratch:
+        served = Served(scratch / "data", arguments)
+        try:
+            folder = str(find(arguments.model).folder)
+            bare.ask("load", folder=folder, threads=arguments.threads, dtype="auto", device="cpu")
+            texts = make_texts(max(arguments.requests, arguments.streams) + 8)
+            first_tokens(served, bare, texts[-8:])
+            print_first(*first_tokens(served, bare, texts[: arguments.requests]))
+            load = texts[: arguments.streams]
+            ids = [served.prompt_ids(text) for text in load]
+            turns = range(arguments.repeats)
+            print_throughput([throughput(served, bare, load, ids, arguments.tokens, turn) for turn in turns])
+        finally:
+            served.close()
+            bare.close()
+    support.print_machine()
+
+
+if __name__ == "__main__":
+    main()

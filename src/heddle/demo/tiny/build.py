@@ -1,0 +1,41 @@
+"""Build the model folder: `python -m heddle.demo.tiny.build OUT_DIR [--seconds N | --steps N] [--seed N]`."""
+
+import argparse
+import shutil
+from pathlib import Path
+
+import torch
+
+from heddle.demo.tiny.tokenizer import END_ID, PAD_ID, build_tokenizer, save_tokenizer
+from heddle.demo.tiny.train import Recipe, train
+from heddle.models.decoder import Decoder
+
+
+def build(folder: Path, recipe: Recipe, checkpoint_steps: int = 1000) -> None:
+    """Make the tokenizer, train, and leave a complete Hugging Face folder; also at every checkpoint."""
+    tokenizer = build_tokenizer()
+    save_tokenizer(tokenizer, folder)
+
+    def keep(model: Decoder, step: int) -> None:
+        staged = folder / f".step-{step}"
+        model.save(staged, torch.bfloat16, eos_token_id=END_ID, pad_token_id=PAD_ID, bos_token_id=None)
+        for file in sorted(staged.iterdir(), reverse=True):
+            file.replace(folder / file.name)
+        shutil.rmtree(staged)
+
+    keep(train(tokenizer, recipe, keep, checkpoint_steps), -1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m heddle.demo.tiny.build", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=600.0, help="wall time of training")
+    parser.add_argument("--steps", type=int, help="length in steps instead: then a seed gives the same bytes")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    build(chosen.folder, Recipe(chosen.seed, chosen.steps, chosen.seconds))
+
+
+if __name__ == "__main__":
+    main()

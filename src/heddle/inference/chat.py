@@ -1,0 +1,141 @@
+"""POST /v1/chat/completions: one answer, or a stream of server-sent events."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
+
+import orjson
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from heddle import failures
+from heddle.auth import Caller
+from heddle.errors import HeddleError, InvalidRequest, ValidationFailed
+from heddle.http import BearerWriter, Services, group
+from heddle.inference import fields
+from heddle.inference.accounts import project_of
+from heddle.inference.response import Json
+from heddle.inference.service import Arrival, Running
+from heddle.wire import jsontext
+
+logger = logging.getLogger("heddle.inference")
+router = group("Inference")
+T = TypeVar("T")
+
+IGNORED_HEADER = "x-heddle-ignored-fields"
+POLICY_HEADER = "x-heddle-policy"
+_LAST = b"data: [DONE]\n\n"
+_MOST_IGNORED = 50
+
+
+@router.post("/v1/chat/completions", response_model=None)
+async def create_chat_completion(request: Request, caller: BearerWriter, house: Services) -> Response:
+    """Create a chat completion."""
+    inference = house.inference
+    body = await _body(request)
+    arrival = arrival_of(request, caller)
+    running = await _while_connected(request, inference.begin(body, arrival))
+    headers = _headers(body, running)
+    if running.plan.wants_stream:
+        return EventStream(inference.chunks(running), headers)
+    whole = await _while_connected(request, inference.whole(running))
+    return Response(orjson.dumps(whole), headers=headers, media_type="application/json")
+
+
+def arrival_of(request: Request, caller: Caller) -> Arrival:
+    """Who asks and what came in headers; raises InvalidRequest for a bad one, Forbidden outside the key's binding."""
+    priority = request.headers.get("x-vllm-priority")
+    if priority is not None and not priority.lstrip("-").isdecimal():
+        raise InvalidRequest("The header X-Vllm-Priority must be a whole number", param="X-Vllm-Priority")
+    return Arrival(
+        caller=caller,
+        project=project_of(request.headers, caller),
+        request_id=request.headers.get("x-request-id"),
+        priority=int(priority) if priority is not None else None,
+    )
+
+
+async def _body(request: Request) -> Any:
+    """The parsed body; malformed JSON is 400 here, as clients of this wire know it."""
+    try:
+        return jsontext.loads(await request.body())
+    except ValidationFailed as error:
+        error.status = 400
+        raise
+
+
+def _headers(body: Json, running: Running) -> dict[str, str]:
+    headers = {POLICY_HEADER: _header_text(running.policy), **running.ticket.headers}
+    ignored = [*fields.ignored_keys(body), *running.plan.ignored]
+    if ignored:
+        headers[IGNORED_HEADER] = _header_text(", ".join(key[:100] for key in ignored[:_MOST_IGNORED]))
+    return headers
+
+
+def _header_text(text: str) -> str:
+    return "".join(c if " " <= c <= "~" else "?" for c in text)
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, which is cancelled when the client goes away; raises ClientDisconnect then."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_gone(request.receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        with contextlib.suppress(BaseException):
+            await working
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """Chunks as server-sent events; a failure in the middle is one more event, and the last."""
+
+    def __init__(self, chunks: AsyncGenerator[Json], headers: dict[str, str]) -> None:
+        super().__init__(headers={**headers, "cache-control": "no-cache", "x-accel-buffering": "no"})
+        self.headers["content-type"] = "text/event-stream; charset=utf-8"
+        del self.headers["content-length"]
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything; stops the work at once when the client goes away."""
+        sending = asyncio.ensure_future(self._send(scope, send))
+        watching = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((sending, watching), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            for task in (sending, watching):
+                task.cancel()
+            with contextlib.suppress(BaseException):
+                await sending
+
+    async def _send(self, scope: Scope, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with contextlib.aclosing(self._chunks) as chunks:
+            try:
+                async for chunk in chunks:
+                    await _event(send, chunk)
+            except HeddleError as error:
+                await _event(send, failures.openai_body(error))
+            except Exception:  # a fault of ours: the log gets the traceback, the client an event
+                logger.exception("stream %s failed", scope.get("heddle.request_id"))
+                await _event(send, failures.openai_body(HeddleError("Internal server error")))
+        await send({"type": "http.response.body", "body": _LAST, "more_body": False})
+
+
+async def _event(send: Send, value: Json) -> None:
+    await send({"type": "http.response.body", "body": b"data: " + orjson.dumps(value) + b"\n\n", "more_body": True})

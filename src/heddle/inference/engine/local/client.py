@@ -1,0 +1,156 @@
+"""The embedded engine as the server sees it: an `Engine` whose work is done in a process of its own."""
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator
+
+from heddle.inference.engine.base import (
+    AdapterRef,
+    Constraint,
+    EngineFailed,
+    EngineInfo,
+    EngineStats,
+    TokenEvent,
+    TokenRequest,
+)
+from heddle.inference.engine.local.connection import Connection
+from heddle.inference.engine.local.options import LocalOptions, read_facts
+
+__all__ = ["LocalEngine", "LocalOptions"]
+
+STATS_SECONDS = 2.0
+"""A step may take longer than somebody wants to wait for figures; then the last known ones are given."""
+
+
+class LocalEngine:
+    """Starts its process with the first request, and again with the next one after it died."""
+
+    def __init__(self, options: LocalOptions) -> None:
+        """Reads the small files of the model folder; raises OSError or ValueError."""
+        facts = read_facts(options)
+        self.options = options
+        self._info = EngineInfo(
+            name="heddle-local",
+            max_model_len=min(options.max_model_len or facts.max_positions, facts.max_positions),
+            vocab_size=facts.vocab_size,
+            eos_token_ids=facts.eos_token_ids,
+            scheduling=options.scheduling,
+        )
+        self._connection: Connection | None = None
+        self._starting: asyncio.Task[Connection] | None = None
+        self._last = EngineStats()
+        self._load_seconds = 0.0
+        self._numbers = itertools.count(1)
+
+    def info(self) -> EngineInfo:
+        """From the folder; `max_model_len` may become smaller with the first start, when memory holds less."""
+        return self._info
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs now."""
+        return self._connection.pid if self._connection else None
+
+    async def start(self) -> None:
+        """Load, if that has not been done; many may wait for one loading. Raises EngineFailed."""
+        await self._ready()
+
+    async def stop(self) -> None:
+        """End every request and the process."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        if self._connection is not None:
+            await self._connection.close()
+        self._last.state = "idle"
+
+    async def generate(self, request: TokenRequest) -> AsyncIterator[TokenEvent]:
+        """The tokens of one request; closing the iterator aborts it.
+
+        Raises EngineFailed, EngineBusy, RequestRefused.
+        """
+        connection = await self._ready()
+        number = next(self._numbers)
+        mailbox = connection.open(number, sendable(request))
+        try:
+            while True:
+                event = await mailbox.take()
+                yield event
+                if event.finish_reason is not None:
+                    return
+        finally:
+            connection.shut(number)
+
+    async def load_adapter(self, adapter: AdapterRef) -> None:
+        """Make a version ready. Raises RequestRefused when it does not fit the model, and EngineFailed."""
+        await (await self._ready()).call("load", adapter)
+
+    async def unload_adapter(self, adapter_id: str) -> None:
+        """Forget a version with the end of its last request; does not wait for that."""
+        if self._connection is not None:
+            await self._connection.call("unload", adapter_id)
+
+    async def stats(self) -> EngineStats:
+        """Figures now; those of an earlier moment while a long step runs."""
+        connection = self._connection
+        if self._starting is not None:
+            return dataclasses.replace(self._last, state="loading", error=None)
+        if connection is not None:
+            with contextlib.suppress(TimeoutError, EngineFailed):
+                self._last = await asyncio.wait_for(connection.call("stats", None), STATS_SECONDS)
+                self._last.load_seconds = self._load_seconds
+        return dataclasses.replace(self._last)
+
+    async def _ready(self) -> Connection:
+        """The running process, started when there is none."""
+        if self._connection is not None:
+            return self._connection
+        starting = self._starting
+        if starting is None:
+            starting = self._starting = asyncio.get_running_loop().create_task(self._start())
+            starting.add_done_callback(self._started)
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if starting.cancelled():
+                raise EngineFailed("the engine was stopped while it was starting") from None
+            raise
+
+    async def _start(self) -> Connection:
+        connection = await Connection.open_process(self.options, self._lost)
+        ready = connection.ready
+        self._load_seconds = ready.load_seconds
+        self._info = dataclasses.replace(
+            self._info,
+            max_model_len=ready.max_model_len,
+            vocab_size=ready.vocab_size,
+            eos_token_ids=ready.eos_token_ids,
+        )
+        self._connection = connection
+        return connection
+
+    def _started(self, task: asyncio.Task[Connection]) -> None:
+        self._starting = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._last = EngineStats(state="failed", error=str(error))
+
+    def _lost(self, connection: Connection, reason: str | None) -> None:
+        """The process is gone; `reason` is None when it was ended on purpose."""
+        if self._connection is connection:
+            self._connection = None
+        self._last = EngineStats(state="failed" if reason else "idle", error=reason)
+
+
+def sendable(request: TokenRequest) -> TokenRequest:
+    """The request as it goes to the other process: plain containers, and nothing that is not used there."""
+    constraint = request.constraint
+    return dataclasses.replace(
+        request,
+        sampling=dataclasses.replace(request.sampling, logit_bias=dict(request.sampling.logit_bias)),
+        constraint=Constraint(constraint.grammar, {}, constraint.after) if constraint else None,
+        kv_transfer_params=None,
+        xargs=None,
+    )

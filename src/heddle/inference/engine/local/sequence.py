@@ -1,0 +1,115 @@
+"""One request inside the engine."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from heddle.inference.engine.base import FinishReason, TokenRequest
+from heddle.inference.engine.local.blocks import BLOCK_TOKENS, chain_root, extend_chain
+
+if TYPE_CHECKING:
+    from heddle.inference.engine.local.adjust import TokenCounts
+    from heddle.inference.engine.local.constraint import Matcher
+    from heddle.models.interfaces import Lane, Span
+
+RawLogprobs = tuple[int, float, int, tuple[tuple[int, float], ...]]
+"""Token id, logprob, rank, the k best: the fields of TokenLogprobs."""
+
+_MASK64 = (1 << 64) - 1
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens of a request and how far they are computed.
+
+    `tokens` is prompt then output; `computed` of them have keys and values in `lane`. A sequence is due for a new
+    token when all its tokens are computed.
+    """
+
+    number: int
+    request: TokenRequest
+    arrival: int
+    tokens: list[int]
+    prompt_tokens: int
+    seed: int
+    """The request's seed, mixed once, as an unsigned 64-bit number."""
+    computed: int = 0
+    lane: "Lane | None" = None
+    lane_blocks: int = 0
+    keys: list[bytes] = field(default_factory=list)
+    saved_blocks: int = 0
+    """Leading blocks that were offered to the prefix cache."""
+    cached_tokens: int | None = None
+    """Prompt tokens taken from the cache at the first start; None before it."""
+    prompt_logprobs: list[RawLogprobs | None] | None = None
+    matcher: "Matcher | None" = None
+    counts: "TokenCounts | None" = None
+    span: "Span | None" = None
+    started: bool = False
+    """The first event has been delivered."""
+
+    @classmethod
+    def of(cls, number: int, request: TokenRequest, arrival: int) -> "Sequence":
+        """A new sequence; nothing is computed."""
+        wants_prompt = request.sampling.prompt_logprobs is not None
+        return cls(
+            number=number,
+            request=request,
+            arrival=arrival,
+            tokens=list(request.prompt),
+            prompt_tokens=len(request.prompt),
+            seed=mix(request.sampling.seed & _MASK64),
+            prompt_logprobs=[None] if wants_prompt else None,
+        )
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What is served first: the lower priority number, then the earlier arrival."""
+        return (self.request.priority, self.arrival)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens without keys and values."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def output_count(self) -> int:
+        """Generated tokens."""
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def adapter_id(self) -> str | None:
+        """The version that makes the tokens."""
+        return self.request.adapter.id if self.request.adapter else None
+
+    def block_keys(self, end: int) -> list[bytes]:
+        """Chain keys of the full blocks among the first `end` tokens."""
+        if len(self.keys) < end // BLOCK_TOKENS:
+            extend_chain(self.keys, chain_root(self.adapter_id, self.request.cache_salt), self.tokens, end)
+        return self.keys[: end // BLOCK_TOKENS]
+
+
+@dataclass(slots=True)
+class Event:
+    """What one step did for one request; `token` is None when it only ended."""
+
+    number: int
+    token: int | None
+    logprobs: RawLogprobs | None = None
+    first: tuple[int, list[RawLogprobs | None] | None] | None = None
+    """Cached tokens and prompt logprobs, with the first event."""
+    end: tuple[FinishReason, int | str | None] | None = None
+    """Finish and stop reason, with the last event."""
+    failure: Exception | None = None
+
+    def packed(self) -> tuple[Any, ...]:
+        """The event as a short tuple, for the wire between the processes."""
+        if self.logprobs is None and self.first is None and self.end is None:
+            return (self.number, self.token)
+        return (self.number, self.token, self.logprobs, self.first, self.end)
+
+
+def mix(value: int) -> int:
+    """Scramble 64 bits (the finaliser of splitmix64), so that near seeds give unrelated streams."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)

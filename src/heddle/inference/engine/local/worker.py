@@ -1,0 +1,203 @@
+"""The engine's process: `python -m heddle.inference.engine.local.worker <socket>`, started by the client.
+
+Commands are read between steps, without waiting while there is work. The process ends when the server closes the
+socket or dies.
+"""
+
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heddle.inference.engine.base import EngineBusy, EngineFailed, EngineStats, RequestRefused
+from heddle.inference.engine.local.engine import EngineCore
+from heddle.inference.engine.local.options import LocalOptions, read_facts
+from heddle.inference.engine.local.threads import ThreadPolicy, first_threads, usable_cores
+from heddle.inference.engine.local.wire import Frames, Ready, frame
+from heddle.models.interfaces import ModelError
+from heddle.models.load import load_model
+from heddle.models.memory import available_bytes
+
+logger = logging.getLogger("heddle.inference.engine")
+
+READ_BYTES = 1 << 16
+UNKNOWN_MEMORY = 4 * 1024**3
+SHARE_OF_MEMORY = {"cpu": 0.25}
+SHARE_OF_DEVICE = 0.7
+RECENT_STEPS = 64
+_DEATH_SIGNAL_OPTION = 1
+
+
+class Channel:
+    """The engine's end of the socket; raises ConnectionError or EOFError when the server is gone."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._frames = Frames()
+
+    def send(self, message: Any) -> None:
+        """One message; waits while the server reads nothing."""
+        self._connection.sendall(frame(message))
+
+    def receive(self, wait: bool) -> list[Any]:
+        """Messages that have come; `wait` = until there is something."""
+        try:
+            data = self._connection.recv(READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        if not data:
+            raise EOFError
+        return list(self._frames.feed(data))
+
+
+class Worker:
+    """Runs one engine core for one server."""
+
+    def __init__(self, channel: Channel, options: LocalOptions) -> None:
+        self._channel = channel
+        self._policy = ThreadPolicy(first_threads(options.threads, options.dedicated, usable_cores()))
+        torch.set_num_threads(self._policy.threads)
+        self.core = self._load(options)
+        self._steps = 0
+        self._step_seconds = 0.0
+        self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
+
+    def serve(self) -> None:
+        """Commands and steps, until the server is gone."""
+        while True:
+            for command in self._channel.receive(wait=not self.core.has_work):
+                self._obey(*command)
+            if self.core.has_work:
+                self._step()
+
+    def _load(self, options: LocalOptions) -> EngineCore:
+        """The model, and the memory for its keys and values."""
+        began = time.perf_counter()
+        eos = read_facts(options).eos_token_ids
+        model = load_model(options.folder, device=options.device, dtype=options.dtype)
+        core = EngineCore(model, options, eos, options.kv_memory or share_of_memory(model.device))
+        seconds = time.perf_counter() - began
+        logger.info(
+            "%s ready in %.2f s: %s, %s, %d threads, %d tokens of key and value memory",
+            *(options.folder.name, seconds, model.device, str(model.dtype).removeprefix("torch.")),
+            *(self._policy.threads, core.scheduler.pool.total * core.cache.block_tokens),
+        )
+        self._channel.send(("ready", Ready(model.vocab_size, core.max_model_len, eos, seconds)))
+        return core
+
+    def _obey(self, command: str, key: Any, value: Any = None) -> None:
+        """Do what one message says; its failure is an answer."""
+        if command == "add":
+            try:
+                self.core.add(key, value)
+            except Exception as error:
+                self._channel.send(("failed", key, self._failure(error)))
+        elif command == "abort":
+            self.core.abort(key)
+        else:
+            self._channel.send(("reply", key, self._answer(command, value)))
+
+    def _answer(self, command: str, value: Any) -> Any:
+        try:
+            if command == "load":
+                self.core.load_adapter(value)
+            elif command == "unload":
+                self.core.unload_adapter(value)
+            elif command == "stats":
+                return self._stats()
+        except Exception as error:
+            return self._failure(error)
+        return None
+
+    def _step(self) -> None:
+        """One step; when it breaks, its requests fail and the engine goes on."""
+        began = time.perf_counter()
+        try:
+            events = self.core.step()
+        except Exception as error:
+            logger.exception("a step failed")
+            events = self.core.fail_all(EngineFailed(f"a step of the engine failed: {type(error).__name__}: {error}"))
+        packed = [event.packed() for event in events if event.failure is None]
+        if packed:
+            self._channel.send(packed)
+        for event in events:
+            if event.failure is not None:
+                self._channel.send(("failed", event.number, self._failure(event.failure)))
+        self._measure(time.perf_counter() - began)
+
+    def _measure(self, seconds: float) -> None:
+        self._steps += 1
+        self._step_seconds += seconds
+        self._recent.append(seconds)
+        if self._policy.observe(self.core.shape, seconds):
+            logger.info("now %d threads", self._policy.threads)
+            torch.set_num_threads(self._policy.threads)
+
+    def _failure(self, error: Exception) -> Exception:
+        """An error that the server knows; others are logged here with their trace."""
+        if isinstance(error, RequestRefused | EngineBusy | EngineFailed):
+            return error
+        logger.error("a request failed", exc_info=error)
+        return EngineFailed(f"{type(error).__name__}: {error}")
+
+    def _stats(self) -> EngineStats:
+        stats = EngineStats(state="ready", threads=self._policy.threads)
+        self.core.fill_stats(stats)
+        stats.steps, stats.step_seconds = self._steps, self._step_seconds
+        stats.step_seconds_mean = sum(self._recent) / len(self._recent) if self._recent else 0.0
+        stats.step_seconds_best = min(self._recent, default=0.0)
+        stats.resident_bytes = resident_bytes()
+        return stats
+
+
+def share_of_memory(device: torch.device) -> int:
+    """Bytes for keys and values when nothing is set."""
+    free = available_bytes(device)
+    return int((UNKNOWN_MEMORY if free is None else free) * SHARE_OF_MEMORY.get(device.type, SHARE_OF_DEVICE))
+
+
+def resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def die_with_parent() -> None:
+    """On Linux the kernel ends this process with its parent; elsewhere the closed socket does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL_OPTION, signal.SIGKILL)
+
+
+def main() -> None:
+    """Read the options, load, serve."""
+    die_with_parent()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    with contextlib.suppress(EOFError, ConnectionError):
+        (options,) = channel.receive(wait=True)
+        try:
+            worker = Worker(channel, options)
+        except (ModelError, EngineFailed, OSError, ValueError, RuntimeError, MemoryError) as error:
+            channel.send(("unable", f"{type(error).__name__}: {error}" if not str(error) else str(error)))
+            return
+        gc.collect()
+        gc.freeze()
+        worker.serve()
+
+
+if __name__ == "__main__":
+    main()

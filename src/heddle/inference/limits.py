@@ -1,0 +1,176 @@
+"""Limits per project and per key: how many completions at once, how many tokens per minute.
+
+Tokens are estimated when a completion is admitted and corrected when it ends: what was used beyond the estimate is a
+debt that later requests wait for, so that the rate holds over time whatever was estimated.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from heddle.errors import Busy
+from heddle.settings import Settings
+from heddle.store.control.inference import LimitRow
+
+PROJECT, KEY = "project", "key"
+KINDS = (PROJECT, KEY)
+MOST_METERS = 10_000
+_MINUTE = 60.0
+Name = tuple[str, str]
+"""Kind and name: (`project`, `team/project` or empty) or (`key`, key id or `local`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one project or key may do; 0 = no limit."""
+
+    concurrency: int = 0
+    tokens_per_minute: int = 0
+
+
+@dataclass(slots=True)
+class _Meter:
+    """What one project or key does now; `debt` in tokens, paid back at the rate of the limit."""
+
+    running: int = 0
+    debt: float = 0.0
+    at: float = 0.0
+
+    def settle(self, rate: int, now: float) -> None:
+        """Take off what the time since the last look has paid."""
+        self.debt = max(0.0, self.debt - (now - self.at) * rate / _MINUTE) if rate else 0.0
+        self.at = now
+
+
+class Lease:
+    """The place of one admitted completion; `headers` tell the client how much room is left."""
+
+    def __init__(self, limits: "Limits", names: tuple[Name, ...], estimate: int, headers: dict[str, str]) -> None:
+        self.headers = headers
+        self._limits = limits
+        self._names = names
+        self._estimate = estimate
+        self._held = True
+
+    def end(self, tokens: int) -> None:
+        """Give the place back and correct the estimate to the tokens really used; a second time does nothing."""
+        if self._held:
+            self._held = False
+            self._limits.give_back(self._names, tokens - self._estimate)
+
+
+class Limits:
+    """Meters of all projects and keys; used on the event loop only, so that a check and its taking are one step."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._defaults = {
+            PROJECT: Limit(settings.inference_project_concurrency, settings.inference_project_tokens_per_minute),
+            KEY: Limit(settings.inference_key_concurrency, settings.inference_key_tokens_per_minute),
+        }
+        self._own: dict[Name, Limit] = {}
+        self._meters: dict[Name, _Meter] = {}
+        self._clock = clock
+
+    def set_rows(self, rows: Iterable[LimitRow]) -> None:
+        """Take over the stored limits, instead of those before."""
+        self._own = {(row.kind, row.name): self._merged(row) for row in rows}
+
+    def _merged(self, row: LimitRow) -> Limit:
+        default = self._defaults[row.kind]
+        return Limit(
+            default.concurrency if row.concurrency is None else row.concurrency,
+            default.tokens_per_minute if row.tokens_per_minute is None else row.tokens_per_minute,
+        )
+
+    def of(self, name: Name) -> Limit:
+        """The limit that holds."""
+        return self._own.get(name) or self._defaults[name[0]]
+
+    def default(self, kind: str) -> Limit:
+        """The limit of the settings."""
+        return self._defaults[kind]
+
+    def running(self, name: Name) -> int:
+        """How many completions run now."""
+        meter = self._meters.get(name)
+        return meter.running if meter is not None else 0
+
+    def take(self, project: str, key: str, estimate: int) -> Lease:
+        """Admit a completion that will use about `estimate` tokens; raises Busy when a limit is reached."""
+        now = self._clock()
+        names = ((PROJECT, project), (KEY, key))
+        for name in names:
+            self._check(name, estimate, now)
+        for name in names:
+            meter = self._meter(name, now)
+            meter.running += 1
+            meter.debt += estimate
+        return Lease(self, names, estimate, self._headers(names))
+
+    def give_back(self, names: Iterable[Name], tokens: int) -> None:
+        """End one completion of each; `tokens` (of either sign) corrects what was taken."""
+        now = self._clock()
+        for name in names:
+            meter = self._meter(name, now)
+            meter.running -= 1
+            meter.debt = max(0.0, meter.debt + tokens) if self.of(name).tokens_per_minute else 0.0
+        if len(self._meters) > MOST_METERS:
+            self._meters = {name: meter for name, meter in self._meters.items() if meter.running or meter.debt}
+
+    def _meter(self, name: Name, now: float) -> _Meter:
+        meter = self._meters.get(name)
+        if meter is None:
+            meter = self._meters[name] = _Meter(at=now)
+        meter.settle(self.of(name).tokens_per_minute, now)
+        return meter
+
+    def _check(self, name: Name, estimate: int, now: float) -> None:
+        limit, meter = self.of(name), self._meter(name, now)
+        if limit.concurrency and meter.running >= limit.concurrency:
+            most = f"{limit.concurrency} completion{'s' if limit.concurrency > 1 else ''} at the same time"
+            raise self._busy(name, f"{_shown(name)} may run {most}", 1)
+        rate = limit.tokens_per_minute
+        # A request beyond a whole minute's tokens can run when nothing is owed; its debt then takes longer.
+        over = meter.debt + min(estimate, rate) - rate
+        if rate and over > 1e-6:
+            wait = max(1, math.ceil(over * _MINUTE / rate))
+            raise self._busy(name, f"{_shown(name)} may use {rate} tokens per minute; try again in {wait} s", wait)
+
+    def _busy(self, name: Name, reason: str, retry_after: int) -> Busy:
+        error = Busy(f"Rate limit reached: {reason}", retry_after)
+        error.headers.update(self._headers((name,)))
+        return error
+
+    def _headers(self, names: Iterable[Name]) -> dict[str, str]:
+        """The tightest room of the limits that hold, in the headers that OpenAI's clients know."""
+        limits = [(self.of(name), self._meters[name]) for name in names]
+        headers: dict[str, str] = {}
+        room = [(limit.concurrency - meter.running, limit) for limit, meter in limits if limit.concurrency]
+        if room:
+            left, limit = min(room, key=lambda pair: pair[0])
+            headers |= _header("requests", limit.concurrency, left, 0.0 if left > 0 else 1.0)
+        tokens = [
+            (limit.tokens_per_minute - meter.debt, limit, meter) for limit, meter in limits if limit.tokens_per_minute
+        ]
+        if tokens:
+            free, limit, meter = min(tokens, key=lambda item: item[0])
+            headers |= _header(
+                "tokens", limit.tokens_per_minute, int(free), meter.debt * _MINUTE / limit.tokens_per_minute
+            )
+        return headers
+
+
+def _header(what: str, limit: int, remaining: int, reset: float) -> dict[str, str]:
+    return {
+        f"x-ratelimit-limit-{what}": str(limit),
+        f"x-ratelimit-remaining-{what}": str(max(0, remaining)),
+        f"x-ratelimit-reset-{what}": f"{max(0.0, reset):.3f}s",
+    }
+
+
+def _shown(name: Name) -> str:
+    kind, which = name
+    if kind == PROJECT:
+        return f"project '{which}'" if which else "requests without a project"
+    return f"key '{which}'"

@@ -1,0 +1,50 @@
+"""The served model as the front sees it: tokenizer, formats, defaults and its engine; no weights."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.inference.adapters import Version
+from heddle.inference.engine.base import Engine, EngineInfo
+from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.inference.reasoning import ReasoningMarks, detect_marks
+from heddle.inference.sampling import Defaults
+from heddle.inference.source import ModelSource
+from heddle.inference.structured.compiler import grammar_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One base model with its engine."""
+
+    source: ModelSource
+    tokenizer: Tokenizer
+    defaults: Defaults
+    reasoning: ReasoningMarks | None
+    grammar_tokenizer: Any
+    """The tokenizer as llguidance wants it."""
+    engine: Engine
+    info: EngineInfo
+
+    @classmethod
+    def open(cls, source: ModelSource, engine: Engine) -> "ServedModel":
+        """Read the small files of the folder; raises Unavailable when one is missing or broken."""
+        tokenizer = Tokenizer.load(source.folder)
+        info = engine.info()
+        return cls(
+            source=source,
+            tokenizer=tokenizer,
+            defaults=Defaults.of(source.generation_config),
+            reasoning=detect_marks(tokenizer),
+            grammar_tokenizer=grammar_tokenizer(source.folder, info.vocab_size, info.eos_token_ids),
+            engine=engine,
+            info=info,
+        )
+
+    def fingerprint(self, version: Version | None) -> str:
+        """Which weights answer: engine, digest of the base model, and the adapter version."""
+        base = f"{self.info.name}-{self.source.digest}"
+        return base if version is None else f"{base}-{version.label}"
+
+    def policy(self, version: Version | None) -> str:
+        """The name of the weights for the header `x-heddle-policy`."""
+        return self.source.name if version is None else version.policy

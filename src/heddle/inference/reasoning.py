@@ -1,0 +1,143 @@
+"""Reasoning blocks: which marks a model puts around them, and the split of its output into reasoning and answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from heddle.inference.syntax import mark, text_up_to
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+    from heddle.inference.prompt.tokenizer import Tokenizer
+
+KNOWN_MARKS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+
+ANSWER = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningMarks:
+    """The texts around a reasoning block, and their token ids."""
+
+    start: str
+    end: str
+    start_token_ids: tuple[int, ...]
+    end_token_ids: tuple[int, ...]
+    """After these a constraint on the answer begins."""
+
+    @property
+    def token_ids(self) -> frozenset[int]:
+        """Marks that are single tokens; the detokenizer must show them even where they are special tokens."""
+        return frozenset(ids[0] for ids in (self.start_token_ids, self.end_token_ids) if len(ids) == 1)
+
+    def is_open_after(self, text: str) -> bool:
+        """Whether a text ends inside a reasoning block."""
+        return text.rfind(self.start) > text.rfind(self.end)
+
+    def count_tokens(self, ids: Sequence[int], open_at_start: bool) -> int:
+        """Tokens of an output that lie inside its reasoning block, without the marks."""
+        begin = 0 if open_at_start else _find(ids, self.start_token_ids, 0)
+        if begin is None:
+            return 0
+        begin += 0 if open_at_start else len(self.start_token_ids)
+        end = _find(ids, self.end_token_ids, begin)
+        return (len(ids) if end is None else end) - begin
+
+
+def detect_marks(tokenizer: Tokenizer) -> ReasoningMarks | None:
+    """The marks that are tokens of their own or that the chat template mentions; None for a model without reasoning."""
+    added = set(tokenizer.added_tokens.values())
+    templates = "\n".join(tokenizer.chat_templates.values())
+    for start, end in KNOWN_MARKS:
+        if {start, end} <= added or (start in templates and end in templates):
+            return ReasoningMarks(start, end, tuple(tokenizer.encode(start)), tuple(tokenizer.encode(end)))
+    return None
+
+
+def after_optional_reasoning(grammar: str, tokenizer: LLTokenizer, marks: ReasoningMarks) -> str:
+    """A grammar (JSON form) that lets a reasoning block go before what `grammar` matches.
+
+    For models that open the block themselves; where the prompt opened it, `Constraint.after` does this.
+    """
+    first, *others = json.loads(grammar)["grammars"]
+    lark = "\n".join(
+        [
+            f"start: (opening thought GAP)? @{ANSWER}",
+            f"opening: {mark(tokenizer, marks.start)}",
+            *text_up_to(tokenizer, "thought", marks.end),
+            r"GAP: /\n{0,2}/",
+        ]
+    )
+    return json.dumps({"grammars": [{"lark_grammar": lark}, {**first, "name": ANSWER}, *others]})
+
+
+class ReasoningSplitter:
+    """Splits a growing output into reasoning and content.
+
+    A block opens only at the very beginning (whitespace before it is dropped) and once; what comes out does not depend
+    on how the text was cut into pieces.
+    """
+
+    def __init__(self, marks: ReasoningMarks, open_at_start: bool) -> None:
+        """`open_at_start`: the prompt already opened the block."""
+        self._marks = marks
+        self._held = ""
+        self._inside = open_at_start
+        self._undecided = not open_at_start
+
+    @property
+    def inside(self) -> bool:
+        """Whether the output so far ends inside a reasoning block."""
+        return self._inside
+
+    def push(self, text: str) -> tuple[str, str]:
+        """Add text; the reasoning and the content that are certain now."""
+        self._held += text
+        if self._undecided:
+            self._decide()
+        if self._undecided:
+            return "", ""
+        if not self._inside:
+            return "", self._take(len(self._held))
+        reasoning, mark, _ = self._held.partition(self._marks.end)
+        if mark:
+            self._inside = False
+            self._take(len(reasoning) + len(mark))
+            return reasoning, self._take(len(self._held))
+        return self._take(len(self._held) - _overlap(self._held, self._marks.end)), ""
+
+    def flush(self) -> tuple[str, str]:
+        """What is still held back, at the end of the output."""
+        rest = self._take(len(self._held))
+        return (rest, "") if self._inside else ("", rest)
+
+    def _decide(self) -> None:
+        begin = self._held.lstrip()
+        if begin.startswith(self._marks.start):
+            self._held = begin[len(self._marks.start) :]
+            self._inside, self._undecided = True, False
+        elif not self._marks.start.startswith(begin):
+            self._undecided = False
+
+    def _take(self, length: int) -> str:
+        taken, self._held = self._held[:length], self._held[length:]
+        return taken
+
+
+def _overlap(text: str, mark: str) -> int:
+    """Length of the longest end of the text that is a true beginning of the mark."""
+    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)
+
+
+def _find(ids: Sequence[int], mark: tuple[int, ...], begin: int) -> int | None:
+    last = len(ids) - len(mark)
+    return next((n for n in range(begin, last + 1) if tuple(ids[n : n + len(mark)]) == mark), None)

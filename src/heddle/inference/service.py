@@ -1,0 +1,269 @@
+"""Inference as one service of the server: its model, its adapters, its engine, and the way of a completion."""
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from heddle.auth import Caller
+from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.inference import fields, source
+from heddle.inference.accounts import Accounts, Ticket
+from heddle.inference.adapters import Adapters, AdapterTable, Address, Version
+from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused
+from heddle.inference.generation import Generation, as_answer
+from heddle.inference.model import ServedModel
+from heddle.inference.plan import Asked, Plan, plan
+from heddle.inference.response import Chunks, Json, completion
+from heddle.inference.source import ModelSource
+from heddle.settings import Settings
+from heddle.wire.inference import Completion
+
+logger = logging.getLogger("heddle.inference")
+
+INSTALL = "pip install 'heddle[inference]'"
+_NEEDED = ("torch", "tokenizers", "jinja2", "llguidance", "safetensors")
+
+MakeEngine = Callable[[Settings, ModelSource], Engine]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Who asks, for which project, and what came in headers."""
+
+    caller: Caller
+    project: str | None = None
+    request_id: str | None = None
+    priority: int | None = None
+    traced: bool = False
+    """True when the one who asks shows the completion in a trace already."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A completion at work: its plan, its tokens, and the account that it is on."""
+
+    plan: Plan
+    policy: str
+    generation: Generation
+    ticket: Ticket
+    record: Completion
+
+
+class Inference:
+    """Answers chat completions; made with the server, loads when it is first needed."""
+
+    def __init__(self, settings: Settings, table: AdapterTable, accounts: Accounts, make_engine: MakeEngine) -> None:
+        self._settings = settings
+        self._make_engine = make_engine
+        self.accounts = accounts
+        self.adapters = Adapters(table, Path(settings.data))
+        self._model: ServedModel | None = None
+        self._opening = asyncio.Lock()
+        self._loading: asyncio.Task[None] | None = None
+        self._load_failure: HeddleError | None = None
+        self.missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+
+    async def start(self) -> None:
+        """Begin to load in the background where the settings say so."""
+        if self.is_off:
+            return
+        if self._settings.model_load == "start" or self._settings.adapters != "none":
+            self._loading = asyncio.create_task(self._load())
+
+    async def stop(self) -> None:
+        """End what runs and give the engine's memory back."""
+        if self._loading is not None:
+            self._loading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._loading
+        if self._model is not None:
+            await self._model.engine.stop()
+        await self.accounts.drain()
+
+    @property
+    def is_off(self) -> bool:
+        """True when no model is served here."""
+        return bool(self.missing) or self._settings.model == "none"
+
+    @property
+    def problem(self) -> str | None:
+        """Why the server is not ready yet, as far as the model goes."""
+        if self._settings.model_load != "start" or self.is_off or self._loading is None:
+            return None
+        if not self._loading.done():
+            return "The model is loading"
+        return self._load_failure.reason if self._load_failure is not None else None
+
+    async def _load(self) -> None:
+        try:
+            model = await self.model()
+            for pair in self._settings.adapters.split(",") if self._settings.adapters != "none" else ():
+                await self._offer(pair)
+            if self._settings.model_load == "start":
+                await model.engine.start()
+        except (EngineFailed, EngineBusy, RequestRefused) as error:
+            self._load_failure = as_answer(error)
+        except HeddleError as error:
+            self._load_failure = error
+        if self._load_failure is not None:
+            logger.error("the model cannot be served: %s", self._load_failure.reason)
+
+    async def _offer(self, pair: str) -> None:
+        """Make an adapter of the settings a version, unless its newest one holds the same files."""
+        name, _, folder = pair.strip().partition("=")
+        address = Address.parse(name)
+        if address is None or not folder:
+            raise InvalidRequest(f"adapters: {pair!r} is not name=folder")
+        if not await self.adapters.holds(address, Path(folder)):
+            await self.add_adapter(address, Path(folder), "settings", next_step=True)
+
+    async def model(self) -> ServedModel:
+        """The served model, its small files read; raises Unavailable when there is none."""
+        if self.missing:
+            raise Unavailable(f"Chat completions need an extra that is not installed: {INSTALL}", retry_after=60)
+        if self._settings.model == "none":
+            raise Unavailable("This server serves no model; start it with --model", retry_after=60)
+        if self._model is None:
+            async with self._opening:
+                if self._model is None:
+                    self._model = await asyncio.to_thread(self._open)
+                    await self.adapters.open(self._model.source.name)
+        return self._model
+
+    def _open(self) -> ServedModel:
+        found = source.find(self._settings.model, self._settings.model_name)
+        return ServedModel.open(found, self._make_engine(self._settings, found))
+
+    def engines(self) -> dict[str, Engine]:
+        """The engine by the name of its base model; empty before the model was first asked for."""
+        return {self._model.source.name: self._model.engine} if self._model is not None else {}
+
+    async def resolve(self, name: str | None, arrival: Arrival) -> tuple[str, Version | None]:
+        """The name to show and the adapter behind it, None for the base model; raises NotFound."""
+        model = await self.model()
+        if name is None or name == model.source.name:
+            return model.source.name, None
+        address = Address.parse(name)
+        found = self.adapters.find(address, arrival.caller, arrival.project) if address is not None else None
+        if found is None:
+            raise NotFound(f"The model `{name[:200]}` does not exist.", param="model")
+        return name, found
+
+    async def begin(self, body: Any, arrival: Arrival) -> Running:
+        """Check a request, admit it and wait for its first tokens; raises HeddleError, and then nothing runs."""
+        request = fields.parse(body)
+        shown, version = await self.resolve(request.model, arrival)
+        model = await self.model()
+        laid_out = await plan(Asked(request, arrival.request_id, arrival.priority), model, shown, version)
+        prompt_tokens = len(laid_out.facts.prompt_token_ids)
+        record = Completion(
+            request_id=laid_out.shape.id,
+            caller=arrival.caller,
+            project=arrival.project,
+            model=shown,
+            served=version.name if version is not None else model.source.name,
+            policy=model.policy(version),
+            base=model.source.name,
+            user=request.user,
+            started_at=datetime.now(UTC),
+            request=body,
+            stream=bool(request.stream),
+            prompt_tokens=prompt_tokens,
+            traced=arrival.traced,
+        )
+        wanted = laid_out.max_tokens * len(laid_out.requests)
+        ticket = await self.accounts.admit(arrival.caller, arrival.project, record.served, prompt_tokens, wanted)
+        generation = Generation(model.engine, laid_out.requests, laid_out.choices, laid_out.facts)
+        running = Running(laid_out, model.policy(version), generation, ticket, record)
+        try:
+            await generation.begin()
+        except (InvalidRequest, Busy):
+            await generation.close()
+            ticket.release()
+            raise
+        except BaseException as error:
+            await self.end(running, error)
+            raise
+        return running
+
+    async def complete(
+        self, body: Mapping[str, Any], caller: Any, project: str | None, *, traced: bool = False
+    ) -> Json | AsyncIterator[Json]:
+        """Answer a request without HTTP: the body of the answer, or its chunks when it asks for a stream."""
+        running = await self.begin(dict(body), Arrival(caller, project, traced=traced))
+        return self.chunks(running) if running.plan.wants_stream else await self.whole(running)
+
+    async def whole(self, running: Running) -> Json:
+        """The rest of a completion, and its body."""
+        try:
+            await running.generation.finish()
+        except BaseException as error:
+            await self.end(running, error)
+            raise
+        body = completion(running.plan.shape, running.plan.facts, running.plan.choices)
+        await self.end(running)
+        return body
+
+    async def chunks(self, running: Running) -> AsyncGenerator[Json]:
+        """The chunks of a stream; raises HeddleError in the middle when the engine fails."""
+        made = Chunks(running.plan.shape, running.plan.facts, running.plan.choices)
+        try:
+            for chunk in made.opening():
+                yield chunk
+            async for index, delta in running.generation.steps():
+                news = made.delta(index, delta)
+                if news is not None:
+                    yield news
+        except BaseException as error:
+            await self.end(running, error)
+            raise
+        # What is acknowledged is counted: the account is settled before the last words.
+        await self.end(running)
+        last = made.closing()
+        if last is not None:
+            yield last
+
+    async def end(self, running: Running, error: BaseException | None = None) -> None:
+        """Abort what still runs and settle the account; once, however the completion ended."""
+        await running.generation.close()
+        record, choices = running.record, running.plan.choices
+        record.completion_tokens = sum(choice.completion_tokens for choice in choices)
+        record.reasoning_tokens = sum(choice.reasoning_tokens for choice in choices)
+        record.cached_tokens = running.plan.facts.cached_tokens
+        record.first_token_seconds = running.generation.first_token_seconds
+        record.seconds = time.perf_counter() - running.generation.started
+        record.response = completion(running.plan.shape, running.plan.facts, choices)
+        if isinstance(error, HeddleError):
+            record.status, record.error = error.status, error.reason
+        elif isinstance(error, GeneratorExit | asyncio.CancelledError):
+            record.status, record.error = 499, "The client went away"
+        elif error is not None:
+            record.status, record.error = 500, "Internal server error"
+        await running.ticket.close(record)
+
+    async def add_adapter(self, address: Address, folder: Path, user: str, next_step: bool) -> Version:
+        """Make a PEFT folder the newest version of a name, ready in the engine; raises InvalidRequest."""
+        model = await self.model()
+        version = await self.adapters.add(address, folder, model.source.name, user, next_step)
+        try:
+            await model.engine.load_adapter(version.ref)
+        except (EngineFailed, EngineBusy, RequestRefused) as error:
+            await self.adapters.discard(version)
+            raise as_answer(error) from error
+        return await self.adapters.publish(version)
+
+    async def remove_adapter(self, address: Address, user: str) -> list[Version]:
+        """Forget an adapter; running requests end with it. Raises NotFound."""
+        model = await self.model()
+        removed = await self.adapters.remove(address, user)
+        for version in removed:
+            await model.engine.unload_adapter(version.ref.id)
+            await self.adapters.discard(version)
+        return removed

@@ -1,0 +1,105 @@
+"""A trial compilation of every constraint, so that what cannot work is refused before it reaches an engine."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from heddle.errors import ExtraMissing
+from heddle.inference.structured.values import refusal, shortened
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+MAX_REASON = 300
+LEXER_FUEL = 1_000_000
+STEP_FUEL = 500_000
+MAX_GRAMMAR_SYMBOLS = 200_000
+MAX_LEXER_STATES = 50_000
+
+_POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
+
+
+def checked(grammar: str, tokenizer: "LLTokenizer | None", param: str) -> str:
+    """The grammar itself when it compiles and something matches it; else InvalidRequest with the compiler's reason.
+
+    Without a tokenizer bytes take the place of tokens; grammars that name special tokens then do not compile.
+    """
+    reason = failure(grammar, tokenizer)
+    if reason:
+        raise refusal(param, reason)
+    return grammar
+
+
+@lru_cache(maxsize=512)
+def failure(grammar: str, tokenizer: "LLTokenizer | None") -> str:
+    """Why the grammar cannot be used; empty when it can."""
+    library = llguidance()
+    limits = library.LLParserLimits(
+        initial_lexer_fuel=LEXER_FUEL,
+        step_lexer_fuel=STEP_FUEL,
+        max_grammar_size=MAX_GRAMMAR_SYMBOLS,
+        max_lexer_states=MAX_LEXER_STATES,
+        verbose_errors=False,
+    )
+    used = tokenizer or byte_tokenizer()
+    matcher = library.LLMatcher(used, grammar, log_level=0, limits=limits)
+    allowed = bytearray() if matcher.is_error() else bytearray(matcher.compute_bitmask())
+    if matcher.is_error():
+        return plain(matcher.get_error())
+    for token in used.eos_tokens:
+        allowed[token // 8] &= ~(1 << token % 8)
+    if any(allowed):
+        return ""
+    return "only the empty text can match it" if matcher.is_accepting() else "no text can match it"
+
+
+def plain(message: str) -> str:
+    """The compiler's message on one line, without excerpts of source and of its own state, at most 300 characters."""
+    lines = [line.strip() for line in message.replace("<state>", "\n<state>").splitlines()]
+    if "<state>" in lines:
+        lines = lines[: lines.index("<state>")] or ["the grammar is too complex"]
+    details = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    first = _POSITION.sub(r"line \1, column \2: ", lines[0] if lines else "").rstrip(":")
+    text = ": ".join([first.removesuffix("regex parse error").rstrip(": "), *details]).strip(": ")
+    return shortened(text or "it cannot be compiled", MAX_REASON)
+
+
+def llguidance() -> ModuleType:
+    """The library; it belongs to the extra."""
+    try:
+        return import_module("llguidance")
+    except ImportError:
+        raise ExtraMissing("structured outputs need llguidance: pip install 'heddle[inference]'") from None
+
+
+def grammar_tokenizer(folder: Path, vocab_size: int, eos_token_ids: Sequence[int]) -> "LLTokenizer":
+    """A model folder's tokenizer as the library wants it, for masks over `vocab_size` tokens; takes up to a second."""
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    made: LLTokenizer = llguidance().LLTokenizer(
+        text, n_vocab=vocab_size or None, eos_token=list(eos_token_ids) or None
+    )
+    return made
+
+
+@lru_cache(maxsize=1)
+def byte_tokenizer() -> "LLTokenizer":
+    """A vocabulary of the 256 bytes and an end token (256)."""
+    library = llguidance()
+    made: LLTokenizer = library.LLTokenizer(library.TokenizerWrapper(_Bytes()), n_vocab=257, eos_token=256, slices=[])
+    return made
+
+
+class _Bytes:
+    """What the library asks of a tokenizer."""
+
+    eos_token_id = 256
+    bos_token_id = None
+    tokens = (*(bytes([value]) for value in range(256)), b"<end>")
+    special_token_ids = (256,)
+
+    def __call__(self, text: str) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)

@@ -1,0 +1,156 @@
+"""A completion as a call of the trace service, and a stream of chunks as the answer it stands for."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from heddle.wire import ids
+from heddle.wire.inference import Completion, InferenceCall
+
+OP_NAME = "heddle.chat.completions"
+Json = dict[str, Any]
+
+
+def call_of(completion: Completion, project: str) -> InferenceCall:
+    """The call that shows a completion in `team/project`."""
+    attributes: Json = {
+        "kind": "llm",
+        "model": completion.model,
+        "served_model": completion.served,
+        "stream": completion.stream,
+        "request_id": completion.request_id,
+        "status": completion.status,
+    }
+    if completion.policy is not None:
+        attributes["policy"] = completion.policy
+    if completion.first_token_seconds is not None:
+        attributes["first_token_seconds"] = completion.first_token_seconds
+    return InferenceCall(
+        caller=completion.caller,
+        project=project,
+        op_name=OP_NAME,
+        id=ids.uuid7(),
+        trace_id=ids.uuid7(),
+        started_at=completion.started_at,
+        ended_at=completion.started_at + timedelta(seconds=max(0.0, completion.seconds)),
+        inputs=completion.request,
+        output=completion.response,
+        exception=completion.error,
+        attributes=attributes,
+        usage=usage_of(completion),
+    )
+
+
+def usage_of(completion: Completion) -> Json:
+    """`summary.usage` of a completion; cached tokens are part of the prompt's."""
+    if completion.error is not None and not (completion.prompt_tokens or completion.completion_tokens):
+        return {}
+    counts: Json = {
+        "requests": 1,
+        "prompt_tokens": completion.prompt_tokens,
+        "completion_tokens": completion.completion_tokens,
+        "total_tokens": completion.prompt_tokens + completion.completion_tokens,
+    }
+    if completion.cached_tokens:
+        counts["cache_read_input_tokens"] = completion.cached_tokens
+    if completion.reasoning_tokens:
+        counts["reasoning_tokens"] = completion.reasoning_tokens
+    return {completion.served or completion.model: counts}
+
+
+def assemble(chunks: Iterable[Json]) -> Json:
+    """The `chat.completion` that the chunks of a stream stand for; chunks without choices give their usage."""
+    answer: Json = {"object": "chat.completion", "choices": []}
+    choices: dict[int, Json] = {}
+    for chunk in chunks:
+        for key in ("id", "created", "model", "system_fingerprint", "service_tier", "usage"):
+            if chunk.get(key) is not None:
+                answer[key] = chunk[key]
+        for part in _dicts(chunk.get("choices")):
+            index = part.get("index")
+            number = index if isinstance(index, int) else 0
+            _extend(choices.setdefault(number, _empty(number)), part)
+    answer["choices"] = [choices[index] for index in sorted(choices)]
+    return answer
+
+
+def _empty(index: int) -> Json:
+    return {"index": index, "message": {"role": "assistant", "content": None}, "finish_reason": None}
+
+
+def _extend(choice: Json, part: Json) -> None:
+    message: Json = choice["message"]
+    delta = part.get("delta")
+    for key, value in (delta if isinstance(delta, dict) else {}).items():
+        if key == "tool_calls":
+            _extend_tools(message.setdefault("tool_calls", []), _dicts(value))
+        elif isinstance(value, str) and key != "role":
+            message[key] = (message.get(key) or "") + value
+        elif value is not None:
+            message[key] = value
+    for key in ("finish_reason", "stop_reason"):
+        if part.get(key) is not None:
+            choice[key] = part[key]
+    logprobs = part.get("logprobs")
+    if isinstance(logprobs, dict):
+        held = choice.setdefault("logprobs", {})
+        for key, items in logprobs.items():
+            if isinstance(items, list):
+                held.setdefault(key, []).extend(items)
+    if isinstance(part.get("token_ids"), list):
+        choice.setdefault("token_ids", []).extend(part["token_ids"])
+
+
+def _extend_tools(calls: list[Json], parts: Iterable[Json]) -> None:
+    for part in parts:
+        index = part.get("index")
+        number = index if isinstance(index, int) else len(calls)
+        while len(calls) <= number < len(calls) + 256:
+            calls.append({"type": "function", "function": {"name": "", "arguments": ""}})
+        if not 0 <= number < len(calls):
+            continue
+        call, function = calls[number], part.get("function")
+        call |= {key: part[key] for key in ("id", "type") if isinstance(part.get(key), str)}
+        for key, value in (function if isinstance(function, dict) else {}).items():
+            if isinstance(value, str):
+                call["function"][key] = call["function"].get(key, "") + value
+
+
+def _dicts(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def tokens_of(response: Json) -> dict[str, int]:
+    """The token counts of an answer; what is missing or no number is 0."""
+    usage = response.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    return {
+        "prompt_tokens": _count(usage, "prompt_tokens"),
+        "completion_tokens": _count(usage, "completion_tokens"),
+        "cached_tokens": _count(usage.get("prompt_tokens_details"), "cached_tokens"),
+        "reasoning_tokens": _count(usage.get("completion_tokens_details"), "reasoning_tokens"),
+    }
+
+
+def usage_entry(model: str, response: Json) -> Json:
+    """`summary.usage` of an answer, empty when it reports none."""
+    if not isinstance(response.get("usage"), dict):
+        return {}
+    counts = tokens_of(response)
+    prompt, completion = counts["prompt_tokens"], counts["completion_tokens"]
+    entry = {
+        "requests": 1,
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    if counts["cached_tokens"]:
+        entry["cache_read_input_tokens"] = counts["cached_tokens"]
+    if counts["reasoning_tokens"]:
+        entry["reasoning_tokens"] = counts["reasoning_tokens"]
+    return {model: entry}
+
+
+def _count(values: Any, name: str) -> int:
+    value = values.get(name) if isinstance(values, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0

@@ -1,0 +1,61 @@
+"""Model folder in, `CausalModel` out."""
+
+from pathlib import Path
+
+import torch
+
+from heddle.models.config import NotNative, parse_config, read_json
+from heddle.models.interfaces import CausalModel, ModelError
+from heddle.models.memory import check_fits
+from heddle.models.native import NativeModel
+from heddle.models.weights import Weights
+
+SMALL_PARAMETERS = 100_000_000
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_model(folder: Path, *, device: str = "auto", dtype: str = "auto") -> CausalModel:
+    """Read a Hugging Face folder (`config.json` and safetensors); ModelError says what is wrong with it.
+
+    `device` is `auto`, `cpu`, `cuda` or `cuda:<n>`; `dtype` is `auto` (float32 below 100 million parameters,
+    bfloat16 above), `float32`, `bfloat16` or `float16`.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: no such folder")
+    target = choose_device(device)
+    content = read_json(folder / "config.json")
+    if content.get("quantization_config"):
+        raise ModelError(f"{folder}: quantized weights (quantization_config) are not supported")
+    with Weights(folder) as weights:
+        parameters = weights.parameters()
+        chosen = choose_dtype(dtype, parameters)
+        check_fits(str(folder), parameters * chosen.itemsize, target)
+        try:
+            config = parse_config(content)
+        except NotNative as reason:
+            from heddle.models.fallback import load_fallback
+
+            return load_fallback(folder, str(reason), chosen, target)
+        return NativeModel(config, weights, chosen, target)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a setting."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ModelError(f"device {name!r} is unknown") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device {name!r}: this torch has no CUDA device")
+    return device
+
+
+def choose_dtype(name: str, parameters: int) -> torch.dtype:
+    """The type of weights, activations and cache of a setting."""
+    if name == "auto":
+        return torch.float32 if parameters < SMALL_PARAMETERS else torch.bfloat16
+    if name not in DTYPES:
+        raise ModelError(f"dtype {name!r} is not one of auto, {', '.join(DTYPES)}")
+    return DTYPES[name]

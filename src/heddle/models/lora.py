@@ -1,0 +1,260 @@
+"""LoRA adapters in PEFT's folder format, applied beside the base weights to any mix of rows."""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from heddle.models.config import ModelConfig, read_json
+from heddle.models.interfaces import ModelError
+from heddle.models.rope import interleave
+from heddle.models.steps import Step
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+NAME = re.compile(
+    r"base_model\.model\.model\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+_proj)\.lora_([AB])\.(?:default\.)?weight"
+)
+FUSED = {
+    "qkv": ("q_proj", "k_proj", "v_proj"),
+    "output": ("o_proj",),
+    "gate_up": ("gate_proj", "up_proj"),
+    "down": ("down_proj",),
+}
+"""The linears of a layer and the projections that each one holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Low-rank change of one linear: down [rank, inputs], up [outputs, rank] with the scale in it."""
+
+    down: Tensor
+    up: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One adapter: for each layer the pairs of the linears that it changes."""
+
+    layers: list[dict[str, Pair]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Several adapters' pairs for one linear side by side; `owner` tells which adapter each rank column is of."""
+
+    down: Tensor
+    up: Tensor
+    owner: tuple[int, ...]
+
+
+class ActiveAdapters:
+    """The adapters of one step, applied to the rows that ask for them."""
+
+    def __init__(self, layers: list[dict[str, Mixture]], row_owner: Tensor | None) -> None:
+        self.layers = layers
+        self.row_owner = row_owner
+        self.masks: dict[tuple[int, ...], Tensor] = {}
+
+    def add_to(self, result: Tensor, rows: Tensor, layer: int, linear: str) -> Tensor:
+        """Add the change of one linear to its `result`, in place; rows without an adapter stay as they are."""
+        mixture = self.layers[layer].get(linear)
+        if mixture is None:
+            return result
+        inner = rows @ mixture.down.t()
+        if self.row_owner is not None:
+            inner.mul_(self.mask(mixture.owner, inner))
+        return result.addmm_(inner, mixture.up.t())
+
+    def mask(self, owner: tuple[int, ...], inner: Tensor) -> Tensor:
+        """[rows, ranks]: 1 where the rank column is of the row's adapter."""
+        mask = self.masks.get(owner)
+        if mask is None:
+            assert self.row_owner is not None
+            columns = torch.tensor(owner, device=inner.device)
+            mask = self.masks[owner] = (self.row_owner[:, None] == columns).to(inner.dtype)
+        return mask
+
+
+class AdapterStore:
+    """The loaded adapters of a model."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        self.config = config
+        self.dtype = dtype
+        self.device = device
+        self.adapters: dict[str, Adapter] = {}
+        self.mixed: tuple[tuple[str, ...], list[dict[str, Mixture]]] = ((), [])
+
+    def load(self, adapter_id: str, folder: Path) -> None:
+        """Read a folder; a no-op when the id is loaded."""
+        if adapter_id not in self.adapters:
+            self.adapters[adapter_id] = read_adapter(folder, self.config, self.dtype, self.device)
+
+    def unload(self, adapter_id: str) -> None:
+        """Forget an adapter; a no-op when it is not loaded."""
+        self.adapters.pop(adapter_id, None)
+        if adapter_id in self.mixed[0]:
+            self.mixed = ((), [])
+
+    def active(self, step: Step) -> ActiveAdapters | None:
+        """What the rows of a step need; None when no row has an adapter."""
+        names = tuple(sorted({name for name in step.adapters if name is not None}))
+        if not names:
+            return None
+        missing = [name for name in names if name not in self.adapters]
+        if missing:
+            raise KeyError(f"adapter {missing[0]!r} is not loaded")
+        if self.mixed[0] != names:
+            self.mixed = (names, mix([self.adapters[name] for name in names]))
+        row_owner = None
+        if len(names) > 1 or None in step.adapters:
+            number = {name: index for index, name in enumerate(names)}
+            owners = torch.tensor([-1 if name is None else number[name] for name in step.adapters], device=self.device)
+            row_owner = owners.repeat_interleave(torch.tensor(step.counts, device=self.device))
+        return ActiveAdapters(self.mixed[1], row_owner)
+
+
+def mix(adapters: list[Adapter]) -> list[dict[str, Mixture]]:
+    """Concatenate the pairs of several adapters for every linear."""
+    layers = []
+    for layer in range(len(adapters[0].layers)):
+        linears = {}
+        for linear in FUSED:
+            pairs = [(index, adapter.layers[layer].get(linear)) for index, adapter in enumerate(adapters)]
+            present = [(index, pair) for index, pair in pairs if pair is not None]
+            if present:
+                owner = tuple(index for index, pair in present for _ in range(pair.down.shape[0]))
+                down = torch.cat([pair.down for _, pair in present])
+                linears[linear] = Mixture(down, torch.cat([pair.up for _, pair in present], dim=1), owner)
+        layers.append(linears)
+    return layers
+
+
+def read_adapter(folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Adapter:
+    """Read and check a PEFT LoRA folder."""
+    settings = read_json(folder / CONFIG)
+    check_settings(folder, settings)
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except FileNotFoundError:
+        raise ModelError(f"{folder}: {WEIGHTS} is missing") from None
+    except (OSError, SafetensorError) as problem:
+        raise ModelError(f"{folder / WEIGHTS}: cannot be read: {problem}") from None
+    found: dict[tuple[int, str], dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        match = NAME.fullmatch(name)
+        if match is None:
+            raise ModelError(f"{folder}: tensor {name} is not a LoRA weight of a projection in a layer")
+        found.setdefault((int(match[1]), match[2]), {})[match[3]] = tensor
+    shapes = projection_shapes(config)
+    for (layer, projection), pair in found.items():
+        check_pair(f"{folder}: layer {layer} {projection}", layer, projection, pair, shapes, config.layers)
+    if not found:
+        raise ModelError(f"{folder}: {WEIGHTS} holds no LoRA weight")
+    with torch.inference_mode():
+        return Adapter([fused_pairs(layer, found, settings, config, dtype, device) for layer in range(config.layers)])
+
+
+def check_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """ModelError naming the setting that heddle does not apply."""
+    if settings.get("peft_type") != "LORA":
+        raise ModelError(f"{folder}: peft_type {settings.get('peft_type')!r} is not supported, only 'LORA'")
+    refused = {
+        "use_dora": False,
+        "modules_to_save": None,
+        "layer_replication": None,
+        "trainable_token_indices": None,
+        "target_parameters": None,
+        "lora_bias": False,
+        "fan_in_fan_out": False,
+        "alora_invocation_tokens": None,
+    }
+    for name, plain in refused.items():
+        if settings.get(name) not in (plain, None, [], {}):
+            raise ModelError(f"{folder}: {name} {settings[name]!r} is not supported")
+    if settings.get("bias", "none") != "none":
+        raise ModelError(f"{folder}: bias {settings['bias']!r} is not supported, only 'none'")
+    rank, alpha = settings.get("r"), settings.get("lora_alpha")
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise ModelError(f"{folder}: r must be a whole number above 0, not {rank!r}")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+        raise ModelError(f"{folder}: lora_alpha must be a number, not {alpha!r}")
+
+
+def projection_shapes(config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """(outputs, inputs) of each projection."""
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    hidden, inner = config.hidden_size, config.intermediate_size
+    return {
+        "q_proj": (queries, hidden),
+        "k_proj": (keys, hidden),
+        "v_proj": (keys, hidden),
+        "o_proj": (hidden, queries),
+        "gate_proj": (inner, hidden),
+        "up_proj": (inner, hidden),
+        "down_proj": (hidden, inner),
+    }
+
+
+def check_pair(
+    place: str, layer: int, projection: str, pair: dict[str, Tensor], shapes: dict[str, tuple[int, int]], layers: int
+) -> None:
+    """ModelError when a pair is incomplete or made for another model."""
+    if layer >= layers:
+        raise ModelError(f"{place}: the model has {layers} layers")
+    if projection not in shapes:
+        raise ModelError(f"{place}: the model has no such projection")
+    if len(pair) != 2:
+        raise ModelError(f"{place}: lora_{'B' if 'A' in pair else 'A'} is missing")
+    outputs, inputs = shapes[projection]
+    down, up = tuple(pair["A"].shape), tuple(pair["B"].shape)
+    if len(down) != 2 or down[1] != inputs or up != (outputs, down[0]):
+        raise ModelError(f"{place}: lora_A {list(down)} and lora_B {list(up)} do not fit a linear {[outputs, inputs]}")
+
+
+def fused_pairs(
+    layer: int,
+    found: dict[tuple[int, str], dict[str, Tensor]],
+    settings: dict[str, Any],
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> dict[str, Pair]:
+    """The pairs of one layer, those of one linear joined: up is block-diagonal."""
+    shapes = projection_shapes(config)
+    pairs = {}
+    for linear, projections in FUSED.items():
+        present = [name for name in projections if (layer, name) in found]
+        if not present:
+            continue
+        downs = [found[layer, name]["A"] for name in present]
+        up = torch.zeros(sum(shapes[name][0] for name in projections), sum(down.shape[0] for down in downs))
+        column = 0
+        for name, down in zip(present, downs, strict=True):
+            rows = found[layer, name]["B"]
+            if name in ("q_proj", "k_proj"):
+                rows = interleave(rows, config.head_dim)
+            first = sum(shapes[before][0] for before in projections[: projections.index(name)])
+            block = up[first : first + rows.shape[0], column : column + down.shape[0]]
+            torch.mul(rows, scale_of(layer, name, down.shape[0], settings), out=block)
+            column += down.shape[0]
+        pairs[linear] = Pair(torch.cat(downs).to(device, dtype), up.to(device, dtype))
+    return pairs
+
+
+def scale_of(layer: int, projection: str, rank: int, settings: dict[str, Any]) -> float:
+    """lora_alpha / r (or its root), with `alpha_pattern` for names that match."""
+    part = "self_attn" if projection in ("q_proj", "k_proj", "v_proj", "o_proj") else "mlp"
+    alpha = float(settings["lora_alpha"])
+    for pattern, value in (settings.get("alpha_pattern") or {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", f"model.layers.{layer}.{part}.{projection}"):
+            alpha = float(value)
+            break
+    return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)

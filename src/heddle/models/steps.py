@@ -1,0 +1,191 @@
+"""What one step needs to know about its rows, worked out once for all layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from heddle.models.cache import Slab, SlabLane
+from heddle.models.interfaces import Batch, Span
+
+MERGED_GAP = 2
+"""Lanes that do not take part may be computed along, when that keeps two runs of lanes in one product."""
+
+
+@dataclass(slots=True)
+class PrefillPart:
+    """Consecutive rows of one sequence."""
+
+    start: int
+    stop: int
+    slab: Slab
+    row: int
+    first_position: int
+    last_position: int
+    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
+    """For each window: added to the scores; None = plain causal from position 0."""
+
+
+@dataclass(slots=True)
+class DecodePart:
+    """Consecutive rows, one of each lane, of lanes that lie beside each other in one slab."""
+
+    start: int
+    stop: int
+    slab: Slab
+    first_row: int
+    last_row: int
+    keys: int
+    """Longest length."""
+    targets: Tensor
+    """Rows of the slab's flat layer that the new keys and values go to: int64 [rows * 2 * kv_heads]."""
+    spread: Tensor | None
+    """For each lane of the run its row in the part (any, for lanes without one); None = all take part."""
+    gather: Tensor | None
+    """For each row of the part its lane in the run."""
+    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
+    """For each window: [lanes, 1, 1, keys] added to the scores; None = all keys."""
+
+
+@dataclass(slots=True)
+class Step:
+    """A batch in the order in which it is computed: prefill spans, then decodes by slab and row."""
+
+    token_ids: Tensor
+    positions: Tensor
+    limit: int
+    """Above the last position."""
+    prefills: list[PrefillPart]
+    decodes: list[DecodePart]
+    logit_rows: Tensor | None
+    """Rows whose logits are wanted, in the order asked for; None = all, in order."""
+    adapters: list[str | None]
+    """Of each span, in computed order, with `counts` rows."""
+    counts: list[int]
+
+
+def plan_step(
+    batch: Batch, kv_heads: int, windows: Sequence[int | None], dtype: torch.dtype, device: torch.device
+) -> Step:
+    """Order the rows, find where keys and values go, and make the masks."""
+    prefills, row = [], 0
+    positions: list[int] = []
+    for span in batch.prefills:
+        prefills.append(prefill_part(span, row, windows, dtype, device))
+        positions.extend(range(span.first_position, span.first_position + span.count))
+        row += span.count
+    order = sorted(range(len(batch.decodes)), key=lambda place: decode_key(batch.decodes[place]))
+    spans = [batch.decodes[place] for place in order]
+    positions.extend(span.first_position for span in spans)
+    decodes = [decode_part(run, row + first, kv_heads, windows, dtype, device) for first, run in runs_of_lanes(spans)]
+    moved = any(place != index for index, place in enumerate(order))
+    token_ids, logit_rows = batch.token_ids, list(batch.logit_rows)
+    if moved:
+        sources = list(range(row)) + [row + place for place in order]
+        token_ids = token_ids[torch.tensor(sources, device=token_ids.device)]
+        places = {source: place for place, source in enumerate(sources)}
+        logit_rows = [places[wanted] for wanted in logit_rows]
+    every = len(logit_rows) == len(positions) and not moved
+    return Step(
+        token_ids=token_ids.to(device),
+        positions=torch.tensor(positions, device=device),
+        limit=max(positions) + 1,
+        prefills=prefills,
+        decodes=decodes,
+        logit_rows=None if every else torch.tensor(logit_rows, dtype=torch.int64, device=device),
+        adapters=[span.adapter for span in batch.prefills] + [span.adapter for span in spans],
+        counts=[span.count for span in batch.prefills] + [1] * len(spans),
+    )
+
+
+def decode_key(span: Span) -> tuple[int, int, int]:
+    """Lanes of a slab beside each other, in the order of their rows."""
+    lane = cast(SlabLane, span.lane)
+    return lane.capacity, id(lane.slab), lane.row
+
+
+def runs_of_lanes(spans: list[Span]) -> list[tuple[int, list[Span]]]:
+    """Split sorted decode spans where the slab changes or too many lanes in a row stand still."""
+    runs: list[tuple[int, list[Span]]] = []
+    before: SlabLane | None = None
+    for index, span in enumerate(spans):
+        lane = cast(SlabLane, span.lane)
+        if before is None or lane.slab is not before.slab or lane.row - before.row > MERGED_GAP + 1:
+            runs.append((index, []))
+        runs[-1][1].append(span)
+        before = lane
+    return runs
+
+
+def prefill_part(
+    span: Span, start: int, windows: Sequence[int | None], dtype: torch.dtype, device: torch.device
+) -> PrefillPart:
+    """One span, with its masks."""
+    lane = cast(SlabLane, span.lane)
+    last = span.first_position + span.count
+    lane.used = max(lane.used, last)
+    masks = {window: causal_mask(span.first_position, last, window, dtype, device) for window in windows}
+    return PrefillPart(start, start + span.count, lane.slab, lane.row, span.first_position, last, masks)
+
+
+def causal_mask(first: int, last: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+    """[queries, keys], 0 where the query at a position from `first` on may look and -infinity elsewhere."""
+    narrow = window if window is not None and last > window else 0
+    if first == 0 and not narrow:
+        return None
+    queries = torch.arange(first, last, device=device)[:, None]
+    keys = torch.arange(last, device=device)
+    hidden = keys > queries
+    if narrow:
+        hidden |= keys <= queries - narrow
+    return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
+
+
+def decode_part(
+    run: list[Span],
+    start: int,
+    kv_heads: int,
+    windows: Sequence[int | None],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> DecodePart:
+    """One run of lanes, with its masks and the places of the new keys and values."""
+    lanes = [cast(SlabLane, span.lane) for span in run]
+    slab, first_row, last_row = lanes[0].slab, lanes[0].row, lanes[-1].row + 1
+    lengths = [span.first_position + 1 for span in run]
+    for lane, length in zip(lanes, lengths, strict=True):
+        lane.used = max(lane.used, length)
+    spread = gather = None
+    ends = lengths
+    if last_row - first_row != len(run):
+        rows = [lane.row - first_row for lane in lanes]
+        places = {row: place for place, row in enumerate(rows)}
+        all_places = [places.get(row, 0) for row in range(last_row - first_row)]
+        spread = torch.tensor(all_places, device=device)
+        gather = torch.tensor(rows, device=device)
+        ends = [lengths[place] for place in all_places]
+    heads = 2 * kv_heads
+    bases = [(lane.row * heads) * slab.capacity + span.first_position for lane, span in zip(lanes, run, strict=True)]
+    steps = torch.arange(0, heads * slab.capacity, slab.capacity, device=device)
+    targets = (torch.tensor(bases, device=device)[:, None] + steps).view(-1)
+    keys = max(lengths)
+    masks = {window: length_mask(ends, keys, window, dtype, device) for window in windows}
+    return DecodePart(start, start + len(run), slab, first_row, last_row, keys, targets, spread, gather, masks)
+
+
+def length_mask(
+    ends: list[int], keys: int, window: int | None, dtype: torch.dtype, device: torch.device
+) -> Tensor | None:
+    """[lanes, 1, 1, keys], 0 for the keys of each lane (the last `window` of them) and -infinity elsewhere."""
+    narrow = window if window is not None and keys > window else 0
+    if not narrow and min(ends) == keys:
+        return None
+    lengths = torch.tensor(ends, device=device)[:, None]
+    places = torch.arange(keys, device=device)
+    hidden = places >= lengths
+    if narrow:
+        hidden |= places < lengths - narrow
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
+    return mask[:, None, None]

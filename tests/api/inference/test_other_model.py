@@ -1,0 +1,81 @@
+"""A folder of one's own served instead of the shipped model: another family, a tokenizer with habits of its own."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+
+from tests.support.chat import FORCED, Chat
+from tests.support.models import make_model
+from tests.support.server import HeddleProcess
+
+END, START = 2, 0
+"""End-of-sequence, and the token that the tokenizer puts before every text on demand."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama whose tokenizer begins texts with a special token and joins pieces with blanks."""
+    folder = make_model(tmp_path_factory.mktemp("models") / "own-llama", model_type="llama")
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", pair="<|endoftext|> $A $B", special_tokens=[("<|endoftext|>", START)]
+    )
+    content = json.loads(tokenizer.to_str())
+    content["decoder"] = None
+    path.write_text(json.dumps(content))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": END, "temperature": 0.0, "top_k": 5}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def own(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
+    """A server of that folder."""
+    place = tmp_path_factory.mktemp("own-model")
+    with HeddleProcess(place / "data", model=folder) as process, Chat(process.url, model="own-llama") as caller:
+        yield caller
+
+
+def test_the_folder_is_served_under_its_name(own: Chat) -> None:
+    (model,) = own.client.get("/v1/models").json()["data"]
+    assert (model["id"], model["root"], model["max_model_len"]) == ("own-llama", "own-llama", 4096)
+    assert own.answer()["model"] == "own-llama"
+    assert own.refused(404, model="heddle-tiny")["param"] == "model"
+
+
+def test_generation_config_gives_the_defaults(own: Chat) -> None:
+    """The folder says temperature 0: an answer without temperature repeats; a request's own value goes first."""
+    fields = {"max_tokens": 12, "ignore_eos": True}
+    plain = own.token_ids(**fields)
+    assert own.token_ids(**fields, temperature=None) == own.token_ids(**fields, temperature=None) == plain
+    assert own.token_ids(**{**fields, "temperature": 3, "top_k": 0, "seed": 1}) != plain
+
+
+def test_add_special_tokens(own: Chat) -> None:
+    """The tokenizer's own first token comes on top of what the template wrote."""
+    plain = own.prompt_ids()
+    assert own.prompt_ids(add_special_tokens=True) == [START, *plain] and plain[0] != START
+    assert own.prompt_ids(add_special_tokens=False) == own.prompt_ids(add_special_tokens=None) == plain
+
+
+def test_spaces_between_special_tokens(own: Chat) -> None:
+    fields = {"logit_bias": {str(END): FORCED}, "ignore_eos": True, "max_tokens": 3, "skip_special_tokens": False}
+    end = "<|im_end|>"
+    assert own.content(**fields) == " ".join([end] * 3)
+    assert own.content(**fields, spaces_between_special_tokens=True) == " ".join([end] * 3)
+    assert own.content(**fields, spaces_between_special_tokens=False) == end * 3
+
+
+def test_another_name(folder: Path, tmp_path: Path) -> None:
+    """Settings name the model; a folder that is not there is said, and the server still runs."""
+    settings = {"model": folder, "model_name": "house"}
+    with HeddleProcess(tmp_path / "data", **settings) as process, Chat(process.url, model="house") as chat:
+        assert chat.answer()["model"] == "house"
+    with HeddleProcess(tmp_path / "data", model=tmp_path / "nowhere") as process, Chat(process.url) as chat:
+        answer = chat.ask()
+        assert answer.status_code == 503 and "nowhere" in answer.json()["error"]["message"]
+        assert chat.client.get("/ready").status_code == 200

@@ -1,0 +1,137 @@
+"""--trace-inference on: each completion that names a project is a call there."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import Wire
+from tests.support.chat import MODEL_NAME, USER, Chat, until
+from tests.support.server import HeddleProcess
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def tracing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
+    """A server that traces completions and keeps large fields in files early."""
+    with HeddleProcess(
+        tmp_path_factory.mktemp("tracing") / "data", trace_inference="on", large_field_bytes=4096
+    ) as process:
+        yield process
+
+
+@pytest.fixture
+def chat(tracing: HeddleProcess) -> Iterator[Chat]:
+    """A caller of that server."""
+    with Chat(tracing.url) as caller:
+        yield caller
+
+
+@pytest.fixture
+def wire(tracing: HeddleProcess, project: str) -> Iterator[Wire]:
+    """Raw HTTP to the test's project on that server."""
+    wire = Wire(tracing.url, project)
+    yield wire
+    wire.client.close()
+
+
+def test_a_completion_is_a_call_with_usage_and_costs(chat: Chat, wire: Wire) -> None:
+    prices = {"prompt_token_cost": 1.0, "completion_token_cost": 10.0, "cache_read_input_token_cost": 1.0}
+    wire.post("/cost/create", costs={MODEL_NAME: prices})
+    answer = chat.answer({"Compat-Project": wire.project}, max_tokens=3, seed=7, user="ann")
+    (call,) = wire.calls(include_costs=True)
+    assert call["op_name"] == "heddle.chat.completions"
+    assert call["inputs"] == chat.body(max_tokens=3, seed=7, user="ann")
+    assert call["output"] == answer
+    assert (call["exception"], call["parent_id"], call["thread_id"]) == (None, None, None)
+    assert call["attributes"]["kind"] == "llm"
+    assert call["attributes"]["request_id"] == answer["id"]
+    assert call["summary"]["weave"]["status"] == "success"
+    used = answer["usage"]
+    shown = call["summary"]["usage"][MODEL_NAME]
+    assert {name: shown[name] for name in ("requests", "prompt_tokens", "completion_tokens", "total_tokens")} == {
+        "requests": 1,
+        "prompt_tokens": used["prompt_tokens"],
+        "completion_tokens": used["completion_tokens"],
+        "total_tokens": used["total_tokens"],
+    }
+    costs = call["summary"]["weave"]["costs"][MODEL_NAME]
+    assert costs["completion_tokens_total_cost"] == 10.0 * used["completion_tokens"]
+    rolled = wire.post("/calls/usage", call_ids=[call["id"]])["call_usage"][call["id"]][MODEL_NAME]
+    assert rolled["total_tokens"] == used["total_tokens"]
+
+
+def test_a_stream_is_stored_as_the_answer_it_stands_for(chat: Chat, wire: Wire) -> None:
+    headers = {"Compat-Project": wire.project}
+    fields: Json = {"max_tokens": 4, "seed": 3, "ignore_eos": True}
+    whole = chat.answer(headers, **fields)
+    body = chat.body(**fields, stream=True)
+    with chat.client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as answer:
+        assert answer.read().endswith(b"data: [DONE]\n\n")
+    first, second = wire.calls()
+    assert second["inputs"]["stream"] is True
+    assert second["output"]["object"] == "chat.completion"
+    assert second["output"]["choices"] == first["output"]["choices"] == whole["choices"]
+    usage = [call["summary"]["usage"][MODEL_NAME] for call in (first, second)]
+    assert usage[0]["completion_tokens"] == usage[1]["completion_tokens"] == 4
+    assert second["attributes"]["stream"] is True
+
+
+def test_a_client_that_goes_away_leaves_a_call_that_says_so(chat: Chat, wire: Wire) -> None:
+    body = chat.body(max_tokens=1500, ignore_eos=True, stream=True)
+    headers = {"Compat-Project": wire.project}
+    with chat.client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as answer:
+        lines = answer.iter_lines()
+        while "content" not in next(lines):
+            pass
+    until(lambda: bool(wire.calls()), "the call is stored")
+    calls = wire.calls()
+    assert calls[0]["exception"] == "The client went away"
+    assert calls[0]["attributes"]["status"] == 499
+    assert 0 < calls[0]["summary"]["usage"][MODEL_NAME]["completion_tokens"] < 1500
+
+
+def test_what_only_looks_like_a_ref_is_kept_as_text(chat: Chat, wire: Wire) -> None:
+    digest = wire.post("/obj/create", obj={"project_id": wire.project, "object_id": "thing", "val": {"a": 1}})["digest"]
+    ref = f"weave:///{wire.project}/object/thing:{digest}"
+    texts = ["weave:///", ref, "weave-trace-internal:///nobody/object/x:y"]
+    for text in texts:
+        chat.answer({"Compat-Project": wire.project}, messages=[{"role": "user", "content": text}], max_tokens=1)
+    stored = [call["inputs"]["messages"][0]["content"] for call in wire.calls()]
+    assert stored[:2] == texts[:2]
+    assert stored[2].startswith("weave-private:///")
+    assert len(wire.calls(filter={"input_refs": [ref]})) == 1
+
+
+def test_large_requests_go_to_files_like_those_of_any_call(chat: Chat, wire: Wire) -> None:
+    text = "many words " * 800
+    answer = chat.ask({"Compat-Project": wire.project}, messages=[{"role": "user", "content": text}], max_tokens=1)
+    (call,) = wire.calls()
+    assert call["inputs"]["messages"][0]["content"] == text
+    assert (call["exception"] is None) == (answer.status_code == 200)
+
+
+def test_nothing_is_traced_without_a_project_or_for_refused_requests(chat: Chat, wire: Wire) -> None:
+    chat.answer(max_tokens=1)
+    chat.refused(404, model="no-such-model")
+    assert chat.ask({"Compat-Project": wire.project}, temperature=-1).status_code in (400, 422)
+    assert wire.calls() == []
+
+
+def test_a_completion_of_the_trace_service_is_one_call_only(wire: Wire) -> None:
+    made = wire.post("/completions/create", inputs={"model": MODEL_NAME, "messages": USER, "max_tokens": 1})
+    (call,) = wire.calls()
+    assert call["id"] == made["weave_call_id"]
+    untracked = {"inputs": {"model": MODEL_NAME, "messages": USER, "max_tokens": 1}, "track_llm_call": False}
+    wire.post("/completions/create", **untracked)
+    assert sorted(found["op_name"] for found in wire.calls()) == ["heddle.chat.completions", "weave.completions_create"]
+
+
+def test_by_default_nothing_is_traced(server: HeddleProcess, project: str) -> None:
+    with Chat(server.url) as chat:
+        chat.answer({"Compat-Project": project}, max_tokens=1)
+    wire = Wire(server.url, project)
+    assert wire.calls() == []
+    assert json.loads(wire.client.get("/server_info").text)["settings"]["trace_inference"] == "off"

@@ -1,0 +1,109 @@
+"""The unmodified newest `openai` package for Python against heddle's own model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import API_KEY, ROOT, SCENARIOS, Client
+from tests.support.chat import Chat
+from tests.support.server import HeddleProcess
+
+VERSION = "3.54.0"
+
+pytestmark = pytest.mark.client
+
+
+def sdk_of(server: HeddleProcess, project: str, folder: Path) -> Client:
+    """The SDK in its own environment; skips where `make clients` has not installed it."""
+    python = ROOT / ".clients" / f"openai-{VERSION}" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"openai {VERSION} is not installed: run `make clients`")
+    return Client([str(python)], SCENARIOS, server.url, project, folder)
+
+
+@pytest.fixture
+def openai(server: HeddleProcess, project: str, tmp_path: Path) -> Client:
+    """The SDK against the shared server."""
+    return sdk_of(server, project, tmp_path)
+
+
+def address(client: Client) -> dict[str, str]:
+    """The variables that the SDK reads."""
+    return {"OPENAI_BASE_URL": f"{client.server}/v1", "OPENAI_API_KEY": API_KEY}
+
+
+def test_chats(openai: Client) -> None:
+    """Plain, streamed, tools, structured outputs, log-probabilities, thirty at once."""
+    seen = openai.run("openai_chat.py", **address(openai))
+    assert seen["version"] == {"openai": VERSION}
+    plain = seen["plain"]
+    assert plain["again"] == plain["text"] and plain["text"]
+    assert (plain["finish"], plain["policy"], plain["retries"]) == ("length", "heddle-tiny", 0)
+    usage = plain["usage"]
+    assert usage["completion_tokens"] == 8 and usage["total_tokens"] == usage["prompt_tokens"] + 8
+    assert plain["fingerprint"].startswith("heddle-local-")
+    assert "heddle-tiny" in plain["models"] and plain["model"] == "heddle-tiny"
+    assert plain["choices"] == [0, 1, 2]
+
+    streamed = seen["streamed"]
+    assert streamed["text"] == streamed["final"] == plain["text"] and streamed["finish"] == "length"
+    assert streamed["usage"]["completion_tokens"] == 8
+    assert {"chunk", "content.delta", "content.done"} <= set(streamed["kinds"])
+
+    tools = seen["tools"]
+    assert tools["name"] == "weather" and tools["arguments"]["city"] in ("Oslo", "Lima")
+    assert not tools["after"] and tools["done"] == ["weather"]
+    assert tools["parsed"] == [{"city": "Oslo"}] or tools["parsed"] == [{"city": "Lima"}]
+    assert len(set(tools["ids"])) == 2
+
+    structured = seen["structured"]
+    for thing in (structured["parsed"], structured["final"]):
+        assert set(thing) == {"colour", "count", "tags"} and thing["colour"] in ("red", "blue")
+    assert structured["cut"] == "LengthFinishReasonError"
+    assert structured["object"] in ("stop", "length")
+
+    logprobs = seen["logprobs"]
+    assert bytes(byte for token in logprobs["bytes"] for byte in token).decode("utf-8", "replace") == plain["text"]
+    assert logprobs["top"] == [3] * 8 and logprobs["best"] is True
+    assert seen["many"]["texts"] == [plain["text"]]
+
+
+def test_failures_and_cancelled_streams(openai: Client) -> None:
+    """Each status is its own exception class with the field it names; closed streams leave nothing behind."""
+    seen = openai.run("openai_errors.py", SCENARIO_PART="failures", **address(openai))
+    failures = seen["failures"]
+    found = {name: (item["class"], item["status"], item["param"]) for name, item in failures.items()}
+    assert found == {
+        "bad_request": ("BadRequestError", 400, "top_p"),
+        "unprocessable": ("UnprocessableEntityError", 422, "body.temperature"),
+        "not_found": ("NotFoundError", 404, "model"),
+        "unauthenticated": ("AuthenticationError", 401, None),
+        "streamed": ("NotFoundError", 404, "model"),
+        "too_long": ("BadRequestError", 400, "max_tokens"),
+    }
+    assert "zzz" in failures["not_found"]["message"]
+    assert seen["cancelled"] == {"closed": 6}
+    with Chat(openai.server) as chat:
+        figures = chat.until_idle()
+        assert figures["aborted"] >= 6 and chat.answer()["choices"]
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[HeddleProcess]:
+    """A server that runs one completion at a time for each project."""
+    with HeddleProcess(tmp_path / "data", inference_project_concurrency=1) as process:
+        yield process
+
+
+def test_rate_limits_and_retries(narrow: HeddleProcess, project: str, tmp_path: Path) -> None:
+    client = sdk_of(narrow, project, tmp_path)
+    seen = client.run("openai_errors.py", SCENARIO_PART="limited", **address(client))
+    refused = seen["limited"]["refused"]
+    assert (refused["class"], refused["status"]) == ("RateLimitError", 429)
+    assert int(refused["retry_after"]) >= 1
+    assert seen["limited"]["patient"] == 200
+    retried = seen["retried"]
+    assert retried["status"] == 200
+    assert retried["attempts"][:2] == [429, 429] and retried["attempts"][-1] == 200
+    assert retried["retries"] == len(retried["attempts"]) - 1

@@ -1,0 +1,128 @@
+"""Grammars in the engine core."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+llguidance = pytest.importorskip("llguidance")
+tokenizers = pytest.importorskip("tokenizers")
+
+from heddle.inference.engine.base import Constraint, EngineFailed, RequestRefused  # noqa: E402
+from tests.unit.inference.engine.conftest import CoreMaker  # noqa: E402
+from tests.unit.inference.engine.helpers import request, run  # noqa: E402
+
+PROMPT = list(range(40, 60))
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["ann", "bob"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def regex(text: str, after: tuple[int, ...] = ()) -> Constraint:
+    return Constraint(llguidance.LLMatcher.grammar_from_regex(text), {"regex": text}, after)
+
+
+def schema(content: Any) -> Constraint:
+    compact = {"whitespace_flexible": False}
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(content), overrides=compact)
+    return Constraint(grammar, {"json": content})
+
+
+@pytest.fixture(scope="module")
+def text_of(folder: Path) -> Any:
+    return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).decode
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 3.0])
+def test_the_output_is_what_the_grammar_says_and_ends_with_it(
+    make_core: CoreMaker, text_of: Any, temperature: float
+) -> None:
+    fields = {"temperature": temperature, "max_tokens": 60}
+    results = run(
+        make_core(),
+        request(PROMPT, constraint=schema(SCHEMA), **fields),
+        request(PROMPT, constraint=regex("[0-9]{3}-[a-c]{2}"), **fields),
+        request(PROMPT, ignore_eos=True, **fields),
+        request(PROMPT, constraint=regex("[0-9]{3}-[a-c]{2}"), ignore_eos=True, **fields),
+        request(PROMPT, constraint=regex("[0-9]{3}-[a-c]{2}"), min_tokens=40, **fields),
+    )
+    value = json.loads(text_of(results[0].tokens))
+    assert set(value) == {"name", "age"} and value["name"] in ("ann", "bob") and 0 <= value["age"] <= 99
+    for result in (results[1], results[3], results[4]):
+        text = text_of(result.tokens)
+        assert len(text) == 6 and text[:3].isdecimal() and text[3] == "-" and set(text[4:]) <= set("abc")
+    assert [result.end for result in results] == [("stop", None)] * 2 + [("length", None)] + [("stop", None)] * 2
+    assert [result.tokens[-1] == 2 for result in results[:2]] == [True, True], "the end token is drawn"
+    assert [2 in result.tokens for result in results[3:]] == [False, False], "nothing can follow, and it must not"
+
+
+def test_a_constraint_begins_after_its_marker(make_core: CoreMaker, text_of: Any) -> None:
+    core = make_core()
+    (free,) = run(core, request(PROMPT, max_tokens=12, temperature=1.0, ignore_eos=True))
+    marker = tuple(free.tokens[2:4])
+    constrained = request(
+        PROMPT, constraint=regex("[0-9]{4}", after=marker), max_tokens=12, temperature=1.0, ignore_eos=True
+    )
+    (result,) = run(core, constrained)
+    assert result.tokens[:4] == free.tokens[:4]
+    assert text_of(result.tokens[4:]).isdecimal() and len(text_of(result.tokens[4:])) == 4
+    (never,) = run(
+        core,
+        request(PROMPT, constraint=regex("[0-9]{4}", after=(3, 3)), max_tokens=12, temperature=1.0, ignore_eos=True),
+    )
+    assert never.tokens == free.tokens
+
+
+def test_a_grammar_that_cannot_be_used_is_refused(make_core: CoreMaker) -> None:
+    core = make_core()
+    with pytest.raises(RequestRefused, match="the constraint cannot be used") as caught:
+        core.add(1, request(PROMPT, constraint=Constraint('{"grammars": [{"lark_grammar": "start: nothing"}]}', {})))
+    assert caught.value.param == "structured_outputs"
+    assert not core.has_work
+
+
+def test_a_grammar_without_room_among_the_allowed_tokens_fails_alone(make_core: CoreMaker) -> None:
+    core = make_core()
+    good, bad = run(
+        core,
+        request(PROMPT, constraint=regex("[ab]{2}")),
+        request(PROMPT, constraint=regex("[0-9]{4}"), allowed_token_ids=(3, 4, 5)),
+    )
+    assert good.end == ("stop", None)
+    assert isinstance(bad.failure, RequestRefused)
+    assert core.scheduler.pool.used == 0
+
+
+def test_a_finished_grammar_whose_end_is_not_allowed_ends_all_the_same(make_core: CoreMaker, folder: Path) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    allowed = tuple(tokenizer.token_to_id(text) for text in "ab")
+    (result,) = run(make_core(), request(PROMPT, constraint=regex("[ab]{3}"), allowed_token_ids=allowed))
+    assert len(result.tokens) == 3 and set(result.tokens) <= set(allowed)
+    assert result.end == ("stop", None)
+
+
+def test_after_a_preemption_a_grammar_goes_on_where_it_was(make_core: CoreMaker, text_of: Any) -> None:
+    core = make_core(blocks=14)
+    constraint = regex("[a-z]{50}")
+    results = run(core, *(request([*range(40, 90), seed], constraint=constraint, max_tokens=60) for seed in (5, 6, 7)))
+    assert core.scheduler.preemptions > 0
+    for result in results:
+        assert len(text_of(result.tokens)) == 50 and text_of(result.tokens).islower()
+
+
+def test_an_unexpected_error_in_one_grammar_fails_its_request_only(
+    make_core: CoreMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = make_core()
+    core.add(1, request(PROMPT, max_tokens=3, ignore_eos=True))
+    core.add(2, request(PROMPT[1:], max_tokens=3, constraint=regex("[0-9]{9}")))
+    monkeypatch.setattr(core._sequences[2].matcher, "accept", lambda *_: 1 / 0, raising=False)
+    events = [event for _ in range(3) for event in core.step()]
+    assert [type(event.failure) for event in events if event.number == 2] == [ZeroDivisionError]
+    assert [event.end for event in events if event.number == 1][-1] == ("length", None)
+    assert not isinstance(events[0].failure, EngineFailed)

@@ -1,0 +1,135 @@
+"""Drawing tokens, against a slow reference."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from heddle.inference.engine.base import Sampling  # noqa: E402
+from heddle.inference.engine.local.draw import DrawParameters, draw, uniforms  # noqa: E402
+from heddle.inference.engine.local.sequence import mix  # noqa: E402
+
+
+def chances_of(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """The distribution that the contract describes, one step after the other in float64."""
+    scores = logits.astype(np.float64) / max(sampling.temperature, 0.01)
+    chances = np.exp(scores - scores.max())
+    chances /= chances.sum()
+    if sampling.min_p:
+        chances[chances < sampling.min_p * chances.max()] = 0.0
+    if 0 < sampling.top_k < len(chances):
+        chances[chances < np.sort(chances)[-sampling.top_k]] = 0.0
+    chances /= chances.sum()
+    if sampling.top_p < 1.0:
+        order = np.argsort(-chances, kind="stable")
+        before = np.cumsum(chances[order]) - chances[order]
+        chances[order[before >= sampling.top_p]] = 0.0
+    return chances / chances.sum()
+
+
+def token_of(chances: np.ndarray, uniform: float) -> int:
+    """The inverse of the cumulative distribution in the order of the ids."""
+    return int(np.searchsorted(np.cumsum(chances), uniform * chances.sum(), side="right"))
+
+
+def drawn(logits: np.ndarray, samplings: list[Sampling], uniform: np.ndarray) -> list[int]:
+    parameters = DrawParameters.of(samplings, logits.shape[1], torch.device("cpu"))
+    tokens, _ = draw(torch.from_numpy(logits), parameters, torch.from_numpy(uniform))
+    return tokens.tolist()
+
+
+FIELDS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.5},
+    {"temperature": 1.7},
+    {"temperature": 0.001},
+    {"min_p": 0.2},
+    {"min_p": 1.0},
+    {"top_k": 1},
+    {"top_k": 5},
+    {"top_k": 100_000},
+    {"top_p": 0.9},
+    {"top_p": 0.05},
+    {"top_p": 0.999},
+    {"top_k": 20, "top_p": 0.7},
+    {"min_p": 0.01, "top_k": 30, "top_p": 0.95, "temperature": 0.8},
+    {"min_p": 0.05, "top_p": 0.8, "temperature": 1.3},
+]
+
+
+@pytest.mark.parametrize("width", [3, 50, 300, 5000])
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "together"])
+def test_tokens_are_those_of_the_slow_reference(width: int, alone: bool) -> None:
+    random = np.random.default_rng(width)
+    samplings = [Sampling(max_tokens=1, seed=0, **fields) for fields in FIELDS] * 8
+    logits = (random.standard_normal((len(samplings), width)) * 2).astype(np.float32)
+    uniform = random.random(len(samplings)).astype(np.float32)
+    expected = [
+        token_of(chances_of(row, sampling), float(number))
+        for row, sampling, number in zip(logits, samplings, uniform, strict=True)
+    ]
+    if alone:
+        groups = [slice(row, row + 1) for row in range(len(samplings))]
+    else:
+        groups = [slice(0, len(samplings))]
+    tokens = [token for part in groups for token in drawn(logits[part], samplings[part], uniform[part])]
+    assert tokens == expected
+
+
+@pytest.mark.parametrize("width", [4, 2000])
+@pytest.mark.parametrize("fields", [{}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}])
+def test_many_draws_follow_the_distribution(width: int, fields: dict[str, Any]) -> None:
+    count = 4000
+    logits = np.full(width, -30.0, dtype=np.float32)
+    logits[:: width // 4] = [0.0, 1.0, 0.5, -0.5]
+    sampling = Sampling(max_tokens=1, seed=0, **fields)
+    seeds = np.array([mix(seed) for seed in range(count)], dtype=np.uint64)
+    uniform = uniforms(seeds, [3] * count)
+    tokens = drawn(np.tile(logits, (count, 1)), [sampling] * count, uniform)
+    chances = chances_of(logits, sampling)
+    seen = np.bincount(tokens, minlength=width)
+    assert seen[chances == 0.0].sum() == 0
+    likely = chances * count > 5
+    distance = ((seen[likely] - chances[likely] * count) ** 2 / (chances[likely] * count)).sum()
+    assert distance < 25.0, "chi-square with at most 3 degrees of freedom: 1 in 60,000"
+
+
+def test_uniform_numbers_depend_on_seed_and_position_alone_and_cover_the_range() -> None:
+    seeds = np.array([mix(seed) for seed in (0, 1, 2, 2**64 - 1)], dtype=np.uint64)
+    together = uniforms(seeds, [0, 5, 5, 1000])
+    for row, position in enumerate((0, 5, 5, 1000)):
+        assert uniforms(seeds[row : row + 1], [position])[0] == together[row]
+    assert len(set(together.tolist())) == 4
+    along = uniforms(np.full(10_000, seeds[1]), list(range(10_000)))
+    assert 0.0 <= along.min() and along.max() < 1.0
+    assert np.abs(np.histogram(along, 10, (0, 1))[0] - 1000).max() < 130
+    assert abs(np.corrcoef(along[:-1], along[1:])[0, 1]) < 0.04
+
+
+@pytest.mark.parametrize("width", [7, 3000])
+@pytest.mark.parametrize("uniform", [0.0, 1.0 - 2.0**-24])
+def test_the_ends_of_the_range_draw_tokens_that_can_be_drawn(width: int, uniform: float) -> None:
+    logits = np.full((1, width), -np.inf, dtype=np.float32)
+    logits[0, [2, width - 2]] = 1.0
+    token = drawn(logits, [Sampling(max_tokens=1, seed=0)], np.array([uniform], dtype=np.float32))
+    assert token == [2 if uniform == 0.0 else width - 2]
+
+
+def test_equal_scores_at_the_border_do_not_depend_on_the_neighbours() -> None:
+    tied = np.zeros((1, 600), dtype=np.float32)
+    wide = np.concatenate([tied, np.random.default_rng(1).standard_normal((1, 600)).astype(np.float32)])
+    uniform = np.array([0.77, 0.5], dtype=np.float32)
+    for fields in ({"top_k": 3}, {"top_p": 0.3}, {"top_p": 0.9, "top_k": 40}):
+        own, other = Sampling(max_tokens=1, seed=0, **fields), Sampling(max_tokens=1, seed=0, top_k=500)
+        assert drawn(tied, [own], uniform[:1]) == drawn(wide, [own, other], uniform)[:1]
+
+
+def test_a_row_without_any_possible_token_is_seen() -> None:
+    logits = torch.zeros(3, 10)
+    logits[1] = float("-inf")
+    logits[2, 4] = float("nan")
+    parameters = DrawParameters.of([Sampling(max_tokens=1, seed=0)] * 3, 10, torch.device("cpu"))
+    _, highest = draw(logits, parameters, torch.full((3,), 0.5))
+    assert torch.isfinite(highest).tolist() == [True, False, False]

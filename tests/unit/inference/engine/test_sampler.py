@@ -1,0 +1,169 @@
+"""A whole sampling step, against a reference that does one row and one field after the other."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from heddle.inference.engine.base import EngineFailed, RequestRefused, TokenRequest  # noqa: E402
+from heddle.inference.engine.local.adjust import TokenCounts  # noqa: E402
+from heddle.inference.engine.local.sampler import Choices, Sampler  # noqa: E402
+from heddle.inference.engine.local.sequence import Sequence  # noqa: E402
+from tests.unit.inference.engine.helpers import request  # noqa: E402
+
+WIDTH = 40
+EOS = (2, 3)
+
+
+def sequence_of(number: int, each: TokenRequest, output: list[int]) -> Sequence:
+    """A sequence that has generated `output`."""
+    sequence = Sequence.of(number, each, number)
+    if TokenCounts.needed(each.sampling):
+        sequence.counts = TokenCounts(each.prompt, each.sampling)
+    for token in output:
+        sequence.tokens.append(token)
+        if sequence.counts is not None:
+            sequence.counts.add(token)
+    return sequence
+
+
+def adjusted(logits: np.ndarray, sequence: Sequence) -> np.ndarray:
+    """The logits after each field in the order of the contract."""
+    sampling = sequence.request.sampling
+    output = sequence.tokens[sequence.prompt_tokens :]
+    result = logits.astype(np.float64).copy()
+    if sampling.allowed_token_ids is not None:
+        result[[token for token in range(WIDTH) if token not in sampling.allowed_token_ids]] = -np.inf
+    for word in sampling.bad_words:
+        if len(word) == 1 or tuple(output[-(len(word) - 1) :]) == word[:-1]:
+            result[word[-1]] = -np.inf
+    if len(output) < sampling.min_tokens:
+        result[[*EOS, *sampling.stop_token_ids]] = -np.inf
+    for token, bias in sampling.logit_bias.items():
+        result[token] += bias
+    for token in range(WIDTH):
+        if token in sequence.request.prompt or token in output:
+            factor = sampling.repetition_penalty
+            result[token] = result[token] / factor if result[token] > 0 else result[token] * factor
+        result[token] -= sampling.frequency_penalty * output.count(token)
+        result[token] -= sampling.presence_penalty * (token in output)
+    return result
+
+
+CASES: list[tuple[dict[str, Any], list[int]]] = [
+    ({}, []),
+    ({"allowed_token_ids": (5, 6, 7)}, []),
+    ({"bad_words": ((9,), (1, 8), (4, 4, 6))}, [4, 4]),
+    ({"bad_words": ((9,), (1, 8), (4, 4, 6))}, [1]),
+    ({"min_tokens": 2, "stop_token_ids": (11, 12)}, [5]),
+    ({"min_tokens": 2, "stop_token_ids": (11, 12)}, [5, 5]),
+    ({"logit_bias": {7: 100.0, 8: -100.0, 0: 1.5}}, [7]),
+    ({"repetition_penalty": 1.8}, [5, 5, 39]),
+    ({"repetition_penalty": 0.4}, [5, 5, 39]),
+    ({"frequency_penalty": 1.1}, [5, 5, 39, 5]),
+    ({"presence_penalty": -2.0}, [5, 5, 39]),
+    ({"frequency_penalty": 0.3, "presence_penalty": 0.2, "repetition_penalty": 1.2, "logit_bias": {5: 3.0}}, [5] * 9),
+    (
+        {
+            "allowed_token_ids": (2, 3, 5, 20, 21, 22),
+            "bad_words": ((20,),),
+            "min_tokens": 9,
+            "logit_bias": {22: 2.0},
+            "repetition_penalty": 1.5,
+        },
+        [22, 21],
+    ),
+]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "alone"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.7])
+def test_every_field_changes_the_choice_as_the_contract_says(together: bool, temperature: float) -> None:
+    random = np.random.default_rng(3)
+    sequences = [
+        sequence_of(number, request([1, 5, 6], temperature=temperature, seed=number, **fields), output)
+        for number, (fields, output) in enumerate(CASES * 12)
+    ]
+    logits = (random.standard_normal((len(sequences), WIDTH)) * 2).astype(np.float32)
+    sampler = Sampler(WIDTH, EOS, 2)
+    if together:
+        tokens = sampler.sample(torch.from_numpy(logits.copy()), sequences).tokens
+    else:
+        rows = [torch.from_numpy(row[None].copy()) for row in logits]
+        tokens = [sampler.sample(row, [each]).tokens[0] for row, each in zip(rows, sequences, strict=True)]
+    for token, row, sequence in zip(tokens, logits, sequences, strict=True):
+        wanted = adjusted(row, sequence)
+        assert wanted[token] > -np.inf
+        if temperature == 0.0:
+            assert token == int(wanted.argmax())
+        else:
+            assert token == reference_draw(wanted, sequence)
+
+
+def reference_draw(logits: np.ndarray, sequence: Sequence) -> int:
+    from heddle.inference.engine.local.draw import uniforms
+
+    number = uniforms(np.array([sequence.seed], dtype=np.uint64), [sequence.output_count])[0]
+    chances = np.exp((logits - logits.max()) / sequence.request.sampling.temperature)
+    return int(np.searchsorted(np.cumsum(chances), number * chances.sum(), side="right"))
+
+
+def test_logprobs_are_raw_whatever_else_is_asked_for() -> None:
+    random = np.random.default_rng(5)
+    logits = (random.standard_normal((4, WIDTH)) * 3).astype(np.float32)
+    fields: list[dict[str, Any]] = [
+        {"logprobs": 3},
+        {"logprobs": 0, "temperature": 2.0, "logit_bias": {4: 50.0}},
+        {},
+        {"logprobs": WIDTH, "allowed_token_ids": (11, 12), "repetition_penalty": 3.0},
+    ]
+    sequences = [sequence_of(number, request([1, 2], **each), []) for number, each in enumerate(fields)]
+    choices = Sampler(WIDTH, EOS, 2).sample(torch.from_numpy(logits.copy()), sequences)
+    assert sorted(choices.logprobs) == [0, 1, 3]
+    for row, (token, logprob, rank, top) in choices.logprobs.items():
+        exact = logits[row].astype(np.float64)
+        exact -= np.log(np.exp(exact).sum())
+        order = np.argsort(-exact, kind="stable")
+        assert token == choices.tokens[row]
+        assert logprob == pytest.approx(exact[token], abs=1e-5)
+        assert order[rank - 1] == token
+        assert [best for best, _ in top] == order[: fields[row]["logprobs"]].tolist()
+        assert [value for _, value in top] == pytest.approx(exact[order[: len(top)]], abs=1e-5)
+
+
+def test_equal_logprobs_come_in_the_order_of_their_ids_and_minus_infinity_is_a_number() -> None:
+    logits = torch.full((2, WIDTH), float("-inf"))
+    logits[0, [30, 4, 17]] = 1.0
+    logits[1] = 0.5
+    sequences = [sequence_of(number, request([1], logprobs=5), []) for number in range(2)]
+    choices = Sampler(WIDTH, EOS, 2).sample(logits, sequences)
+    first, second = choices.logprobs[0], choices.logprobs[1]
+    assert [token for token, _ in first[3]] == [4, 17, 30, 0, 1]
+    assert [value for _, value in first[3]][3:] == [-9999.0, -9999.0]
+    assert first[2] == 1
+    assert [token for token, _ in second[3]] == [0, 1, 2, 3, 4]
+
+
+def test_a_row_without_a_token_fails_alone() -> None:
+    logits = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(0))
+    logits[3] = float("nan")
+    fields: list[dict[str, Any]] = [{}, {"allowed_token_ids": (5,), "bad_words": ((5,),)}, {}, {}]
+    for temperature in (0.0, 1.0):
+        sequences = [
+            sequence_of(number, request([1], temperature=temperature, logprobs=1, **each), [])
+            for number, each in enumerate(fields)
+        ]
+        choices: Choices = Sampler(WIDTH, EOS, 2).sample(logits.clone(), sequences)
+        assert {row: type(error) for row, error in choices.failures.items()} == {1: RequestRefused, 3: EngineFailed}
+        assert all(0 <= token < WIDTH for token in choices.tokens)
+
+
+def test_counts_grow_beyond_their_first_room() -> None:
+    each = request([0, 1, 0], repetition_penalty=1.1, frequency_penalty=0.5)
+    counts = TokenCounts(each.prompt, each.sampling)
+    for token in [*range(1, 700), 5, 5]:
+        counts.add(token)
+    found = dict(zip(counts.ids.tolist(), counts.counts.tolist(), strict=True))
+    assert found == {0: 0.0} | dict.fromkeys(range(1, 700), 1.0) | {5: 3.0}
