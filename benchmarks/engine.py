@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import support
 from benchmarks.inference import models
-from benchmarks.inference.contender import Contender, Failed, Run, Running, install
+from benchmarks.inference.contender import Contender, Failed, Run, Running, install, stop_on_signal
 from benchmarks.inference.driver import cpu_seconds, family
 from benchmarks.inference.goals import print_goals
 
@@ -33,6 +33,8 @@ BATCHES = (1, 8, 32)
 PROMPT = 100
 LONG_PROMPT = 512
 TOKENS = 64
+FILE_BYTES = 2
+"""Of each weight, as it lies in the model folder."""
 PEERS = ("transformers", "openvino", "vllm")
 SMALL = ("3m", "60m")
 """Sizes below 100 million parameters, which heddle computes in float32 unless told otherwise."""
@@ -147,30 +149,28 @@ def measured_limits(size: str, arguments: argparse.Namespace) -> dict[str, float
     running = Running(Contender("limits", "limits", ""), arguments.threads)
     try:
         running.ask("load", threads=arguments.threads, device=arguments.device)
-        limits: dict[str, float] = running.ask("measure", weight_bytes=2 * models.matmul_parameters(size))
+        limits: dict[str, float] = running.ask("measure", weight_bytes=FILE_BYTES * models.matmul_parameters(size))
     finally:
         running.close()
     return limits
 
 
-def dtype_bytes(figures: Figures) -> int:
-    """Bytes per weight; what OpenVINO calls auto is bfloat16 where the processor has it."""
-    return 4 if figures.about["dtype"] == "float32" else 2
+def multiply_rate(figures: Figures, limits: dict[str, float]) -> float:
+    """Operations per second in this engine's type; what OpenVINO calls auto is bfloat16 where the processor has it."""
+    return limits["float32" if figures.about["dtype"] == "float32" else "bfloat16"]
 
 
 def step_limit(size: str, batch: int, figures: Figures, limits: dict[str, float]) -> float:
-    """Tokens per second if a step took only as long as reading the weights, or as multiplying by them."""
+    """Tokens per second if a step took only as long as reading the folder's weights, or as multiplying by them."""
     weights = models.matmul_parameters(size)
-    reading = weights * dtype_bytes(figures) / limits["weights"]
-    multiplying = 2 * weights * batch / limits["float32" if dtype_bytes(figures) == 4 else "bfloat16"]
-    return batch / max(reading, multiplying)
+    reading = FILE_BYTES * weights / limits["weights"]
+    return batch / max(reading, 2 * weights * batch / multiply_rate(figures, limits))
 
 
 def prefill_limit(size: str, figures: Figures, limits: dict[str, float]) -> float:
     """Seconds of multiplying the long prompt by the layers' weights, and its last token by the output head."""
-    rate = limits["float32" if dtype_bytes(figures) == 4 else "bfloat16"]
     layers = models.matmul_parameters(size, head=False)
-    return 2 * (layers * LONG_PROMPT + models.matmul_parameters(size) - layers) / rate
+    return 2 * (layers * LONG_PROMPT + models.matmul_parameters(size) - layers) / multiply_rate(figures, limits)
 
 
 def print_size(size: str, results: dict[str, Figures], limits: dict[str, float]) -> None:
@@ -247,6 +247,7 @@ def main() -> None:
         support.fail(f"unknown peers: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     if arguments.quick:
         arguments.repeats, arguments.tokens = 1, 24
+    stop_on_signal()
     support.print_machine()
     for size in arguments.sizes.split(","):
         run_size(size, arguments)

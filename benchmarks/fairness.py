@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import support
 from benchmarks.engine import Prompts
 from benchmarks.inference import models
-from benchmarks.inference.contender import Contender, Running
+from benchmarks.inference.contender import Contender, Running, stop_on_signal
 
 CHATS = 4
 LEAD = 8
@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--adapters", type=int, default=8, help="adapters published one after the other (default 8)")
     arguments = parser.parse_args()
+    stop_on_signal()
     support.print_machine()
     folder = str(models.model_folder(arguments.size))
     engine = Running(Contender("heddle", "heddle", arguments.dtype), arguments.threads or 1)

@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import support
-from benchmarks.inference.contender import Contender, Running
+from benchmarks.inference.contender import Contender, Running, stop_on_signal
 from benchmarks.inference.driver import cpu_seconds, family
 from heddle.inference.source import find
 from tests.support.server import HeddleProcess
@@ -30,6 +30,7 @@ from tests.support.server import HeddleProcess
 STREAMS = 32
 GOAL_FIRST = 3.0
 GOAL_LOST = 0.10
+FIRST_TOKENS = 4
 KEY = "0" * 40
 TEXT = "the sum of two and three is five say it again copy these letters then count them and sort the list"
 
@@ -95,16 +96,17 @@ def make_texts(count: int) -> list[str]:
     return [" ".join(chooser.choices(TEXT.split(), k=20)) for _ in range(count)]
 
 
-def first_tokens(served: Served, bare: Running, texts: Sequence[str]) -> tuple[list[float], list[float]]:
-    """Milliseconds to the first token over HTTP and on the engine, in turns, nothing else running."""
-    http, engine = [], []
+def first_tokens(served: Served, bare: Running, texts: Sequence[str]) -> dict[str, list[float]]:
+    """Milliseconds to the first token over HTTP and on the engine, in turns; CPU milliseconds of the server."""
+    figures: dict[str, list[float]] = {"http": [], "engine": [], "cpu": []}
     for number, text in enumerate(texts):
         ids = served.prompt_ids(text)
-        answer = served.streams([request_body(text, 8, f"first-{number}")], clients=1)["answers"][0]
-        http.append(answer["first"] * 1e3)
-        engine.append(bare.generate([ids], 8).first[0] * 1e3)
+        result = served.streams([request_body(text, FIRST_TOKENS, f"first-{number}")], clients=1)
+        figures["http"].append(result["answers"][0]["first"] * 1e3)
+        figures["cpu"].append(result["server_cpu"] * 1e3)
+        figures["engine"].append(bare.generate([ids], FIRST_TOKENS).first[0] * 1e3)
         time.sleep(0.01)
-    return http, engine
+    return figures
 
 
 def throughput(
@@ -121,13 +123,19 @@ def throughput(
     return [over_http, on_engine]
 
 
-def print_first(http: Sequence[float], engine: Sequence[float]) -> None:
+def print_first(figures: dict[str, list[float]]) -> None:
     """The table of first tokens."""
+    http, engine, cpu = figures["http"], figures["engine"], figures["cpu"]
     rows: list[list[object]] = []
-    for name, values in (("heddle serve, HTTP stream", http), ("bare engine", engine)):
+    named = (
+        ("heddle serve, HTTP stream", http),
+        ("bare engine", engine),
+        (f"server CPU of {FIRST_TOKENS} tokens", cpu),
+    )
+    for name, values in named:
         rows.append([name, statistics.median(values), support.percentile(values, 0.95), min(values)])
     added = statistics.median(http) - statistics.median(engine)
-    rows.append(["added (goal ≤ 3 ms at p50)", added, None, min(http) - min(engine)])
+    rows.append([f"added (goal ≤ {GOAL_FIRST:g} at p50)", added, None, min(http) - min(engine)])
     support.print_table(f"first token of {len(http)} requests, ms", ["way", "p50", "p95", "least"], rows)
 
 
@@ -143,7 +151,7 @@ def print_throughput(pairs: Sequence[Sequence[dict[str, Any]]]) -> None:
         cpu = [statistics.median(values) for values in per_thousand]
         rows.append([name, statistics.median(rates), max(rates), *cpu, runs[0].get("chunks"), runs[0]["tokens"]])
     lost = [1 - (pair[0]["tokens"] / pair[0]["wall"]) / (pair[1]["tokens"] / pair[1]["wall"]) for pair in pairs]
-    rows.append([f"lost, of each pair: {', '.join(f'{value:.1%}' for value in lost)} (goal ≤ 10 %)"])
+    rows.append([f"lost, of each pair: {', '.join(f'{value:.1%}' for value in lost)} (goal ≤ {GOAL_LOST:.0%})"])
     rows[-1] += [f"{statistics.median(lost):.1%}"] + [None] * 6
     columns = ["way", "tok/s, median", "best", "worker µs CPU/tok", "server µs CPU/tok", "client µs CPU/tok"]
     support.print_table(f"{STREAMS} streams at a time", [*columns, "chunks", "tokens"], rows)
@@ -159,6 +167,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=128, help="streams of a load, 32 at a time (default 128)")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
+    stop_on_signal()
     support.print_machine()
     bare = Running(Contender("bare engine", "heddle", "auto"), arguments.threads)
     with support.scratch_folder() as scratch:
@@ -168,7 +177,7 @@ def main() -> None:
             bare.ask("load", folder=folder, threads=arguments.threads, dtype="auto", device="cpu")
             texts = make_texts(max(arguments.requests, arguments.streams) + 8)
             first_tokens(served, bare, texts[-8:])
-            print_first(*first_tokens(served, bare, texts[: arguments.requests]))
+            print_first(first_tokens(served, bare, texts[: arguments.requests]))
             load = texts[: arguments.streams]
             ids = [served.prompt_ids(text) for text in load]
             turns = range(arguments.repeats)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,11 @@ PACKAGES = {
 }
 UNWANTED = {"vllm": ["torchvision", "torchaudio", "torchcodec"]}
 """CUDA builds that the package pulls beside the CPU build of torch; importing them fails."""
+
+
+def stop_on_signal() -> None:
+    """SIGTERM ends the benchmark as an exception, so that it ends what it started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 class Failed(Exception):
@@ -120,10 +126,15 @@ class Running:
         return total / 1e6
 
     def close(self) -> None:
-        """End it and what it started."""
-        for process in reversed(support.process_tree(self.process.pid)):
+        """End it and what it started: first asked, then killed."""
+        processes = support.process_tree(self.process.pid)
+        for process in processes:
             with contextlib.suppress(psutil.Error):
-                process.terminate() if process.pid != self.process.pid else process.kill()
+                process.terminate()
+        _, alive = psutil.wait_procs(processes, timeout=10)
+        for process in alive:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         self.process.wait()
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as the engine's worker does, before torch allocates
+
 import driver
 import torch
 

@@ -4,8 +4,10 @@ Only the server's processes count for CPU and memory; this one only reads lines.
 """
 
 import asyncio
+import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import driver
 
 START_SECONDS = 400
+PARENT_DEATH_SIGNAL = 1
+
+
+def end_with_parent() -> None:
+    """On Linux the kernel ends this process with its parent."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 class Server:
@@ -41,7 +50,7 @@ class Server:
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
         command += ["--model", folder, "--served-model-name", "model", "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--max-model-len", "2048", "--max-num-seqs", "64", "--dtype", dtype]
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent)
         deadline = time.monotonic() + START_SECONDS
         while not self.healthy():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -40,7 +40,7 @@ def openai_body(error: HeddleError) -> dict[str, Any]:
         param = ".".join(str(part) for part in error.detail[0]["loc"])
     kind = "Bad Request" if isinstance(error, ValidationFailed) else _OPENAI_TYPES.get(error.status)
     return {
-        **({"detail": error.detail} if isinstance(error, ValidationFailed) else {}),
+        **({"detail": error.detail} if isinstance(error, ValidationFailed) and error.status == 422 else {}),
         "error": {"message": error.reason, "type": kind or "InternalServerError", "param": param, "code": error.status},
     }
 

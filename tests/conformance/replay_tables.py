@@ -50,6 +50,9 @@ class Deviation:
 UNRECORDED = "the corpus is a part of what was recorded (contract/README.md 15); what else the account held shows here"
 NEWER = "0.54.0 field that the recording's 0.53.0 reference lacks (trace-core.md 14)"
 STAND_IN = "answered by the recorder, not by the service: it gave keys that the GraphQL query does not ask for"
+ANOTHER_MODEL = "the recorder answered with a fixed text; heddle's model says its own, in its own number of tokens"
+VLLM_KEYS = "keys of the interface (2.2) that the recorder's short answer left out"
+SERVED_HERE = "the reference knew no model of that name; heddle serves one and answers with its completion"
 NEW_FEEDBACK = r"result\.\d+\.(span_trace_id|scorer_trace_id|span_conversation_id)"
 
 DEVIATIONS = [
@@ -67,6 +70,16 @@ DEVIATIONS = [
     Deviation("GET /server_info", "limits|settings|heddle_version", "extra", "heddle shows how it is set"),
     Deviation("POST /service/projects_info", r"0\.internal_project_id", "value",
               "every server chooses its own, as long as it holds no slash (trace-core.md 2.2)"),
+    Deviation("POST /v1/chat/completions",
+              r"|id|created|choices\.0\.(message\.content|finish_reason)|usage\.\w+", "value", ANOTHER_MODEL),
+    Deviation("POST /v1/chat/completions",
+              r"(choices\.0\.|choices\.0\.message\.|usage\.)?(annotations|audio|completion_tokens_details|function_call|"
+              r"kv_transfer_params|logprobs|prompt_logprobs|prompt_token_ids|prompt_tokens_details|reasoning|refusal|"
+              r"service_tier|stop_reason|system_fingerprint|token_ids|tool_calls)", "extra", VLLM_KEYS),
+    Deviation("GET /v1/models", r"data\.0\.(created|owned_by)", "value", "every server names its own"),
+    Deviation("GET /v1/models", r"data\.0\.(parent|max_model_len)", "extra", VLLM_KEYS),
+    Deviation("POST /completions/create", r"response\.error", "lacks", SERVED_HERE),
+    Deviation("POST /completions/create", r"response\.\w+", "extra", SERVED_HERE),
 ]  # fmt: skip
 
 

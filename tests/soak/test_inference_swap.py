@@ -110,7 +110,10 @@ def tokens_of(text: str) -> list[int] | None:
 
 
 def test_adapters_come_and_go_under_load(tmp_path: Path) -> None:
-    folders = [make_adapter(tmp_path / f"adapter-{seed}", MODEL_FOLDER, seed=seed + 1) for seed in range(ADAPTERS)]
+    folders = [
+        make_adapter(tmp_path / f"adapter-{seed}", MODEL_FOLDER, seed=seed + 1, lora_alpha=96)
+        for seed in range(ADAPTERS)
+    ]
     with HeddleProcess(tmp_path / "data", max_adapters=4) as process, Chat(process.url) as chat:
         known = expectations(chat, folders)
         versions = {load(chat, "moving", folders[0]): 0}

@@ -169,15 +169,12 @@ def decoded(ids: list[int], skip_special_tokens: bool = True) -> str:
 
 @cache
 def word_tokens(count: int = 4) -> tuple[tuple[int, str], ...]:
-    """Tokens that are plain words and stay themselves when they are repeated: id and text."""
-    found = []
-    for text, token in sorted(tokenizer().get_vocab(with_added_tokens=False).items(), key=lambda item: item[1]):
-        if text.isascii() and text.isalpha() and len(text) > 2 and encoded(text) == [token]:
-            if encoded(text * 3) == [token] * 3:
-                found.append((token, text))
-            if len(found) == count:
-                return tuple(found)
-    raise AssertionError("the tokenizer has too few words")
+    """Tokens that are a blank and a word and stay themselves when they are repeated: id and text."""
+    words = sorted(text[1:] for text in tokenizer().get_vocab() if text[1:].isascii() and text[1:].isalpha())
+    texts = [f" {word}" for word in words if len(word) > 2 and len(encoded(word)) == len(encoded(f" {word}")) == 1]
+    found = [(encoded(text)[0], text) for text in texts if encoded(text * 3) == encoded(text) * 3]
+    assert len(found) >= count, "the tokenizer has too few words"
+    return tuple(found[:count])
 
 
 @cache

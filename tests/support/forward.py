@@ -48,10 +48,7 @@ class Runner:
     ) -> torch.Tensor:
         """Log-softmax of all positions of a prompt from `first` on, computed in chunks that end at the given places."""
         edges = [first, *chunks, len(ids)]
-        results = [
-            self.step([(lane, ids[start:stop], start, adapter)])[0]
-            for start, stop in itertools.pairwise(edges)
-        ]
+        results = [self.step([(lane, ids[start:stop], start, adapter)])[0] for start, stop in itertools.pairwise(edges)]
         return torch.cat(results)
 
     def decode(self, lane: Lane, ids: torch.Tensor, first: int, adapter: str | None = None) -> torch.Tensor:

@@ -230,3 +230,22 @@ def make_adapter(folder: Path, model: Path, *, rank: int = 8, seed: int = 1, **s
     save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     (folder / "adapter_config.json").write_text(json.dumps(content, indent=2))
     return folder
+
+
+def make_unknown_model(folder: Path, model_type: str = "gpt2") -> Path:
+    """A tiny model of an architecture without an own forward pass, made by `transformers`."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes: dict[str, Any] = {"vocab_size": 512, "num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4}
+    if model_type == "gpt_neox":
+        sizes |= {"intermediate_size": 160, "max_position_embeddings": 512}
+    config = AutoConfig.for_model(model_type, **sizes, bos_token_id=None, eos_token_id=2, pad_token_id=0)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(0.0, 0.25 if "emb" in name or "wte" in name else parameter.shape[1] ** -0.5)
+    model.save_pretrained(folder)
+    save_tokenizer(folder, 512)
+    return folder

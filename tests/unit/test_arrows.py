@@ -1,4 +1,4 @@
-"""Arrows point one way: cli -> app -> {trace, compat} -> store -> wire (docs: the house)."""
+"""Arrows point one way: cli -> app -> {trace, inference, compat} -> {models, store} -> wire (docs: the house)."""
 
 import ast
 from collections.abc import Iterator
@@ -18,11 +18,27 @@ HTTP = (
     "heddle.failures",
     "heddle.serve",
 )
-ROOMS = ("heddle.trace", "heddle.compat", "heddle.demo", "heddle.cli", "heddle.checks", "heddle.keyring")
+ROOMS = (
+    "heddle.trace",
+    "heddle.inference",
+    "heddle.compat",
+    "heddle.demo",
+    "heddle.cli",
+    "heddle.checks",
+    "heddle.keyring",
+)
 
 FORBIDDEN = {
     "store": (*HTTP, *ROOMS, "heddle.house", "heddle.metrics"),
-    "trace": (*SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo"),
+    "trace": (
+        *SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo",
+        "heddle.inference", "heddle.models",
+    ),  # fmt: skip
+    "inference": (
+        *SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo", "heddle.trace",
+    ),  # fmt: skip
+    "inference/engine": (*SQL, *HTTP, *ROOMS[:1], *ROOMS[2:], "heddle.store", "heddle.house"),
+    "models": (*SQL, *HTTP, *ROOMS, "heddle.store", "heddle.house", "heddle.wire"),
     "compat": (*SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.trace", "heddle.demo"),
     "demo": (*SQL, *HTTP, "heddle.store", "heddle.trace", "heddle.compat", "heddle.house"),
 }
@@ -46,6 +62,17 @@ def imports(path: Path) -> Iterator[str]:
 def lies_in(name: str, packages: tuple[str, ...]) -> bool:
     """True when a module is one of the packages or inside one."""
     return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def test_torch_stays_in_the_engines_process() -> None:
+    """The server itself imports no torch: only what the worker runs does."""
+    allowed = ("models", "inference/engine/local", "demo/tiny")
+    found = {
+        str(path.relative_to(SOURCE).parent)
+        for path in SOURCE.rglob("*.py")
+        if any(lies_in(name, ("torch", "transformers", "heddle.models")) for name in imports(path))
+    }
+    assert {folder for folder in found if not folder.startswith(allowed)} == set()
 
 
 @pytest.mark.parametrize("package", sorted(FORBIDDEN))

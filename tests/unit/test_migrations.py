@@ -78,3 +78,17 @@ def test_a_file_of_a_newer_heddle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HeddleError, match="newer heddle"):
         migrate(session, path)
     session.close()
+
+
+def test_step_2_gives_an_older_file_the_tables_of_inference(tmp_path: Path) -> None:
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    migrate(session, path)
+    made = ("inference_usage", "inference_limits", "adapters")
+    for table in made:
+        session.raw.execute(f"DROP TABLE {table}")
+    session.raw.execute("PRAGMA user_version = 1")
+    assert [step.number for step in migrate(session, path)][:1] == [2]
+    there = {row[0] for row in session.raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert there.issuperset(made)
+    session.close()

@@ -12,13 +12,16 @@ from heddle.settings import TABLE
 PAGE = Path(__file__).parent.parent.parent / "docs" / "operating.md"
 
 OPEN = {"/health", "/ready", "/version", "/geolocate", "/server_info", "/metrics", "/docs", "/"}
-ADMIN = {"/cost/purge", "/feedback/purge", "/project/ttl_settings/update", "/v1/limits"}
+ADMIN = {"/cost/purge", "/feedback/purge", "/project/ttl_settings/update", "/v1/limits"} | {
+    "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+}  # fmt: skip
 READS = {
     "/call/read", "/calls/stream_query", "/calls/query_stats", "/calls/stats", "/calls/usage", "/trace/usage",
     "/cost/query", "/feedback/query", "/feedback/stats", "/feedback/payload_schema", "/feedback/aggregate",
     "/threads/stream_query", "/service/projects_info", "/project/stats", "/obj/read", "/objs/query",
     "/refs/read_batch", "/file/content", "/files/content", "/files/stats", "/files/query_stats", "/table/query",
     "/table/query_stats", "/table/query_stats_batch", "/tags", "/aliases", "/v1/usage",
+    "/v1/models", "/v1/models/{model:path}", "/v1/engine",
 }  # fmt: skip
 
 

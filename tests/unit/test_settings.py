@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from heddle.cli import _arguments
 from heddle.settings import TABLE, BadSetting, Settings, load, show_size, unknown_variables
 
 MIB = 1024**2
@@ -102,3 +103,10 @@ def test_keys_are_needed_unless_only_this_machine_can_call(host: str, auth: str,
 
 def test_sizes_are_shown_as_people_write_them() -> None:
     assert [show_size(size) for size in (0, 1000, 1024, 32 * MIB, 1024 * MIB)] == ["0", "1000", "1KiB", "32MiB", "1GiB"]
+
+
+@pytest.mark.parametrize("flag", ["--auth", "--trace-inference"])
+def test_a_bare_switch_means_on(flag: str) -> None:
+    assert _arguments(["serve", flag, "--port", "1"]) == ["serve", flag, "on", "--port", "1"]
+    assert _arguments(["serve", flag]) == ["serve", flag, "on"]
+    assert _arguments(["serve", flag, "off"]) == ["serve", flag, "off"]

@@ -12,7 +12,7 @@ from heddle.inference.tools.plan import ToolPlan
 
 @dataclass(slots=True)
 class Delta:
-    """What one or more tokens added to a choice."""
+    """What a token added to a choice."""
 
     content: str = ""
     reasoning: str = ""
@@ -21,6 +21,9 @@ class Delta:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: int | str | None = None
+    completion_tokens: int = 0
+    """Of the choice so far, and those of them that are reasoning."""
+    reasoning_tokens: int = 0
 
     @property
     def is_silent(self) -> bool:
@@ -77,27 +80,30 @@ class Choice:
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
 
-    def feed(self, event: TokenEvent) -> Delta:
-        """Take new tokens in; what they add, and the finish reason when the choice has ended with them."""
-        delta = Delta()
+    def feed(self, event: TokenEvent) -> list[Delta]:
+        """Take new tokens in; what each of them adds, the last one with the finish reason when the choice has ended."""
+        deltas = []
         ends = event.finish_reason == "stop" and not self._reading.include_stop
+        last = len(event.token_ids) - 1
         for position, token in enumerate(event.token_ids):
-            is_last = position == len(event.token_ids) - 1
+            deltas.append(delta := Delta())
             self._take(delta, token, event.logprobs[position] if event.logprobs else None)
             # The token that ends a text is no part of it.
-            matched = None if ends and is_last else self._show(delta, self._detokenizer.push((token,)))
+            matched = None if ends and position == last else self._show(delta, self._detokenizer.push((token,)))
             if matched is not None:
                 self._finish(delta, "stop", matched)
-                return delta
+                return deltas
         if event.finish_reason is not None:
-            self._finish(delta, event.finish_reason, event.stop_reason)
-        return delta
+            deltas = deltas or [Delta()]
+            self._finish(deltas[-1], event.finish_reason, event.stop_reason)
+        return deltas
 
     def _take(self, delta: Delta, token: int, logprobs: TokenLogprobs | None) -> None:
         self.completion_tokens += 1
-        thinking = self._splitter is not None and self._splitter.inside
-        self.reasoning_tokens += thinking
-        if thinking and not self._reading.shows_reasoning:
+        self.reasoning_tokens += self._splitter is not None and self._splitter.inside
+        delta.completion_tokens, delta.reasoning_tokens = self.completion_tokens, self.reasoning_tokens
+        if not self._reading.shows_reasoning:
+            # Ids and logprobs would tell what the client asked to hide.
             return
         delta.token_ids.append(token)
         self.token_ids.append(token)
@@ -107,8 +113,12 @@ class Choice:
 
     def _show(self, delta: Delta, text: str) -> str | None:
         """Pass new text on; returns the stop string that it completed."""
-        if self._stops is None or self.completion_tokens <= self._reading.min_tokens:
+        if self._stops is None:
             self._split(delta, text)
+            return None
+        if self.completion_tokens <= self._reading.min_tokens:
+            # Nothing may end here, but a match may begin here.
+            self._split(delta, self._stops.skip(text))
             return None
         shown, matched = self._stops.push(text)
         self._split(delta, shown)

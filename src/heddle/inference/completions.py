@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from heddle.auth import Caller
-from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, Unavailable
+from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, Unavailable, ValidationFailed
 from heddle.house import House
 from heddle.http import Lines, Services, Writer, answer, group, line
+from heddle.inference.chat import while_connected
 from heddle.inference.completion_models import CompletionsCreateReq, CompletionsCreateRes, Json
 from heddle.inference.prompt_objects import with_prompt
 from heddle.inference.provider_account import ProviderAccount
@@ -32,6 +33,7 @@ logger = logging.getLogger("heddle.inference")
 router: APIRouter = group("Completions")
 
 OP_NAME = "weave.completions_create"
+_GONE = "The client went away"
 _WAITING_LINES = 16
 _SECRETS = {"vertex_credentials", "extra_headers"}
 _NOT_SENT = _SECRETS | {"prompt", "template_vars", "timeout", "api_version", "stream", "stream_options"}
@@ -39,11 +41,10 @@ _FOR_PROVIDERS = ("extra_headers", "functions", "function_call", "api_version", 
 
 
 @router.post("/completions/create", response_model=CompletionsCreateRes)
-async def completions_create(body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
+async def completions_create(request: Request, body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
     """Run a chat completion and store it as a call."""
     work = CompletionWork(house, caller, body)
-    response = await work.whole()
-    await work.store(response)
+    response = await while_connected(request, work.whole())
     return answer({"response": response, **work.shown})
 
 
@@ -124,7 +125,17 @@ class CompletionWork:
         return min(seconds, LONGEST_SECONDS)
 
     async def whole(self) -> Json:
-        """The answer, `{"error": text}` when there is none."""
+        """The answer, `{"error": text}` when there is none; the call is stored by then."""
+        try:
+            response = await self._answer()
+        except asyncio.CancelledError:
+            self._failure = HeddleError(_GONE)
+            await self.store(self._refusal())
+            raise
+        await self.store(response)
+        return response
+
+    async def _answer(self) -> Json:
         await self.prepare()
         if self._failure is None:
             try:
@@ -189,7 +200,7 @@ class CompletionWork:
                 await self._forward(chunks, waiting)
             await self.store(assemble(chunks) if chunks else self._refusal())
         except asyncio.CancelledError:
-            self._failure = HeddleError("The client went away")
+            self._failure = HeddleError(_GONE)
             await self.store(assemble(chunks))
             raise
         except HeddleError as error:
@@ -198,7 +209,7 @@ class CompletionWork:
             logger.exception("a stream of completions failed")
             self._failure = HeddleError("Internal server error")
         if self._failure is not None:
-            await waiting.put(line({"error": self._failure.reason}))
+            await waiting.put(line(self._refusal()))
         await waiting.put(None)
 
     async def _forward(self, chunks: list[Json], waiting: "asyncio.Queue[bytes | None]") -> None:
@@ -216,7 +227,7 @@ class CompletionWork:
         return Unavailable(f"No answer within the timeout of {self._seconds():g} s")
 
     def _refusal(self) -> Json:
-        return {"error": self._failure.reason if self._failure is not None else "The stream was empty"}
+        return {"error": told(self._failure) if self._failure is not None else "The stream was empty"}
 
     async def store(self, response: Json) -> None:
         """Keep the call, when it is tracked; raises HeddleError when it cannot be."""
@@ -245,7 +256,7 @@ class CompletionWork:
                 ended_at=datetime.now(UTC),
                 inputs=body.inputs.model_dump(exclude_none=True, exclude=_SECRETS),
                 output=response,
-                exception=self._failure.reason if self._failure is not None else None,
+                exception=told(self._failure) if self._failure is not None else None,
                 attributes={key: value for key, value in attributes.items() if value is not None},
                 usage=usage_entry(target.model, response),
             )
@@ -265,6 +276,13 @@ class CompletionWork:
             user=self._body.inputs.user,
             traced=self._tracked,
         )
+
+
+def told(failure: HeddleError) -> str:
+    """The text of a failure; one of validation names the places."""
+    if not isinstance(failure, ValidationFailed):
+        return failure.reason
+    return "; ".join(f"{'.'.join(str(part) for part in item['loc'][1:])}: {item['msg']}" for item in failure.detail)
 
 
 def _refuse(value: Any, name: str, why: str) -> None:

@@ -146,10 +146,25 @@ def parse(body: Any) -> ChatRequest:
         request = _ADAPTER.validate_python(body)
     except ValidationError as error:
         items = error.errors(include_url=False, include_context=False, include_input=False)
-        raise ValidationFailed(details({**item, "loc": ("body", *item["loc"])} for item in items)) from None
+        found = {(_place(body, item["loc"], item["type"]), item["msg"]): item["type"] for item in items}
+        places = ({"loc": ("body", *place), "msg": message, "type": kind} for (place, message), kind in found.items())
+        raise ValidationFailed(details(places)) from None
     if request.engine_xargs and request.vllm_xargs and request.engine_xargs != request.vllm_xargs:
         raise InvalidRequest("engine_xargs and vllm_xargs are one field and differ", param="engine_xargs")
     return request
+
+
+def _place(body: Any, location: tuple[int | str, ...], kind: str) -> tuple[int | str, ...]:
+    """Where in the body an error is: without the names of types that were tried there."""
+    place: list[int | str] = []
+    for part in location:
+        is_item = isinstance(body, list) and isinstance(part, int) and part < len(body)
+        if is_item or (isinstance(body, dict) and part in body):
+            body = body[part]
+        elif kind != "missing" or part != location[-1]:
+            continue
+        place.append(part)
+    return tuple(place)
 
 
 def ignored_keys(body: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """Inference in /metrics and GET /v1/engine; models are named, projects, users, keys and adapters are not."""
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -10,12 +11,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from heddle.inference.engine.base import EngineStats
+from heddle.inference.engine.base import EngineFailed, EngineStats
 from heddle.wire.inference import Completion
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _BETWEEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _RATE_SECONDS = 60.0
+_PATIENCE_SECONDS = 2.0
 _COUNTED = {
     "preemptions": "Sequences that gave up their memory and were computed again.",
     "prefix_query_tokens": "Prompt tokens looked up in the prefix cache.",
@@ -104,8 +106,7 @@ class InferenceFigures:
 
     async def refresh(self) -> None:
         """Ask every engine for its figures."""
-        engines = self._engines()
-        self._stats = {model: await engine.stats() for model, engine in engines.items()}
+        self._stats = {model: await self._ask(model, engine) for model, engine in self._engines().items()}
         now = self._clock()
         for model, stats in self._stats.items():
             samples = self._samples.setdefault(model, deque())
@@ -114,6 +115,14 @@ class InferenceFigures:
             samples.append((now, stats.generated_tokens))
             while len(samples) > 2 and samples[1][0] <= now - _RATE_SECONDS:
                 samples.popleft()
+
+    async def _ask(self, model: str, engine: HasStats) -> EngineStats:
+        """An engine's figures; the last known ones when it does not answer."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await engine.stats()
+        except (TimeoutError, EngineFailed):
+            return self._stats.get(model) or EngineStats(state="failed")
 
     def tokens_per_second(self, model: str) -> float:
         """Generated tokens per second, over the last minute or since the look before."""

@@ -17,7 +17,8 @@ from heddle.inference.engine.base import (
 )
 from heddle.inference.response import Facts
 
-Step = tuple[int, Delta]
+Step = tuple[int, list[Delta]]
+"""The index of a choice, and what each of its new tokens added."""
 
 
 def as_answer(error: EngineFailed | EngineBusy | RequestRefused) -> HeddleError:
@@ -51,7 +52,7 @@ class Generation:
             break
 
     async def steps(self) -> AsyncIterator[Step]:
-        """(index of the choice, what was added) until every choice has its finish reason; raises HeddleError."""
+        """What comes, until every choice has its finish reason; raises HeddleError."""
         while self._ahead:
             yield self._ahead.pop(0)
         async for step in self._steps:

@@ -3,8 +3,9 @@
 import asyncio
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from heddle.errors import InvalidRequest
 from heddle.inference.adapters import Version
@@ -14,13 +15,17 @@ from heddle.inference.fields import ChatRequest
 from heddle.inference.model import ServedModel
 from heddle.inference.prompt.messages import message_text, template_messages
 from heddle.inference.prompt.template import Prompt, build_prompt, choose_template
-from heddle.inference.reasoning import ReasoningSplitter
+from heddle.inference.reasoning import ReasoningSplitter, after_optional_reasoning
 from heddle.inference.response import Facts, Shape
 from heddle.inference.sampling import sampling_of, seed_of_choice
 from heddle.inference.structured import constraint_for
 from heddle.inference.tools import ToolPlan, detect_format
 from heddle.wire import times
 
+T = TypeVar("T")
+
+_MANY = 16_384
+"""Characters; a short prompt takes less time than handing it to a thread."""
 _SALT = re.compile(r"[^@/\\\0]{1,128}")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,256}")
 
@@ -34,6 +39,15 @@ class Asked:
     """From the header; goes before the field."""
     priority: int | None = None
     """From the header; goes before the field."""
+
+    @property
+    def is_long(self) -> bool:
+        """True when rendering and tokenizing may take so long that the event loop should serve others meanwhile."""
+        request = self.request
+        if request.chat_template is not None or "chat_template" in (request.chat_template_kwargs or ()):
+            return True
+        parts = (message.content for message in request.messages)
+        return bool(request.documents) or sum(len(part) if isinstance(part, str) else _MANY for part in parts) > _MANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +71,10 @@ async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Versi
     _check_engine_fields(request, model)
     priority = _priority(asked, model)
     tools = _tools(request, model)
-    # Templates of requests and big schemas may take long; the event loop serves others meanwhile.
-    prompt = await asyncio.to_thread(_prompt, request, model, tools)
+    prompt = await (_aside if asked.is_long else _at_once)(_prompt, request, model, tools)
     token_ids = _truncated(request, prompt.token_ids, model.info.max_model_len)
     sampling = sampling_of(request, len(token_ids), model.defaults, model.tokenizer, model.info)
-    constraint = await asyncio.to_thread(_constraint, request, model, tools, prompt)
+    constraint = await _aside(_constraint, request, model, tools, prompt) if _may_constrain(request) else None
     name = _request_id(asked)
     requests = tuple(
         TokenRequest(
@@ -86,6 +99,18 @@ async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Versi
         wants_stream=bool(request.stream),
         ignored=prompt.ignored,
     )
+
+
+async def _at_once(work: Callable[..., T], *arguments: Any) -> T:
+    return work(*arguments)
+
+
+async def _aside(work: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.to_thread(work, *arguments)
+
+
+def _may_constrain(request: ChatRequest) -> bool:
+    return bool(request.tools or request.structured_outputs or request.response_format)
 
 
 def _check_engine_fields(request: ChatRequest, model: ServedModel) -> None:
@@ -145,6 +170,7 @@ def _prompt(request: ChatRequest, model: ServedModel, tools: ToolPlan | None) ->
         chat_template=request.chat_template,
         template_kwargs=request.chat_template_kwargs,
         reasoning_effort=request.reasoning_effort,
+        find_reasoning=_may_constrain(request) and request.wants_reasoning,
     )
 
 
@@ -174,9 +200,12 @@ def _constraint(request: ChatRequest, model: ServedModel, tools: ToolPlan | None
             param="tool_choice",
         )
     chosen = calls or asked
-    if chosen is not None and prompt.opens_reasoning and model.reasoning is not None:
-        # A model that is thinking ends its thoughts first; what is wanted comes after them.
+    # A model that thinks ends its thoughts first; what is wanted comes after them.
+    if chosen is not None and model.reasoning is not None and prompt.opens_reasoning:
         chosen = replace(chosen, after=model.reasoning.end_token_ids)
+    elif chosen is not None and model.reasoning is not None and prompt.may_reason:
+        grammar = after_optional_reasoning(chosen.grammar, model.grammar_tokenizer, model.reasoning)
+        chosen = replace(chosen, grammar=grammar)
     return chosen
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from heddle.inference.prompt.stop import overlap
 from heddle.inference.syntax import mark, text_up_to
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class ReasoningMarks:
         return (len(ids) if end is None else end) - begin
 
 
+@lru_cache(maxsize=4)
 def detect_marks(tokenizer: Tokenizer) -> ReasoningMarks | None:
     """The marks that are tokens of their own or that the chat template mentions; None for a model without reasoning."""
     added = set(tokenizer.added_tokens.values())
@@ -113,7 +116,7 @@ class ReasoningSplitter:
             self._inside = False
             self._take(len(reasoning) + len(mark))
             return reasoning, self._take(len(self._held))
-        return self._take(len(self._held) - _overlap(self._held, self._marks.end)), ""
+        return self._take(len(self._held) - overlap(self._held, self._marks.end)), ""
 
     def flush(self) -> tuple[str, str]:
         """What is still held back, at the end of the output."""
@@ -131,11 +134,6 @@ class ReasoningSplitter:
     def _take(self, length: int) -> str:
         taken, self._held = self._held[:length], self._held[length:]
         return taken
-
-
-def _overlap(text: str, mark: str) -> int:
-    """Length of the longest end of the text that is a true beginning of the mark."""
-    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)
 
 
 def _find(ids: Sequence[int], mark: tuple[int, ...], begin: int) -> int | None:

@@ -52,23 +52,27 @@ def completion(shape: Shape, facts: Facts, choices: Sequence[Choice]) -> Json:
         "choices": [_choice(shape, choice) for choice in choices],
         "service_tier": None,
         "system_fingerprint": shape.fingerprint,
-        "usage": usage(shape, facts, choices),
+        "usage": usage(shape, facts, *_made(choices)),
         "prompt_logprobs": _prompt_logprobs(shape, facts),
         "prompt_token_ids": list(facts.prompt_token_ids) if shape.token_ids else None,
         "kv_transfer_params": facts.kv_transfer_params,
     }
 
 
-def usage(shape: Shape, facts: Facts, choices: Sequence[Choice], brief: bool = False) -> Json:
+def usage(shape: Shape, facts: Facts, made: int, reasoned: int, brief: bool = False) -> Json:
     """Tokens of the prompt, once, and of all choices together; `brief` leaves the cache out."""
     prompt = len(facts.prompt_token_ids)
-    made = sum(choice.completion_tokens for choice in choices)
     counted: Json = {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made}
     if not brief:
         counted["prompt_tokens_details"] = {"cached_tokens": facts.cached_tokens}
     if shape.reasons:
-        counted["completion_tokens_details"] = {"reasoning_tokens": sum(choice.reasoning_tokens for choice in choices)}
+        counted["completion_tokens_details"] = {"reasoning_tokens": reasoned}
     return counted
+
+
+def _made(choices: Sequence[Choice]) -> tuple[int, int]:
+    """Tokens of all choices, and those of them that are reasoning."""
+    return sum(choice.completion_tokens for choice in choices), sum(choice.reasoning_tokens for choice in choices)
 
 
 def _choice(shape: Shape, choice: Choice) -> Json:
@@ -94,7 +98,7 @@ def _choice(shape: Shape, choice: Choice) -> Json:
         "logprobs": _logprobs(shape, choice.logprobs),
         "finish_reason": choice.finish_reason,
         "stop_reason": choice.stop_reason,
-        "token_ids": choice.token_ids if shape.token_ids else None,
+        "token_ids": (choice.token_ids or None) if shape.token_ids else None,
     }
 
 
@@ -137,6 +141,8 @@ class Chunks:
         self._shape = shape
         self._facts = facts
         self._choices = choices
+        self._told = dict.fromkeys(range(len(choices)), (0, 0))
+        """Tokens, and those of reasoning, that the chunks of each choice have told so far."""
         self._head = {"id": shape.id, "object": "chat.completion.chunk", "created": shape.created, "model": shape.model}
 
     def opening(self) -> Iterator[Json]:
@@ -158,6 +164,7 @@ class Chunks:
     def delta(self, index: int, delta: Delta) -> Json | None:
         """The chunk of new tokens; None when the client would learn nothing from it."""
         shape = self._shape
+        self._told[index] = (delta.completion_tokens, delta.reasoning_tokens)
         if delta.is_silent and not (delta.token_ids and (shape.token_ids or shape.logprobs)):
             return None
         said: Json = {}
@@ -175,7 +182,7 @@ class Chunks:
         }
         if delta.finish_reason is not None:
             part["stop_reason"] = delta.stop_reason
-        part["token_ids"] = delta.token_ids if shape.token_ids else None
+        part["token_ids"] = (delta.token_ids or None) if shape.token_ids else None
         chunk = self._chunk(part)
         if delta.finish_reason is not None and not shape.include_usage:
             chunk["system_fingerprint"] = shape.fingerprint
@@ -185,13 +192,14 @@ class Chunks:
         """The usage of the whole answer, where it is wanted."""
         if not self._shape.include_usage:
             return None
-        counted = usage(self._shape, self._facts, self._choices)
+        counted = usage(self._shape, self._facts, *_made(self._choices))
         return {**self._head, "choices": [], "usage": counted, "system_fingerprint": self._shape.fingerprint}
 
     def _chunk(self, choice: Json) -> Json:
         chunk: Json = {**self._head, "choices": [choice]}
         if self._shape.usage_in_every_chunk:
-            chunk["usage"] = usage(self._shape, self._facts, self._choices, brief=True)
+            made, reasoned = (sum(counts) for counts in zip(*self._told.values(), strict=True))
+            chunk["usage"] = usage(self._shape, self._facts, made, reasoned, brief=True)
         return chunk
 
 

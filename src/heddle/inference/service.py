@@ -212,14 +212,23 @@ class Inference:
         return body
 
     async def chunks(self, running: Running) -> AsyncGenerator[Json]:
-        """The chunks of a stream; raises HeddleError in the middle when the engine fails."""
+        """The chunks of a stream, one by one."""
+        async with contextlib.aclosing(self.stream(running)) as several:
+            async for chunks in several:
+                for chunk in chunks:
+                    yield chunk
+
+    async def stream(self, running: Running) -> AsyncGenerator[list[Json]]:
+        """The chunks of a stream, together those that are there at the same moment.
+
+        Raises HeddleError in the middle when the engine fails.
+        """
         made = Chunks(running.plan.shape, running.plan.facts, running.plan.choices)
         try:
-            for chunk in made.opening():
-                yield chunk
-            async for index, delta in running.generation.steps():
-                news = made.delta(index, delta)
-                if news is not None:
+            yield list(made.opening())
+            async for index, deltas in running.generation.steps():
+                news = [chunk for delta in deltas if (chunk := made.delta(index, delta)) is not None]
+                if news:
                     yield news
         except BaseException as error:
             await self.end(running, error)
@@ -228,7 +237,7 @@ class Inference:
         await self.end(running)
         last = made.closing()
         if last is not None:
-            yield last
+            yield [last]
 
     async def end(self, running: Running, error: BaseException | None = None) -> None:
         """Abort what still runs and settle the account; once, however the completion ended."""

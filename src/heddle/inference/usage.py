@@ -227,6 +227,7 @@ async def limits(caller: BearerAdmin, house: Services) -> Response:
     """The limits of the settings, and those of single projects and keys."""
     _unbound(caller)
     rows = await house.store.inference.limits()
+    house.inference.accounts.limits.set_rows(rows)
     defaults = [_shown(house, kind, None) for kind in KINDS]
     data = [_shown(house, row.kind, row.name) for row in rows]
     return answer({"object": "list", "defaults": defaults, "data": data})

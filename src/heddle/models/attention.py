@@ -2,61 +2,41 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.nn.functional import scaled_dot_product_attention
 
 from heddle.models.steps import DecodePart, PrefillPart, Step
 
 
-def attend(queries: Tensor, new: Tensor, step: Step, layer: int, window: int | None, kv_heads: int) -> Tensor:
-    """Store new keys and values and mix the values: [rows, heads, head_dim] like `queries`.
-
-    `new` is [rows, 2 * kv_heads, head_dim], keys before values.
-    """
-    mixed = torch.empty_like(queries, memory_format=torch.contiguous_format)
+def store(new: Tensor, step: Step, layer: int) -> None:
+    """Put new keys and values [rows, 2 * kv_heads, head_dim], keys before values, into the lanes."""
     for prefill in step.prefills:
-        store_span(new[prefill.start : prefill.stop], prefill, layer)
-        attend_span(queries, mixed, prefill, layer, window, kv_heads)
+        prefill.targets[layer].copy_(new[prefill.start : prefill.stop])
     for decode in step.decodes:
-        decode.slab.flat[layer].index_copy_(0, decode.targets, new[decode.start : decode.stop].flatten(0, 1))
-        attend_lanes(queries, mixed, decode, layer, window, kv_heads)
-    return mixed
+        rows = new[decode.start : decode.stop].flatten(0, 1)
+        decode.layers[layer].index_copy_(0, decode.targets, rows)
 
 
-def store_span(new: Tensor, part: PrefillPart, layer: int) -> None:
-    """Copy the rows of a span into its lane."""
-    lane = part.slab.layers[layer][part.row]
-    lane[:, part.first_position : part.last_position].copy_(new.transpose(0, 1))
+def attend(queries: Tensor, step: Step, layer: int, window: int | None) -> Tensor:
+    """Mixed values of every row, [rows, heads * head_dim]; `queries` are [rows, kv_heads, group, head_dim]."""
+    results = [attend_span(queries[part.start : part.stop], part, layer, window) for part in step.prefills]
+    results += [attend_lanes(queries[part.start : part.stop], part, layer, window) for part in step.decodes]
+    return results[0] if len(results) == 1 else torch.cat(results)
 
 
-def attend_span(
-    queries: Tensor, mixed: Tensor, part: PrefillPart, layer: int, window: int | None, kv_heads: int
-) -> None:
+def attend_span(queries: Tensor, part: PrefillPart, layer: int, window: int | None) -> Tensor:
     """Queries of consecutive positions of one lane."""
-    count, head_dim = part.stop - part.start, queries.shape[-1]
-    group = queries.shape[1] // kv_heads
     mask = part.masks[window]
-    grouped = (count, kv_heads, group, head_dim)
-    query = queries[part.start : part.stop].view(grouped).permute(1, 2, 0, 3)
-    key = part.slab.keys[layer][part.row, :, : part.last_position].unsqueeze(1).expand(-1, group, -1, -1)
-    value = part.slab.values[layer][part.row, :, : part.last_position].unsqueeze(1).expand(-1, group, -1, -1)
-    result = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
-    mixed[part.start : part.stop].view(grouped).permute(1, 2, 0, 3).copy_(result)
-
-
-def attend_lanes(
-    queries: Tensor, mixed: Tensor, part: DecodePart, layer: int, window: int | None, kv_heads: int
-) -> None:
-    """One query of each lane of a run."""
-    query = queries[part.start : part.stop]
-    if part.spread is not None:
-        query = query.index_select(0, part.spread)
-    grouped = (query.shape[0], kv_heads, -1, query.shape[-1])
-    result = functional.scaled_dot_product_attention(
-        query.view(grouped),
-        part.slab.keys[layer][part.first_row : part.last_row, :, : part.keys],
-        part.slab.values[layer][part.first_row : part.last_row, :, : part.keys],
-        attn_mask=part.masks[window],
+    result = scaled_dot_product_attention(
+        queries.permute(1, 2, 0, 3), part.keys[layer], part.values[layer], attn_mask=mask, is_causal=mask is None
     )
-    if part.gather is not None:
-        result = result.index_select(0, part.gather)
-    mixed[part.start : part.stop].view(result.shape).copy_(result)
+    return result.permute(2, 0, 1, 3).reshape(queries.shape[0], -1)
+
+
+def attend_lanes(queries: Tensor, part: DecodePart, layer: int, window: int | None) -> Tensor:
+    """One query of each lane of a run."""
+    if part.spread is not None:
+        queries = queries.index_select(0, part.spread)
+    result = scaled_dot_product_attention(
+        queries, part.keys[layer], part.values[layer], attn_mask=part.masks[window]
+    ).flatten(1)
+    return result if part.gather is None else result.index_select(0, part.gather)

@@ -77,10 +77,7 @@ class Slab:
             self.data = torch.zeros(size, dtype=shape.dtype, device=shape.device)
         else:
             self.data = torch.frombuffer(self.pages, dtype=shape.dtype).view(size)
-        self.layers = list(self.data.unbind(0))
-        self.keys = [layer[:, : shape.kv_heads] for layer in self.layers]
-        self.values = [layer[:, shape.kv_heads :] for layer in self.layers]
-        self.flat = [layer.view(-1, shape.head_dim) for layer in self.layers]
+        self.layers = list(self.data.view(shape.layers, -1, shape.head_dim).unbind(0))
 
     def add(self) -> SlabLane:
         """A lane in the first free row."""
@@ -105,7 +102,7 @@ class Slab:
 
         Looking at the last layer is enough: what is not finite at a position stays so in all layers above.
         """
-        written = self.layers[-1][lane.row, :, : lane.used]
+        written = self.data[-1, lane.row, :, : lane.used]
         if not torch.isfinite(written.sum(dtype=torch.float32)):
             self.data[:, lane.row].zero_()
 

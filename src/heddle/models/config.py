@@ -68,6 +68,8 @@ def parse_config(config: dict[str, Any]) -> ModelConfig:
     if heads % kv_heads:
         raise ModelError(f"config.json: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}")
     head_dim = config.get("head_dim") or hidden_size // heads
+    if not isinstance(head_dim, int) or head_dim < 2 or head_dim % 2:
+        raise ModelError(f"config.json: head_dim must be an even whole number, not {head_dim!r}")
     max_positions = config.get("max_position_embeddings") or DEFAULT_MAX_POSITIONS[model_type]
     attention_bias = model_type in ("llama", "qwen3") and bool(config.get("attention_bias", False))
     return ModelConfig(

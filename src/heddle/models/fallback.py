@@ -92,6 +92,7 @@ class FallbackModel:
         self.keeps_logits = "logits_to_keep" in parameters
         self.token_bytes, self.plain_cache = self.probe()
         self.adapters: dict[str, str] = {}
+        self.adapted: Any = None
         self.loaded_adapters = 0
 
     @torch.inference_mode()
@@ -156,10 +157,10 @@ class FallbackModel:
         """Switch the adapter of the whole model."""
         if adapter_id is not None:
             name = self.adapters[adapter_id]
-            self.model.base_model.enable_adapter_layers()
-            self.model.set_adapter(name)
-        elif self.loaded_adapters:
-            self.model.base_model.disable_adapter_layers()
+            self.adapted.base_model.enable_adapter_layers()
+            self.adapted.set_adapter(name)
+        elif self.adapted is not None:
+            self.adapted.base_model.disable_adapter_layers()
 
     def load_adapter(self, adapter_id: str, folder: Path) -> None:
         """Read a PEFT LoRA folder; raises ModelError naming what does not fit."""
@@ -174,10 +175,11 @@ class FallbackModel:
             kind = PeftConfig.from_pretrained(str(folder)).peft_type
             if kind != "LORA":
                 raise ModelError(f"{folder}: peft_type {str(kind)!r} is not supported, only 'LORA'")
-            if self.loaded_adapters:
-                self.model.load_adapter(str(folder), adapter_name=name)
+            if self.adapted is None:
+                # The wrapper puts its layers into the model itself, which stays the one that is called.
+                self.adapted = PeftModel.from_pretrained(self.model, str(folder), adapter_name=name)
             else:
-                self.model = PeftModel.from_pretrained(self.model, str(folder), adapter_name=name)
+                self.adapted.load_adapter(str(folder), adapter_name=name)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as problem:
             raise ModelError(f"{folder}: cannot be loaded: {problem}") from None
         self.loaded_adapters += 1
@@ -187,7 +189,7 @@ class FallbackModel:
         """Forget an adapter that no running sequence uses."""
         name = self.adapters.pop(adapter_id, None)
         if name is not None:
-            self.model.delete_adapter(name)
+            self.adapted.delete_adapter(name)
 
 
 def tensors_of(layer: Any) -> list[Tensor]:

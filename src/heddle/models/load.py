@@ -6,11 +6,13 @@ import torch
 
 from heddle.models.config import NotNative, parse_config, read_json
 from heddle.models.interfaces import CausalModel, ModelError
-from heddle.models.memory import check_fits
+from heddle.models.memory import available_bytes, check_fits
 from heddle.models.native import NativeModel
 from heddle.models.weights import Weights
 
 SMALL_PARAMETERS = 100_000_000
+COPY_SHARE = 0.05
+"""Of the free memory: what a second copy of the weights may take."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -36,7 +38,13 @@ def load_model(folder: Path, *, device: str = "auto", dtype: str = "auto") -> Ca
             from heddle.models.fallback import load_fallback
 
             return load_fallback(folder, str(reason), chosen, target)
-        return NativeModel(config, weights, chosen, target)
+        return NativeModel(config, weights, chosen, target, spare_memory(2 * parameters, target))
+
+
+def spare_memory(weight_bytes: int, device: torch.device) -> bool:
+    """Whether a second copy of the weights, for speed at few rows, is small beside the memory there is."""
+    free = available_bytes(device)
+    return free is not None and weight_bytes <= free * COPY_SHARE
 
 
 def choose_device(name: str) -> torch.device:

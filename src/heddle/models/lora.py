@@ -62,15 +62,19 @@ class ActiveAdapters:
         self.row_owner = row_owner
         self.masks: dict[tuple[int, ...], Tensor] = {}
 
-    def add_to(self, result: Tensor, rows: Tensor, layer: int, linear: str) -> Tensor:
-        """Add the change of one linear to its `result`, in place; rows without an adapter stay as they are."""
+    def of_rows(self, rows: Tensor) -> "ActiveAdapters":
+        """The same for some of the rows."""
+        return ActiveAdapters(self.layers, None if self.row_owner is None else self.row_owner[rows])
+
+    def add_to(self, result: Tensor, rows: Tensor, layer: int, linear: str) -> None:
+        """Add the change of one linear to its `result`; rows without an adapter stay as they are."""
         mixture = self.layers[layer].get(linear)
         if mixture is None:
-            return result
+            return
         inner = rows @ mixture.down.t()
         if self.row_owner is not None:
             inner.mul_(self.mask(mixture.owner, inner))
-        return result.addmm_(inner, mixture.up.t())
+        result.addmm_(inner, mixture.up.t())
 
     def mask(self, owner: tuple[int, ...], inner: Tensor) -> Tensor:
         """[rows, ranks]: 1 where the rank column is of the row's adapter."""

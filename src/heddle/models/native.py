@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from heddle.models.attention import attend
+from heddle.models.attention import attend, store
 from heddle.models.cache import CacheShape, LaneCache
 from heddle.models.config import ModelConfig
 from heddle.models.interfaces import Batch, KeyValueCache
 from heddle.models.linear import Linear, make_linear
 from heddle.models.lora import ActiveAdapters, AdapterStore
 from heddle.models.rope import RotaryTable, interleave
-from heddle.models.steps import Step, plan_step
+from heddle.models.steps import Plan, Step, plan_step
 from heddle.models.weights import Weights
 
 
@@ -36,22 +36,28 @@ class Layer:
 class NativeModel:
     """See `CausalModel`."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device, twofold: bool = False
+    ) -> None:
         self.config = config
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         self.device = device
         self.dtype = dtype
-        self.windows = tuple(dict.fromkeys(config.windows))
+        self.epsilon = torch.tensor(config.norm_epsilon, dtype=torch.float32, device=device)
+        windows = tuple(dict.fromkeys(config.windows))
+        self.plan = Plan(config.heads, config.kv_heads, windows, dtype, device)
         self.rotary = RotaryTable(config.rope, config.head_dim, config.max_positions, device)
         self.adapters = AdapterStore(config, dtype, device)
-        reader = Reader(config, weights, dtype, device)
+        reader = Reader(config, weights, dtype, device, twofold)
         with torch.inference_mode():
-            self.embedding = weights.get("model.embed_tokens.weight", config.vocab_size, config.hidden_size).to(device)
+            # A copy, so that the mapping of the file ends with loading.
+            embedding = weights.get("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+            self.embedding = embedding.to(device, copy=True)
             self.layers = [reader.layer(index) for index in range(config.layers)]
-            self.norm = reader.get("model.norm.weight", config.hidden_size)
+            self.norm = reader.norm("model.norm.weight", config.hidden_size)
             head = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
-            self.head = make_linear(reader.get(head, config.vocab_size, config.hidden_size))
+            self.head = make_linear(reader.get(head, config.vocab_size, config.hidden_size), twofold=twofold)
 
     def new_cache(self) -> LaneCache:
         """An empty cache for this model."""
@@ -63,54 +69,69 @@ class NativeModel:
     @torch.inference_mode()
     def forward(self, batch: Batch, cache: KeyValueCache) -> Tensor:  # noqa: ARG002
         """Logits, float32 [len(logit_rows), vocab_size]."""
-        step = plan_step(batch, self.config.kv_heads, self.windows, self.dtype, self.device)
+        step = plan_step(batch, self.plan)
         adapters = self.adapters.active(step)
         rotation = self.rotary.at(step.positions, step.limit)
-        hidden = self.embedding[step.token_ids].to(self.dtype)
+        hidden = self.embedding[step.token_ids].float()
+        last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            hidden = self.run_layer(index, layer, hidden, rotation, step, adapters)
-        if step.logit_rows is not None:
-            hidden = hidden.index_select(0, step.logit_rows)
+            mixed = self.attention(index, layer, hidden, rotation, step, adapters)
+            if index == last and step.logit_rows is not None:
+                mixed, hidden = mixed[step.logit_rows], hidden[step.logit_rows]
+                adapters = None if adapters is None else adapters.of_rows(step.logit_rows)
+            if hidden.shape[0]:
+                self.mix(index, layer, hidden, mixed, adapters)
+        if not hidden.shape[0]:
+            return hidden.new_empty(0, self.vocab_size)
         return self.head(self.normed(hidden, self.norm)).float()
 
-    def run_layer(
+    def attention(
         self, index: int, layer: Layer, hidden: Tensor, rotation: Tensor, step: Step, adapters: ActiveAdapters | None
     ) -> Tensor:
-        """One layer over the rows of a step."""
-        shape, rows = self.config, hidden.shape[0]
+        """Mixed values of all rows, [rows, heads * head_dim]; new keys and values go into the lanes."""
+        heads, both = self.config.heads, self.config.heads + self.config.kv_heads
         normed = self.normed(hidden, layer.attention_norm)
         qkv = layer.qkv(normed)
         if adapters is not None:
-            qkv = adapters.add_to(qkv, normed, index, "qkv")
-        heads = qkv.view(rows, -1, shape.head_dim)
-        self.turn(heads[:, : shape.heads + shape.kv_heads], layer.query_key_norm, rotation)
-        mixed = attend(heads[:, : shape.heads], heads[:, shape.heads :], step, index, layer.window, shape.kv_heads)
-        mixed = mixed.view(rows, -1)
-        hidden = layer.output.added(mixed, hidden)
+            adapters.add_to(qkv, normed, index, "qkv")
+        rows = qkv.view(hidden.shape[0], -1, self.config.head_dim)
+        self.turn(rows[:, :both], layer.query_key_norm, rotation)
+        store(rows[:, heads:], step, index)
+        queries = rows[:, :heads].view(-1, self.config.kv_heads, heads // self.config.kv_heads, self.config.head_dim)
+        return attend(queries, step, index, layer.window)
+
+    def mix(self, index: int, layer: Layer, hidden: Tensor, mixed: Tensor, adapters: ActiveAdapters | None) -> None:
+        """Add what attention found, and the feed-forward network's answer to it, to the stream `hidden`."""
+        result = layer.output(mixed)
         if adapters is not None:
-            hidden = adapters.add_to(hidden, mixed, index, "output")
+            adapters.add_to(result, mixed, index, "output")
+        hidden.add_(result)
         normed = self.normed(hidden, layer.mlp_norm)
         gate_up = layer.gate_up(normed)
         if adapters is not None:
-            gate_up = adapters.add_to(gate_up, normed, index, "gate_up")
-        gate, up = gate_up.chunk(2, dim=1)
-        inner = functional.silu(gate).mul_(up)
-        hidden = layer.down.added(inner, hidden)
+            adapters.add_to(gate_up, normed, index, "gate_up")
+        size = self.config.intermediate_size
+        inner = functional.silu(gate_up[:, :size]).mul_(gate_up[:, size:])
+        result = layer.down(inner)
         if adapters is not None:
-            hidden = adapters.add_to(hidden, inner, index, "down")
-        return hidden
+            adapters.add_to(result, inner, index, "down")
+        hidden.add_(result)
 
     def normed(self, rows: Tensor, scale: Tensor) -> Tensor:
-        """Root-mean-square norm with a learned scale."""
-        return functional.rms_norm(rows, scale.shape, scale, self.config.norm_epsilon)
+        """Root-mean-square norm of float32 rows with a learned scale, in the type of the model."""
+        return self.normalise(rows).mul_(scale).to(self.dtype)
+
+    def normalise(self, rows: Tensor) -> Tensor:
+        """Rows divided by the root of their mean square; half as many operations as `functional.rms_norm`."""
+        length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        return rows * torch.addcmul(self.epsilon, length, length, value=1.0 / rows.shape[-1]).rsqrt_()
 
     def turn(self, heads: Tensor, scale: Tensor | None, rotation: Tensor) -> None:
         """Norm (Qwen3) and rotate queries and keys [rows, heads, head_dim] in place."""
         turned = heads.float()
         if scale is not None:
-            turned = functional.rms_norm(turned, (heads.shape[-1],), None, self.config.norm_epsilon).mul_(scale)
-        pairs = torch.view_as_complex(turned.view(*turned.shape[:2], -1, 2))
-        pairs.mul_(rotation)
+            turned = self.normalise(turned).mul_(scale)
+        torch.view_as_complex(turned.view(*turned.shape[:2], -1, 2)).mul_(rotation)
         if turned is not heads:
             heads.copy_(turned)
 
@@ -126,8 +147,11 @@ class NativeModel:
 class Reader:
     """Tensors of a folder in the type, place and order in which the model uses them."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device, twofold: bool
+    ) -> None:
         self.config = config
+        self.twofold = twofold
         self.weights = weights
         self.dtype = dtype
         self.device = device
@@ -136,25 +160,29 @@ class Reader:
         """One tensor."""
         return self.weights.get(name, *shape).to(self.device, self.dtype)
 
+    def norm(self, name: str, size: int) -> Tensor:
+        """The scale of a norm, which works in float32."""
+        return self.weights.get(name, size).to(self.device, torch.float32)
+
     def layer(self, index: int) -> Layer:
         """All weights of one layer."""
         config, prefix = self.config, f"model.layers.{index}."
         hidden = config.hidden_size
         scale = None
         if config.query_key_norm:
-            query = interleave(self.get(f"{prefix}self_attn.q_norm.weight", config.head_dim), config.head_dim)
-            key = interleave(self.get(f"{prefix}self_attn.k_norm.weight", config.head_dim), config.head_dim)
-            scale = torch.stack([query] * config.heads + [key] * config.kv_heads).float()
+            query = interleave(self.norm(f"{prefix}self_attn.q_norm.weight", config.head_dim), config.head_dim)
+            key = interleave(self.norm(f"{prefix}self_attn.k_norm.weight", config.head_dim), config.head_dim)
+            scale = torch.stack([query] * config.heads + [key] * config.kv_heads)
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
         turned = (("q_proj", queries, True), ("k_proj", keys, True), ("v_proj", keys, False))
         outer = (("down_proj", hidden, False),)
         inner = (("gate_proj", config.intermediate_size, False), ("up_proj", config.intermediate_size, False))
         return Layer(
-            attention_norm=self.get(f"{prefix}input_layernorm.weight", hidden),
+            attention_norm=self.norm(f"{prefix}input_layernorm.weight", hidden),
             qkv=self.linear(f"{prefix}self_attn.", turned, hidden, config.qkv_bias),
             query_key_norm=scale,
             output=self.linear(f"{prefix}self_attn.", (("o_proj", hidden, False),), queries, config.output_bias),
-            mlp_norm=self.get(f"{prefix}post_attention_layernorm.weight", hidden),
+            mlp_norm=self.norm(f"{prefix}post_attention_layernorm.weight", hidden),
             gate_up=self.linear(f"{prefix}mlp.", inner, hidden, config.mlp_bias),
             down=self.linear(f"{prefix}mlp.", outer, config.intermediate_size, config.mlp_bias),
             window=config.windows[index],
@@ -170,4 +198,4 @@ class Reader:
                 offset = self.get(f"{prefix}{name}.bias", outputs)
                 biases.append(interleave(offset, self.config.head_dim) if turned else offset)
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        return make_linear(weight, torch.cat(biases) if bias else None)
+        return make_linear(weight, torch.cat(biases) if bias else None, self.twofold)

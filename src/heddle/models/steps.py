@@ -1,13 +1,12 @@
 """What one step needs to know about its rows, worked out once for all layers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from heddle.models.cache import Slab, SlabLane
+from heddle.models.cache import SlabLane
 from heddle.models.interfaces import Batch, Span
 
 MERGED_GAP = 2
@@ -16,36 +15,37 @@ MERGED_GAP = 2
 
 @dataclass(slots=True)
 class PrefillPart:
-    """Consecutive rows of one sequence."""
+    """Consecutive rows of one sequence; the tensors are views of its lane, one of each layer."""
 
     start: int
     stop: int
-    slab: Slab
-    row: int
-    first_position: int
-    last_position: int
-    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
-    """For each window: added to the scores; None = plain causal from position 0."""
+    targets: tuple[Tensor, ...]
+    """Where new keys and values go: [rows, 2 * kv_heads, head_dim]."""
+    keys: tuple[Tensor, ...]
+    """All keys up to the last row, the same for all heads of a group: [kv_heads, group, keys, head_dim]."""
+    values: tuple[Tensor, ...]
+    masks: dict[int | None, Tensor | None]
+    """For each window: [rows, keys] added to the scores; None = plain causal from position 0."""
 
 
 @dataclass(slots=True)
 class DecodePart:
-    """Consecutive rows, one of each lane, of lanes that lie beside each other in one slab."""
+    """One row of each of the lanes that lie beside each other in a slab; the tensors are views, one of each layer."""
 
     start: int
     stop: int
-    slab: Slab
-    first_row: int
-    last_row: int
-    keys: int
-    """Longest length."""
+    layers: list[Tensor]
+    """The slab's heads and positions as rows of head_dim."""
     targets: Tensor
-    """Rows of the slab's flat layer that the new keys and values go to: int64 [rows * 2 * kv_heads]."""
+    """Rows of it that the new keys and values go to: int64 [rows * 2 * kv_heads]."""
+    keys: tuple[Tensor, ...]
+    """[lanes, kv_heads, longest length, head_dim]."""
+    values: tuple[Tensor, ...]
     spread: Tensor | None
-    """For each lane of the run its row in the part (any, for lanes without one); None = all take part."""
+    """For each lane its row in the part (any, for lanes that stand still); None = lanes are rows."""
     gather: Tensor | None
-    """For each row of the part its lane in the run."""
-    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
+    """For each row of the part its lane."""
+    masks: dict[int | None, Tensor | None]
     """For each window: [lanes, 1, 1, keys] added to the scores; None = all keys."""
 
 
@@ -66,20 +66,28 @@ class Step:
     counts: list[int]
 
 
-def plan_step(
-    batch: Batch, kv_heads: int, windows: Sequence[int | None], dtype: torch.dtype, device: torch.device
-) -> Step:
+class Plan(NamedTuple):
+    """What planning must know about a model."""
+
+    heads: int
+    kv_heads: int
+    windows: tuple[int | None, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+def plan_step(batch: Batch, plan: Plan) -> Step:
     """Order the rows, find where keys and values go, and make the masks."""
     prefills, row = [], 0
     positions: list[int] = []
     for span in batch.prefills:
-        prefills.append(prefill_part(span, row, windows, dtype, device))
+        prefills.append(prefill_part(span, row, plan))
         positions.extend(range(span.first_position, span.first_position + span.count))
         row += span.count
     order = sorted(range(len(batch.decodes)), key=lambda place: decode_key(batch.decodes[place]))
     spans = [batch.decodes[place] for place in order]
     positions.extend(span.first_position for span in spans)
-    decodes = [decode_part(run, row + first, kv_heads, windows, dtype, device) for first, run in runs_of_lanes(spans)]
+    decodes = [decode_part(run, row + first, plan) for first, run in runs_of_lanes(spans)]
     moved = any(place != index for index, place in enumerate(order))
     token_ids, logit_rows = batch.token_ids, list(batch.logit_rows)
     if moved:
@@ -89,12 +97,12 @@ def plan_step(
         logit_rows = [places[wanted] for wanted in logit_rows]
     every = len(logit_rows) == len(positions) and not moved
     return Step(
-        token_ids=token_ids.to(device),
-        positions=torch.tensor(positions, device=device),
+        token_ids=token_ids.to(plan.device),
+        positions=torch.tensor(positions, device=plan.device),
         limit=max(positions) + 1,
         prefills=prefills,
         decodes=decodes,
-        logit_rows=None if every else torch.tensor(logit_rows, dtype=torch.int64, device=device),
+        logit_rows=None if every else torch.tensor(logit_rows, dtype=torch.int64, device=plan.device),
         adapters=[span.adapter for span in batch.prefills] + [span.adapter for span in spans],
         counts=[span.count for span in batch.prefills] + [1] * len(spans),
     )
@@ -119,15 +127,23 @@ def runs_of_lanes(spans: list[Span]) -> list[tuple[int, list[Span]]]:
     return runs
 
 
-def prefill_part(
-    span: Span, start: int, windows: Sequence[int | None], dtype: torch.dtype, device: torch.device
-) -> PrefillPart:
-    """One span, with its masks."""
+def prefill_part(span: Span, start: int, plan: Plan) -> PrefillPart:
+    """One span, with its masks and views."""
+    heads, kv_heads, windows, dtype, device = plan
     lane = cast(SlabLane, span.lane)
     last = span.first_position + span.count
     lane.used = max(lane.used, last)
     masks = {window: causal_mask(span.first_position, last, window, dtype, device) for window in windows}
-    return PrefillPart(start, start + span.count, lane.slab, lane.row, span.first_position, last, masks)
+    row = lane.slab.data[:, lane.row]
+    grouped = row[:, :, None, :last].expand(-1, -1, heads // kv_heads, -1, -1)
+    return PrefillPart(
+        start=start,
+        stop=start + span.count,
+        targets=row[:, :, span.first_position : last].transpose(1, 2).unbind(0),
+        keys=grouped[:, :kv_heads].unbind(0),
+        values=grouped[:, kv_heads:].unbind(0),
+        masks=masks,
+    )
 
 
 def causal_mask(first: int, last: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor | None:
@@ -143,15 +159,9 @@ def causal_mask(first: int, last: int, window: int | None, dtype: torch.dtype, d
     return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
 
 
-def decode_part(
-    run: list[Span],
-    start: int,
-    kv_heads: int,
-    windows: Sequence[int | None],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> DecodePart:
-    """One run of lanes, with its masks and the places of the new keys and values."""
+def decode_part(run: list[Span], start: int, plan: Plan) -> DecodePart:
+    """One run of lanes, with its masks, views and the places of the new keys and values."""
+    _, kv_heads, windows, dtype, device = plan
     lanes = [cast(SlabLane, span.lane) for span in run]
     slab, first_row, last_row = lanes[0].slab, lanes[0].row, lanes[-1].row + 1
     lengths = [span.first_position + 1 for span in run]
@@ -166,13 +176,24 @@ def decode_part(
         spread = torch.tensor(all_places, device=device)
         gather = torch.tensor(rows, device=device)
         ends = [lengths[place] for place in all_places]
-    heads = 2 * kv_heads
-    bases = [(lane.row * heads) * slab.capacity + span.first_position for lane, span in zip(lanes, run, strict=True)]
-    steps = torch.arange(0, heads * slab.capacity, slab.capacity, device=device)
+    both = 2 * kv_heads
+    bases = [(lane.row * both) * slab.capacity + span.first_position for lane, span in zip(lanes, run, strict=True)]
+    steps = torch.arange(0, both * slab.capacity, slab.capacity, device=device)
     targets = (torch.tensor(bases, device=device)[:, None] + steps).view(-1)
     keys = max(lengths)
     masks = {window: length_mask(ends, keys, window, dtype, device) for window in windows}
-    return DecodePart(start, start + len(run), slab, first_row, last_row, keys, targets, spread, gather, masks)
+    held = slab.data[:, first_row:last_row, :, :keys]
+    return DecodePart(
+        start=start,
+        stop=start + len(run),
+        layers=slab.layers,
+        targets=targets,
+        keys=held[:, :, :kv_heads].unbind(0),
+        values=held[:, :, kv_heads:].unbind(0),
+        spread=spread,
+        gather=gather,
+        masks=masks,
+    )
 
 
 def length_mask(

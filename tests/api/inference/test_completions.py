@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,8 @@ def test_calls_can_be_nested_or_left_out(ask: Wire) -> None:
         ("no-such-model", {}, "no-such-model"),
         (MODEL_NAME, {"functions": [{"name": "f"}]}, "functions cannot be used"),
         (MODEL_NAME, {"modalities": ["audio"]}, "modalities cannot be used"),
+        (MODEL_NAME, {"messages": [*USER, {"content": "no role"}]}, "messages.1."),
+        (MODEL_NAME, {"temperature": -1}, "temperature"),
         ("custom::nobody::model", {}, "Could not find ProviderModel"),
     ],
 )
@@ -213,6 +216,20 @@ def test_a_client_that_goes_away_ends_the_providers_stream(ask: Wire, provider: 
     assert provider.gone.wait(30)
     until(lambda: ask.post("/call/read", id=call_id)["call"] is not None, "the call is stored")
     assert ask.call(call_id)["exception"] == "The client went away"
+
+
+def test_a_client_that_goes_away_before_the_answer_leaves_a_call_that_says_so(
+    ask: Wire, provider: FakeProvider
+) -> None:
+    asked = len(provider.requests)
+    body = {"project_id": ask.project, "inputs": {"model": "fake/model-hangs", "messages": USER}}
+    content = json.dumps(body).encode()
+    with socket.create_connection(("127.0.0.1", httpx.URL(ask.url).port or 0)) as connection:
+        head = f"POST /completions/create HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n\r\n"
+        connection.sendall(head.encode() + content)
+        until(lambda: len(provider.requests) > asked, "the provider is asked")
+    until(lambda: bool(ask.calls()), "the call is stored")
+    assert [call["exception"] for call in ask.calls()] == ["The client went away"]
 
 
 def publish(wire: Wire, object_id: str, value: Json, **more: Any) -> str:

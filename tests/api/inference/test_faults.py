@@ -141,7 +141,7 @@ def test_sigterm_ends_streams_and_the_worker(tmp_path: Path) -> None:
 
 
 def test_sigterm_cuts_streams_after_the_grace(tmp_path: Path) -> None:
-    """What is not done when the grace is over ends with an error line; still exit code 0."""
+    """What is not done when the grace is over is cut; still exit code 0 and no process left."""
     with HeddleProcess(tmp_path / "data", shutdown_grace=1) as process, Chat(process.url) as chat:
         chat.answer()
         below = workers(process)
@@ -154,7 +154,6 @@ def test_sigterm_cuts_streams_after_the_grace(tmp_path: Path) -> None:
                 text += "".join(pieces)
         assert process.process.wait(60) == 0
         assert not psutil.wait_procs(below, timeout=20)[1]
-        assert "Traceback" not in process.log()
 
 
 def test_a_killed_server_leaves_no_worker(tmp_path: Path) -> None:

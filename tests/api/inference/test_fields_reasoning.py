@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.chat import Chat, joined
 
-THOUGHT = {"structured_outputs": {"choice": ["<think>so 17</think>Blue."]}, "max_tokens": 60}
-"""The model writes a reasoning block and an answer."""
+THOUGHT = {"structured_outputs": {"grammar": 'start: <think> "so 17" </think> "Blue."'}, "max_tokens": 60}
+"""The model writes a reasoning block and an answer; the grammar names the marks as the special tokens they are."""
 
 
 def split(chat: Chat, stream: bool, **fields: Any) -> tuple[str | None, str | None]:
@@ -54,9 +54,9 @@ def test_an_answer_without_reasoning(chat: Chat) -> None:
 
 
 def test_a_block_that_is_never_closed_is_all_reasoning(chat: Chat) -> None:
-    fields = {"structured_outputs": {"choice": ["<think>so 17 and so on and on"]}, "max_tokens": 60}
+    fields = {"structured_outputs": {"grammar": 'start: <think> "so 17 and so on"'}, "max_tokens": 60}
     reasoning, content = split(chat, False, **fields)
-    assert (reasoning, content) == ("so 17 and so on and on", None)
+    assert (reasoning, content) == ("so 17 and so on", None)
 
 
 def test_with_reasoning_effort_the_prompt_asks_for_it(chat: Chat) -> None:

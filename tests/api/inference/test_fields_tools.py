@@ -25,14 +25,15 @@ F = tool("f", x={"enum": [1]})
 G = tool("g", word={"enum": ["lamp", "rain"]})
 
 
-def call_text(name: str, arguments: str) -> str:
-    """How the shipped model writes a call."""
-    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+def call_of(name: str, **arguments: Any) -> str:
+    """How the shipped model writes a call, in the words of a grammar."""
+    text = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call> {json.dumps(chr(10) + text + chr(10))} </tool_call>"
 
 
-def spelled(text: str) -> dict[str, Any]:
-    """Fields that make the model write exactly this text."""
-    return {"structured_outputs": {"choice": [text]}, "max_tokens": 120}
+def written(*parts: str) -> dict[str, Any]:
+    """Fields that make the model write exactly these parts."""
+    return {"structured_outputs": {"grammar": "start: " + " ".join(parts)}, "max_tokens": 120}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -64,7 +65,7 @@ def test_named(chat: Chat, stream: bool) -> None:
 @pytest.mark.parametrize("choice", ["auto", None])
 def test_auto_parses_what_the_model_writes(chat: Chat, choice: str | None, stream: bool) -> None:
     """Omitted or null with tools is auto."""
-    fields = {**spelled(call_text("f", '{"x": 1}')), "tools": [F, G]}
+    fields = {**written(call_of("f", x=1)), "tools": [F, G]}
     fields |= {"tool_choice": choice} if choice else {}
     message, finish = streamed(chat, **fields) if stream else whole(chat, **fields)
     (call,) = message["tool_calls"]
@@ -74,7 +75,7 @@ def test_auto_parses_what_the_model_writes(chat: Chat, choice: str | None, strea
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_auto_with_text_before_the_call(chat: Chat, stream: bool) -> None:
-    fields = {**spelled("Let me see." + call_text("f", '{"x": 1}')), "tools": [F]}
+    fields = {**written('"Let me see."', call_of("f", x=1)), "tools": [F]}
     message, finish = streamed(chat, **fields) if stream else whole(chat, **fields)
     assert (message["content"] or "").strip() == "Let me see." and finish == "tool_calls"
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]
@@ -82,7 +83,7 @@ def test_auto_with_text_before_the_call(chat: Chat, stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_auto_without_a_call_is_text(chat: Chat, stream: bool) -> None:
-    fields = {**spelled("No call < here."), "tools": [F]}
+    fields = {**written('"No call < here."'), "tools": [F]}
     message, finish = streamed(chat, **fields) if stream else whole(chat, **fields)
     assert (message["content"], message.get("tool_calls") or [], finish) == ("No call < here.", [], "stop")
 
@@ -90,16 +91,16 @@ def test_auto_without_a_call_is_text(chat: Chat, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_none_never_calls(chat: Chat, stream: bool) -> None:
     """Even when the model writes one, an explicit none yields text."""
-    fields = {**spelled(call_text("f", '{"x": 1}')), "tools": [F], "tool_choice": "none"}
+    fields = {**written(call_of("f", x=1)), "tools": [F], "tool_choice": "none"}
     message, finish = streamed(chat, **fields) if stream else whole(chat, **fields)
     assert not message.get("tool_calls") and finish == "stop"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_parallel_tool_calls(chat: Chat, stream: bool) -> None:
-    two = call_text("f", '{"x": 1}') + "\n" + call_text("g", '{"word": "lamp"}')
+    two = written(call_of("f", x=1), r'"\n"', call_of("g", word="lamp"))
     for parallel, names in ((True, ["f", "g"]), (None, ["f", "g"]), (False, ["f"])):
-        fields = {**spelled(two), "tools": [F, G], "parallel_tool_calls": parallel}
+        fields = {**two, "tools": [F, G], "parallel_tool_calls": parallel}
         message, finish = streamed(chat, **fields) if stream else whole(chat, **fields)
         assert [call["function"]["name"] for call in message["tool_calls"]] == names and finish == "tool_calls"
 

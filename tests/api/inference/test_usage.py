@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,25 @@ def test_models_without_a_price_are_named_and_prices_of_the_project_hold(chat: C
     answer = usage(chat, project=wire.project)
     assert answer["x_unpriced_models"] == []
     assert answer["totals"]["cost"] == used["prompt_tokens"] + 100 * used["completion_tokens"]
+
+
+def test_concurrent_completions_are_all_counted_and_leave_no_place_taken(chat: Chat, project: str) -> None:
+    headers = {"Compat-Project": project}
+    limit = {"kind": "project", "name": project, "concurrency": 1000}
+
+    def one(number: int) -> int:
+        body = chat.body(max_tokens=1 + number % 3, ignore_eos=True, stream=number % 2 == 0)
+        answer = chat.client.post("/v1/chat/completions", json=body, headers=headers)
+        assert answer.status_code == 200
+        return 1 + number % 3
+
+    assert chat.client.put("/v1/limits", json=limit).status_code == 200
+    with ThreadPoolExecutor(8) as threads:
+        tokens = list(threads.map(one, range(48)))
+    totals = usage(chat, project=project)["totals"]
+    assert (totals["requests"], totals["errors"], totals["completion_tokens"]) == (48, 0, sum(tokens))
+    (shown,) = [row for row in chat.client.get("/v1/limits").json()["data"] if row["name"] == project]
+    assert shown["running"] == 0
 
 
 @pytest.mark.parametrize(

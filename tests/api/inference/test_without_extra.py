@@ -10,25 +10,20 @@ import pytest
 from tests.support.chat import Chat, error_of
 from tests.support.server import HeddleProcess
 
-BLOCKER = '''
-import importlib.machinery
-import sys
+BLOCKER = """
+from importlib.machinery import PathFinder
 
 BLOCKED = {"torch", "tokenizers", "llguidance", "safetensors", "transformers", "jinja2"}
+find = PathFinder.find_spec
 
 
-class Blocker:
-    """Makes the packages as absent as if they were not installed."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in BLOCKED:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return None
+def find_others(name, path=None, target=None):
+    return None if name.partition(".")[0] in BLOCKED else find(name, path, target)
 
 
-sys.meta_path.insert(0, Blocker)
-'''
+PathFinder.find_spec = staticmethod(find_others)
+"""
+"""Makes packages as absent as if they were not installed."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +33,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
     (folder / "block").mkdir()
     (folder / "block" / "sitecustomize.py").write_text(BLOCKER)
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(folder / "block")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder / "block"), *([before] if before else [])])
     try:
         process = HeddleProcess(folder / "data").start()
     finally:

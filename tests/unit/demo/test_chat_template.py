@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from heddle.demo.tiny import MODEL_FOLDER  # noqa: E402
-from heddle.demo.tiny.chat import TEMPLATE_FILE, render  # noqa: E402
+from heddle.demo.tiny import MODEL_FOLDER
+from heddle.demo.tiny.chat import TEMPLATE_FILE, render
 
 USER = {"role": "user", "content": "Hi"}
 WEATHER = {
@@ -24,7 +24,11 @@ WEATHER = {
 def called(arguments: Any) -> dict[str, Any]:
     """An assistant's message with one tool call."""
     function = {"name": "get_weather", "arguments": arguments}
-    return {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+    }
 
 
 CALL_TEXT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
@@ -55,7 +59,11 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
         f"<|im_start|>assistant\n{CALL_TEXT}\n{CALL_TEXT}<|im_end|>\n",
     ),
     (
-        {"role": "assistant", "content": None, "function_call": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}},
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+        },
         f"<|im_start|>assistant\n{CALL_TEXT}<|im_end|>\n",
     ),
     ({"role": "tool", "tool_call_id": "c9", "content": "9"}, "<|im_start|>tool\n9<|im_end|>\n"),

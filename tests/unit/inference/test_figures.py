@@ -8,7 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from heddle.auth import LOCAL
-from heddle.inference.engine.base import EngineStats
+from heddle.inference import figures as module
+from heddle.inference.engine.base import EngineFailed, EngineStats
 from heddle.inference.figures import InferenceFigures
 from heddle.wire.inference import Completion
 
@@ -22,6 +23,20 @@ class StillEngine:
     async def stats(self) -> EngineStats:
         """What was set."""
         return self.figures
+
+
+class SilentEngine(StillEngine):
+    """An engine that stops to answer."""
+
+    error: Exception | None = None
+    asked = 0
+
+    async def stats(self) -> EngineStats:
+        """What was set, an error, or nothing ever."""
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return await super().stats() if self.asked == 1 else await asyncio.get_running_loop().create_future()
 
 
 class Clock:
@@ -94,3 +109,17 @@ def test_tokens_per_second_are_those_of_the_last_minute() -> None:
     assert look(510, 0) == 0.0, "a restarted engine counts anew"
     assert look(520, 30) == 3.0
     assert figures.tokens_per_second("unknown") == 0.0
+
+
+@pytest.mark.parametrize("error", [None, EngineFailed("gone")])
+def test_an_engine_that_does_not_answer_keeps_its_last_figures(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.01)
+    figures, engine = InferenceFigures(CollectorRegistry()), SilentEngine()
+    engine.figures.steps = 7
+    figures.watch(lambda: {"tiny": engine})
+    asyncio.run(figures.refresh())
+    engine.error = error
+    asyncio.run(figures.refresh())
+    assert (engine.asked, figures.stats()["tiny"].steps) == (2, 7)

@@ -1,27 +1,28 @@
 """Build the model folder: `python -m heddle.demo.tiny.build OUT_DIR [--seconds N | --steps N] [--seed N]`."""
 
 import argparse
-import shutil
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 from heddle.demo.tiny.tokenizer import END_ID, PAD_ID, build_tokenizer, save_tokenizer
 from heddle.demo.tiny.train import Recipe, train
 from heddle.models.decoder import Decoder
 
 
-def build(folder: Path, recipe: Recipe, checkpoint_steps: int = 1000) -> None:
-    """Make the tokenizer, train, and leave a complete Hugging Face folder; also at every checkpoint."""
-    tokenizer = build_tokenizer()
+def build(folder: Path, recipe: Recipe, tokenizer: Tokenizer | None = None, checkpoint_steps: int = 1000) -> None:
+    """Make the tokenizer (unless given), train, and leave a complete folder; its weights follow every checkpoint."""
+    tokenizer = tokenizer or build_tokenizer()
     save_tokenizer(tokenizer, folder)
 
     def keep(model: Decoder, step: int) -> None:
         staged = folder / f".step-{step}"
         model.save(staged, torch.bfloat16, eos_token_id=END_ID, pad_token_id=PAD_ID, bos_token_id=None)
-        for file in sorted(staged.iterdir(), reverse=True):
-            file.replace(folder / file.name)
-        shutil.rmtree(staged)
+        for name in ("config.json", "model.safetensors"):
+            (staged / name).chmod(0o644)
+            (staged / name).replace(folder / name)
+        staged.rmdir()
 
     keep(train(tokenizer, recipe, keep, checkpoint_steps), -1)
 

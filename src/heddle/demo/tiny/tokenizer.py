@@ -39,14 +39,13 @@ def splitter() -> pre_tokenizers.PreTokenizer:
 
 def frequent_pieces(chats: int) -> list[str]:
     """Words and runs of signs that occur often in so many chats of each task, and the lexicon; alphabetical."""
-    random = Random(0)
-    cut, marks = splitter(), re.compile("|".join(re.escape(mark) for mark in (PAD, START, END, *MARKS)))
+    random, cut = Random(0), splitter()
+    marks = re.compile("|".join(re.escape(mark) for mark in (PAD, START, END, *MARKS)))
     counts: Counter[str] = Counter()
     for task in TASKS:
-        for number in range(chats):
-            chat = make(random, task, (None, *EFFORTS)[number % 4], with_system=number % 3 == 0)
-            for text in marks.split(chat.text()):
-                counts.update(piece for piece, _ in cut.pre_tokenize_str(text) if len(piece) > 1)
+        drawn = [make(random, task, (None, *EFFORTS)[number % 4], 0, number % 3 == 0) for number in range(chats)]
+        text = marks.sub("\n", "\n".join(chat.text() for chat in drawn))
+        counts.update(piece for piece, _ in cut.pre_tokenize_str(text) if len(piece) > 1)
     frequent = {piece for piece, count in counts.items() if count >= LEAST_COUNT and not SPELLED(piece)}
     return sorted(frequent.union(*((word, f"Ġ{word}") for word in LEXICON)))
 

@@ -25,31 +25,37 @@ class ByteDetokenizer:
     """For vocabularies whose pieces are bytes: reads the concatenated bytes as UTF-8."""
 
     def __init__(
-        self, piece: Callable[[int], str | None], rule: PieceRule, skip: frozenset[int], at_start: bool = True
+        self,
+        piece: Callable[[int], str | None],
+        piece_bytes: Callable[[int], bytes],
+        rule: PieceRule,
+        skip: frozenset[int],
+        at_start: bool = True,
     ) -> None:
-        """`piece` gives the vocabulary entry of an id, `skip` are ids without text; `at_start`: no text goes before."""
+        """`piece` and `piece_bytes` give the vocabulary entry of an id and its bytes by the rule.
+
+        `skip` are ids without text; `at_start`: no text goes before.
+        """
         self._piece = piece
-        self._rule = rule
+        self._piece_bytes = piece_bytes
+        self._strip_first = rule.strip_first if at_start else ""
         self._skip = skip
+        self._rule = rule
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._first = at_start
         self._strip = rule.strip_start if at_start else 0
 
     def push(self, ids: Sequence[int]) -> str:
         text = "".join(self._utf8.decode(self._bytes(token_id)) for token_id in ids if token_id not in self._skip)
-        return self._strip_start(text)
+        return self._strip_start(text) if self._strip else text
 
     def flush(self) -> str:
         return self._strip_start(self._utf8.decode(b"", True))
 
     def _bytes(self, token_id: int) -> bytes:
-        piece = self._piece(token_id)
-        if piece is None:
-            return b""
-        if self._first and self._rule.strip_first:
-            piece = piece.replace(self._rule.strip_first, "")
-        self._first = False
-        return self._rule.bytes_of(piece)
+        if self._strip_first and (piece := self._piece(token_id)) is not None:
+            dropped, self._strip_first = self._strip_first, ""
+            return self._rule.bytes_of(piece.replace(dropped, ""))
+        return self._piece_bytes(token_id)
 
     def _strip_start(self, text: str) -> str:
         while self._strip and text:

@@ -3,7 +3,7 @@
 import datetime
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,33 +14,10 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from heddle.inference.prompt.messages import content_texts, message_text
+from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed
 
 MAX_SOURCE = 1 << 20
 """Characters of a template."""
-
-
-class TemplateFailed(Exception):
-    """A template that cannot be read or cannot render these messages; the text is for the client's user."""
-
-
-@dataclass(frozen=True, slots=True)
-class RenderJob:
-    """One rendering; everything in it can be written as JSON."""
-
-    source: str
-    messages: list[dict[str, Any]]
-    """From `template_messages`."""
-    variables: dict[str, Any] = field(default_factory=dict)
-    max_chars: int = 1 << 24
-    """Longest text that may come out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A text, and the names that the template takes from outside."""
-
-    text: str
-    names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from heddle.inference.prompt.render import Rendered, RenderJob, TemplateFailed, render
+from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed
 
 CPU_SECONDS = 2.0
 WALL_SECONDS = 60.0
@@ -100,6 +100,8 @@ def main() -> None:
     """Answer jobs until the input ends."""
     import resource
     import signal
+
+    from heddle.inference.prompt.render import render
 
     with suppress(ValueError, OSError):  # not every system has this limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -53,7 +53,7 @@ class StopStrings:
 
     def _advance(self) -> str:
         """Keep the longest end of the text that begins a stop string; show the rest (all of it when included)."""
-        keep = max((_overlap(self._tail, stop) for stop in self._stops), default=0)
+        keep = max((overlap(self._tail, stop) for stop in self._stops), default=0)
         cut = len(self._tail) - keep
         shown = self._tail[self._shown :] if self._include else self._tail[self._shown : cut]
         self._tail = self._tail[cut:]
@@ -62,9 +62,6 @@ class StopStrings:
         return shown
 
 
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of the text that is a true beginning of the stop string."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
+def overlap(text: str, mark: str) -> int:
+    """Length of the longest end of the text that is a true beginning of the mark."""
+    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from heddle.errors import InvalidRequest
 from heddle.inference.prompt.messages import content_texts
-from heddle.inference.prompt.render import Rendered, RenderJob, TemplateFailed, render
+from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed
 from heddle.inference.prompt.render_process import RenderProcesses
 from heddle.inference.prompt.tokenizer import DEFAULT_TEMPLATE, Tokenizer
 from heddle.inference.reasoning import ReasoningMarks, detect_marks
@@ -96,12 +96,9 @@ def build_prompt(
     if not messages:
         raise InvalidRequest("messages must not be empty: send at least one message", param="messages")
     chosen = choose_template(tokenizer, chat_template, template_kwargs, with_tools=bool(tools))
-    settings = {name: value for name, value in (template_kwargs or {}).items() if name != "chat_template"}
-    if reasoning_effort is not None:
-        settings = {"reasoning_effort": reasoning_effort, "enable_thinking": reasoning_effort != "none"} | settings
     variables = {
         **tokenizer.special_tokens,
-        **settings,
+        **_settings(template_kwargs or {}, reasoning_effort),
         "tools": list(tools) if tools else None,
         "documents": list(documents) if documents else None,
         "add_generation_prompt": add_generation_prompt,
@@ -117,8 +114,7 @@ def build_prompt(
     opens = _opens_reasoning(tokenizer, text, final)
     may_reason = False
     if find_reasoning and not opens and final is None and detect_marks(tokenizer) is not None:
-        off = replace(job, variables=variables | {"enable_thinking": False, "reasoning_effort": "none"})
-        may_reason = _render(off, chosen, processes).text != text
+        may_reason = _render(_without_reasoning(job), chosen, processes).text != text
     return Prompt(
         token_ids=token_ids,
         text=text,
@@ -184,9 +180,23 @@ def _check_flags(add_generation_prompt: bool, continue_final_message: bool, sett
             )
 
 
+def _settings(template_kwargs: Mapping[str, Any], reasoning_effort: str | None) -> dict[str, Any]:
+    """Variables that the request sets; those in chat_template_kwargs win."""
+    settings = {name: value for name, value in template_kwargs.items() if name != "chat_template"}
+    if reasoning_effort is None:
+        return settings
+    return {"reasoning_effort": reasoning_effort, "enable_thinking": reasoning_effort != "none"} | settings
+
+
+def _without_reasoning(job: RenderJob) -> RenderJob:
+    return replace(job, variables=job.variables | {"enable_thinking": False, "reasoning_effort": "none"})
+
+
 def _render(job: RenderJob, chosen: ChosenTemplate, processes: RenderProcesses | None) -> Rendered:
     try:
         if not chosen.from_request:
+            from heddle.inference.prompt.render import render
+
             return render(job)
         return (processes or _shared_processes).render(job)
     except TemplateFailed as error:

@@ -40,7 +40,10 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self.added_tokens = {token_id: token.content for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
-        self._rule = self._checked_rule()
+        self._bytes: dict[int, bytes] = {}
+        self._rule = _piece_rule(backend)
+        if not self._rule_holds():
+            self._rule = None
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -97,14 +100,16 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes that the token adds in the middle of a text; none for an id outside the vocabulary."""
-        piece = self.backend.id_to_token(token_id)
-        if piece is None:
-            return b""
         if token_id in self.added_tokens:
-            return piece.encode("utf-8", "replace")
+            return self.added_tokens[token_id].encode("utf-8", "replace")
         if self._rule is not None:
-            return self._rule.bytes_of(piece)
+            return self._bytes_by_rule(token_id)
         return self._decode_plainly([token_id]).encode("utf-8", "replace")
+
+    def piece(self, token_id: int) -> str | None:
+        """The vocabulary entry of an id, as the vocabulary spells it."""
+        found: str | None = self.backend.id_to_token(token_id)
+        return found
 
     def bad_word_ids(self, word: str) -> list[tuple[int, ...]]:
         """The sequences that a bad word is: as it is, and with a space before it when that is another first token."""
@@ -130,23 +135,30 @@ class Tokenizer:
         """
         skip = self.special_ids - keep if skip_special_tokens else frozenset()
         if self._rule is not None:
-            return ByteDetokenizer(self.backend.id_to_token, self._rule, skip, at_start=not before)
+            return ByteDetokenizer(self.piece, self._bytes_by_rule, self._rule, skip, at_start=not before)
         raw = {} if skip_special_tokens or spaces_between_special_tokens else self.added_tokens
         return WindowDetokenizer(self._decode_plainly, skip, raw, before[-4:])
+
+    def _bytes_by_rule(self, token_id: int) -> bytes:
+        known = self._bytes.get(token_id)
+        if known is None:
+            piece = self.piece(token_id)
+            known = self._rule.bytes_of(piece) if self._rule is not None and piece is not None else b""
+            self._bytes[token_id] = known
+        return known
 
     def _decode_plainly(self, ids: list[int]) -> str:
         return self.backend.decode(ids, skip_special_tokens=False)
 
-    def _checked_rule(self) -> PieceRule | None:
-        """The piece rule of the vocabulary, if a probe text decodes by it exactly as by the library."""
-        decoder = self.backend.decoder
-        rule = read_rule(json.loads(decoder.__getstate__()) if decoder is not None else None)
-        if rule is None:
-            return None
+    def _rule_holds(self) -> bool:
+        """Whether a probe text decodes by the piece rule exactly as by the library."""
         ids = self.encode(_PROBE)
-        detokenizer = ByteDetokenizer(self.backend.id_to_token, rule, frozenset())
-        shown = detokenizer.push(ids) + detokenizer.flush()
-        return rule if shown == self._decode_plainly(ids) else None
+        return self.decode(ids, skip_special_tokens=False) == self._decode_plainly(ids)
+
+
+def _piece_rule(backend: Backend) -> PieceRule | None:
+    decoder = backend.decoder
+    return read_rule(json.loads(decoder.__getstate__()) if decoder is not None else None)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from heddle.inference.structured.compiler import checked, failure, llguidance
 from heddle.inference.structured.grammars import MAX_GRAMMAR_BYTES, check_text, lark_of
 from heddle.inference.structured.models import ResponseFormat, StructuredOutputs
 from heddle.inference.structured.patterns import translated
-from heddle.inference.structured.schema import check_size, compiled_schema
+from heddle.inference.structured.schema import check_size
 from heddle.inference.structured.structural_tag import structural_tag_grammar
 from heddle.inference.structured.style import JsonStyle
 from heddle.inference.structured.values import refusal, shortened
@@ -161,7 +161,7 @@ def _compiles(grammar: str) -> bool:
 
 
 def _json(schema: Any, style: JsonStyle, param: str, _tokenizer: "LLTokenizer | None") -> str:
-    return json.dumps({"grammars": [{"json_schema": compiled_schema(schema, style, param)}]})
+    return lark.whole_grammar(f"start: {lark.json_rule(schema, style, param)}")
 
 
 def _json_object(_value: Any, style: JsonStyle, param: str, tokenizer: "LLTokenizer | None") -> str:
@@ -170,7 +170,7 @@ def _json_object(_value: Any, style: JsonStyle, param: str, tokenizer: "LLTokeni
 
 def _regex(pattern: str, _style: JsonStyle, param: str, _tokenizer: "LLTokenizer | None") -> str:
     check_text(pattern, MAX_REGEX_BYTES, param)
-    return str(llguidance().LLMatcher.grammar_from_regex(pattern))
+    return lark.whole_grammar(f"start: /{llguidance().regex_to_lark(pattern)}/")
 
 
 def _choice(choices: list[str], _style: JsonStyle, param: str, _tokenizer: "LLTokenizer | None") -> str:

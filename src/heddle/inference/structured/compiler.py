@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heddle.errors import ExtraMissing
 from heddle.inference.structured.values import refusal, shortened
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 MAX_REASON = 300
-LEXER_FUEL = 1_000_000
-STEP_FUEL = 500_000
 MAX_GRAMMAR_SYMBOLS = 200_000
 MAX_LEXER_STATES = 50_000
+TRIAL_TOKENS = 4
 
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
+_LINE = re.compile(r"^line \d+, column \d+: ")
 
 
 def checked(grammar: str, tokenizer: "LLTokenizer | None", param: str) -> str:
@@ -30,7 +30,8 @@ def checked(grammar: str, tokenizer: "LLTokenizer | None", param: str) -> str:
     """
     reason = failure(grammar, tokenizer)
     if reason:
-        raise refusal(param, reason)
+        # only the grammars of requests have lines that their senders know
+        raise refusal(param, reason if param.endswith("grammar") else _LINE.sub("", reason))
     return grammar
 
 
@@ -39,22 +40,32 @@ def failure(grammar: str, tokenizer: "LLTokenizer | None") -> str:
     """Why the grammar cannot be used; empty when it can."""
     library = llguidance()
     limits = library.LLParserLimits(
-        initial_lexer_fuel=LEXER_FUEL,
-        step_lexer_fuel=STEP_FUEL,
-        max_grammar_size=MAX_GRAMMAR_SYMBOLS,
-        max_lexer_states=MAX_LEXER_STATES,
-        verbose_errors=False,
+        max_grammar_size=MAX_GRAMMAR_SYMBOLS, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
     )
     used = tokenizer or byte_tokenizer()
     matcher = library.LLMatcher(used, grammar, log_level=0, limits=limits)
-    allowed = bytearray() if matcher.is_error() else bytearray(matcher.compute_bitmask())
-    if matcher.is_error():
-        return plain(matcher.get_error())
-    for token in used.eos_tokens:
-        allowed[token // 8] &= ~(1 << token % 8)
-    if any(allowed):
-        return ""
-    return "only the empty text can match it" if matcher.is_accepting() else "no text can match it"
+    for generated in range(TRIAL_TOKENS):
+        allowed = bytearray() if matcher.is_error() else _allowed(matcher, used.eos_tokens)
+        if matcher.is_error():
+            return plain(matcher.get_error())
+        if not any(allowed):
+            only_empty = matcher.is_accepting()
+            return "" if generated else "only the empty text can match it" if only_empty else "no text can match it"
+        matcher.consume_token(_first(allowed))
+    return ""
+
+
+def _allowed(matcher: Any, ends: Sequence[int]) -> bytearray:
+    """The tokens that may come next, one bit each, without those that end the text."""
+    mask = bytearray(matcher.compute_bitmask())
+    for token in ends:
+        mask[token // 8] &= ~(1 << token % 8)
+    return mask
+
+
+def _first(mask: bytearray) -> int:
+    at = next(index for index, byte in enumerate(mask) if byte)
+    return at * 8 + (mask[at] & -mask[at]).bit_length() - 1
 
 
 def plain(message: str) -> str:
@@ -63,7 +74,10 @@ def plain(message: str) -> str:
     if "<state>" in lines:
         lines = lines[: lines.index("<state>")] or ["the grammar is too complex"]
     details = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    first = _POSITION.sub(r"line \1, column \2: ", lines[0] if lines else "").rstrip(":")
+    if not lines or lines[0] in ("NoExtension", "NoExtensionBias"):
+        return "no text can match it"
+    lines[0] = lines[0].removeprefix("failed to compile JSON schema: ")
+    first = _POSITION.sub(r"line \1, column \2: ", lines[0]).rstrip(":")
     text = ": ".join([first.removesuffix("regex parse error").rstrip(": "), *details]).strip(": ")
     return shortened(text or "it cannot be compiled", MAX_REASON)
 

@@ -1,5 +1,6 @@
 """Whether branches of `oneOf` exclude each other, so that exactly one can hold."""
 
+import json
 import re
 from collections.abc import Callable
 from itertools import combinations
@@ -7,7 +8,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-MAX_STEPS = 20_000
+MAX_STEPS = 100_000
+VALIDATION_STEPS = 100
+"""What it costs to ask a validator, in steps."""
+
 _ALL = frozenset({"null", "boolean", "number", "string", "array", "object"})
 
 
@@ -37,7 +41,10 @@ class _Proof:
             return True
         if not isinstance(one, dict) or not isinstance(other, dict) or depth > 8 or self.steps > MAX_STEPS:
             return False
-        for values, against in ((_constants(one), other), (_constants(other), one)):
+        ones, others = _constants(one), _constants(other)
+        if ones is not None and others is not None and {_key(value) for value in ones}.isdisjoint(map(_key, others)):
+            return True
+        for values, against in ((ones, other), (others, one)):
             if values is not None:
                 return not any(self._valid(value, against) for value in values)
         if self._exclusive_parts(one, other, depth) or self._exclusive_parts(other, one, depth):
@@ -56,6 +63,7 @@ class _Proof:
         )
 
     def _valid(self, value: Any, schema: dict[str, Any]) -> bool:
+        self.steps += VALIDATION_STEPS
         try:
             return bool(Draft202012Validator(self.root).evolve(schema=schema).is_valid(value))
         except (re.error, RecursionError):
@@ -82,6 +90,17 @@ def _constants(schema: dict[str, Any]) -> list[Any] | None:
         return [schema["const"]]
     found = schema.get("enum")
     return found if isinstance(found, list) else None
+
+
+def _key(value: Any) -> str:
+    """Equal for values that a schema does not tell apart, such as 1 and 1.0."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(_key, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(sorted(f'{json.dumps(key)}:{_key(item)}' for key, item in value.items()))}}}"
+    return json.dumps(value)
 
 
 def _types(schema: dict[str, Any]) -> frozenset[str]:

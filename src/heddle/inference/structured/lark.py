@@ -7,6 +7,9 @@ from typing import Any
 from heddle.inference.structured.schema import compiled_schema
 from heddle.inference.structured.style import JsonStyle
 
+OPTIONS = '%llguidance {"no_forcing": true}'
+"""Text that can be only one way is not looked up in advance: for long repetitions that takes minutes."""
+
 ANYTHING = "/(?s:.*)/"
 
 
@@ -33,6 +36,6 @@ def text_without(forbidden: Sequence[str]) -> str:
 
 def whole_grammar(lark: str, others: dict[str, str] | None = None) -> str:
     """A Lark text (and named ones that it refers to as `@name`) in the JSON form that matchers take."""
-    grammars: list[dict[str, str]] = [{"lark_grammar": lark}]
-    grammars += [{"name": name, "lark_grammar": text} for name, text in (others or {}).items()]
+    grammars = [{"lark_grammar": f"{lark}\n{OPTIONS}\n"}]
+    grammars += [{"name": name, "lark_grammar": f"{text}\n{OPTIONS}\n"} for name, text in (others or {}).items()]
     return json.dumps({"grammars": grammars})

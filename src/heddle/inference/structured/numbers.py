@@ -15,6 +15,9 @@ DECIMALS = 9
 MULTIPLES = 10**9
 """Size of multiples of a number when the schema sets no bound."""
 
+LARGEST_STEP = 5000
+"""Counted in units of its last decimal; the compiler keeps a state for each remainder."""
+
 _COMBINING = ("allOf", "anyOf", "$ref")
 
 
@@ -45,7 +48,7 @@ class Numbers:
     def finish(self) -> None:
         """Limit decimals, where that cannot meet a step in another part of the document.
 
-        The compiler enforces the least common multiple of all steps that meet, in 32-bit arithmetic.
+        The compiler enforces the least common multiple of all steps that meet.
         """
         if self._combined and self._steps:
             _check_step(_common(self._steps))
@@ -59,14 +62,14 @@ def check_step(value: int | float, place: str) -> None:
     try:
         _check_step(Decimal(str(value)))
     except Refused:
-        raise Refused(place, "has too many digits") from None
+        raise Refused(place, f"must be at most {LARGEST_STEP} in units of its last decimal") from None
 
 
 def _check_step(step: Decimal) -> None:
     _sign, digits, exponent = step.normalize().as_tuple()
     size = int("".join(map(str, digits))) * 10 ** max(int(exponent), 0)
-    if size * 10 ** (1 - min(int(exponent), 0)) >= 2**31:
-        raise Refused("multipleOf", "the steps of this schema have too many digits together")
+    if size > LARGEST_STEP:
+        raise Refused("multipleOf", f"the least common multiple of its steps has to stay below {LARGEST_STEP}")
 
 
 def _common(steps: set[Decimal]) -> Decimal:

@@ -24,6 +24,8 @@ Schema: TypeAlias = dict[str, Any] | bool
 
 MAX_SCHEMA_BYTES = 256 * 1024
 MAX_DEPTH = 64
+MAX_PATTERNS = 32
+"""Of patternProperties; the compiler compares each with each."""
 
 
 def compiled_schema(schema: Schema, style: JsonStyle, param: str) -> dict[str, Any]:
@@ -57,7 +59,7 @@ class _Reader:
         self.names: dict[str, str] = {}
         self.waiting: list[tuple[str, str]] = []
         self.numbers = Numbers()
-        self.alternatives: list[tuple[str, list[Any]]] = []
+        self.alternatives: list[tuple[str, list[Any], dict[str, Any]]] = []
 
     def whole(self) -> dict[str, Any]:
         """The rebuilt root with the definitions that it uses."""
@@ -65,8 +67,8 @@ class _Reader:
         while self.waiting:
             name, pointer = self.waiting.pop()
             self.definitions[name] = self.read(self._target(pointer), pointer)
-        for place, branches in self.alternatives:
-            self._check_exclusive(place, branches)
+        for place, branches, beside in self.alternatives:
+            self._check_exclusive(place, branches, beside)
         self.numbers.finish()
         if top is False or not has_finite_value(top, self.definitions):
             raise Refused("#", "no finite value is valid under this schema")
@@ -108,7 +110,7 @@ class _Reader:
         branches = values.listed(value, place)
         read = [self.read(branch, f"{place}/{index}", depth) for index, branch in enumerate(branches)]
         if keyword == "oneOf":
-            self.alternatives.append((place, branches))
+            self.alternatives.append((place, branches, built))
         if keyword == "allOf":
             _all_of(built, read)
         elif "anyOf" in built:
@@ -116,7 +118,13 @@ class _Reader:
         else:
             built["anyOf"] = read
 
-    def _check_exclusive(self, place: str, branches: list[Any]) -> None:
+    def _check_exclusive(self, place: str, branches: list[Any], beside: dict[str, Any]) -> None:
+        """`beside` is the schema that the branches belong to; its type holds for all of them."""
+        if "type" in beside:
+            branches = [
+                {"type": beside["type"], **branch} if isinstance(branch, dict) and "$ref" not in branch else branch
+                for branch in branches
+            ]
         pair = overlapping(branches, self.resolved, self.root)
         if pair:
             raise Refused(
@@ -140,6 +148,8 @@ class _Reader:
 
     def _patterns(self, built: dict[str, Any], keyword: str, value: Any, place: str, depth: int) -> None:
         named = values.mapping(value, place)
+        if len(named) > MAX_PATTERNS:
+            raise Refused(place, f"has {len(named)} patterns; the limit is {MAX_PATTERNS}")
         built[keyword] = {translated(name): self.read(item, f"{place}/{name}", depth) for name, item in named.items()}
         if len(built[keyword]) < len(named):
             raise Refused(place, "two patterns mean the same")

@@ -56,7 +56,7 @@ class _Translator:
             start = self.node(_older_form(tag), "structures", None, 0)
         else:
             raise values.Refused("structural_tag", "needs 'format', or 'structures' with 'triggers'")
-        lark = "%llguidance {}\n" + f"start: {start}\n" + "\n".join(self.rules)
+        lark = f"start: {start}\n" + "\n".join(self.rules)
         return whole_grammar(lark, self.others)
 
     def rule(self, body: str, attributes: str = "") -> str:

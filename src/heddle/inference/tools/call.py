@@ -21,6 +21,8 @@ class GrowingCall:
     shown: int = 0
     """Characters of the arguments that were given out."""
     _text: list[str] = field(default_factory=list)
+    _read_name: str | None = None
+    """The member `name`; empty when it is not a text."""
 
     def feed(self, text: str) -> int:
         """Read until the object ends or breaks; the number of characters read."""
@@ -33,10 +35,10 @@ class GrowingCall:
 
     def name(self) -> str | None:
         """The function's name, once it is known."""
-        if self.given_name is not None:
-            return self.given_name
-        name = parsed(self.scanner.members.get("name", ""))
-        return name if isinstance(name, str) and name else None
+        if self.given_name is None and "name" in self.scanner.members and self._read_name is None:
+            name = parsed(self.scanner.members["name"])
+            self._read_name = name if isinstance(name, str) else ""
+        return self.given_name or self._read_name or None
 
     def take_arguments(self) -> str:
         """Arguments written since the last time; only objects are seen before they are complete."""

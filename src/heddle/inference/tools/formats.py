@@ -1,5 +1,6 @@
 """The syntaxes in which models write tool calls, and which of them a model uses."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,20 +41,26 @@ MISTRAL = ToolFormat("mistral", "list", start="[TOOL_CALLS]")
 MISTRAL_NAMED = ToolFormat("mistral-named", "named", start="[TOOL_CALLS]", separator="[ARGS]")
 
 
-def detect_format(tokenizer: Tokenizer, template: str | None = None) -> ToolFormat | None:
-    """The format that a chat template (or else those of the model) teaches; None where tools have no place in it.
+FOREIGN = re.compile(r"<function=|<arg_key>|<\|channel\|>")
+"""Signs of syntaxes that are not read here, though the marks of a known one may stand beside them."""
+OTHER_MARK = re.compile(r"<[^<>{}\s'\"]*tool[^<>{}\s'\"]*call[^<>{}\s'\"]*begin[^<>{}\s'\"]*>|<\|tool_call")
 
-    A template with tools but without marks that are known here is taken to mean plain JSON objects.
+
+def detect_format(tokenizer: Tokenizer, template: str | None = None) -> ToolFormat | None:
+    """The format that a chat template (or else those of the model) teaches; None without tools or in a foreign syntax.
+
+    A template with tools but without any marks is taken to mean plain JSON objects.
     """
     source = "\n".join(tokenizer.chat_templates.values()) if template is None else template
     added = set(tokenizer.added_tokens.values())
-    if "tools" not in source or "<function=" in source:
-        # calls written as XML elements are not read here
+    if "tools" not in source or FOREIGN.search(source):
         return None
     if MISTRAL.start in source or MISTRAL.start in added:
         return MISTRAL_NAMED if MISTRAL_NAMED.separator in source else MISTRAL
     if HERMES.start in source:
         return HERMES
+    if OTHER_MARK.search(source):
+        return None
     if LLAMA.start in added or '"parameters"' in source:
         return LLAMA
     return JSON

@@ -53,7 +53,7 @@ class CallGrammar:
                 name = f"{literal(function.name)} {mark(self._tokenizer, style.separator)}"
                 rules.append(f"call_{number}: {name} arguments_{number}")
             else:
-                head = f'{{"name": {json.dumps(function.name)}, "{style.arguments_key}": '
+                head = f'{{"name": {json.dumps(function.name, ensure_ascii=False)}, "{style.arguments_key}": '
                 rules.append(f'call_{number}: {literal(head)} arguments_{number} "}}"')
         return rules
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from heddle.inference.prompt.stop import overlap
 from heddle.inference.tools.call import GrowingCall
 from heddle.inference.tools.formats import CALL_ID, ToolFormat
 
@@ -111,7 +112,7 @@ class ToolParser:
             self._raw.append(self._read(len(mark)))
             self._state, self._in_group = "between", False
             return True
-        self._add_content(self._read(len(self._pending) - _overlap(self._pending, start)))
+        self._add_content(self._read(len(self._pending) - overlap(self._pending, start)))
         return False
 
     def _read_between(self) -> bool:
@@ -223,8 +224,3 @@ class ToolParser:
     def _take_pieces(self) -> list[Piece]:
         pieces, self._pieces = self._pieces, []
         return pieces
-
-
-def _overlap(text: str, mark: str) -> int:
-    """Length of the longest end of the text that is a true beginning of the mark."""
-    return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)

@@ -55,7 +55,10 @@ class ToolPlan:
         if choice == "none":
             return None
         if style is None:
-            raise InvalidRequest("tools: the chat template of this model has no place for tools", param="tools")
+            raise InvalidRequest(
+                "tools: the chat template of this model has no place for tools, or calls them in an unknown syntax",
+                param="tools",
+            )
         mode: Mode = "named" if isinstance(choice, NamedToolChoice) else choice or "auto"
         return cls(tuple(tools), mode, named, parallel and named is None, style)
 

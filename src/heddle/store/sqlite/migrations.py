@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heddle.errors import HeddleError
+from heddle.store.control.adapters import adapters
+from heddle.store.control.inference import inference_limits, inference_usage
 from heddle.store.control.schema import metadata
 from heddle.store.sqlite.connection import Session
 
@@ -65,14 +67,13 @@ def _create_all(session: Session) -> None:
     metadata.create_all(session.control)
 
 
-def _create_missing(session: Session) -> None:
-    """Make every control table that is not there yet."""
-    metadata.create_all(session.control)
+def _create_inference(session: Session) -> None:
+    metadata.create_all(session.control, tables=[inference_usage, inference_limits, adapters])
 
 
 MIGRATIONS = (
     Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
-    Migration(2, "tables of inference: usage, limits, adapters", _create_missing),
+    Migration(2, "tables of inference: usage, limits, adapters", _create_inference),
 )
 CURRENT = MIGRATIONS[-1].number
 

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from heddle.inference.engine.base import AdapterRef, RequestRefused  # noqa: E402
-from tests.unit.inference.engine.conftest import CoreMaker  # noqa: E402
-from tests.unit.inference.engine.helpers import Result, collect, request, run  # noqa: E402
+from heddle.inference.engine.base import AdapterRef, RequestRefused
+from tests.unit.inference.engine.conftest import CoreMaker
+from tests.unit.inference.engine.helpers import Result, collect, request, run
 
 PROMPT = list(range(40, 90))
 

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
+import uvloop
 
 pytest.importorskip("torch")
 
-from heddle.inference.engine.base import (  # noqa: E402
+from heddle.inference.engine.base import (
     AdapterRef,
     EngineFailed,
     EngineStats,
@@ -23,9 +24,9 @@ from heddle.inference.engine.base import (  # noqa: E402
     TokenEvent,
     TokenRequest,
 )
-from heddle.inference.engine.local.client import LocalEngine, LocalOptions  # noqa: E402
-from tests.unit.inference.engine.conftest import CoreMaker  # noqa: E402
-from tests.unit.inference.engine.helpers import request, run  # noqa: E402
+from heddle.inference.engine.local.client import LocalEngine, LocalOptions
+from tests.unit.inference.engine.conftest import CoreMaker
+from tests.unit.inference.engine.helpers import request, run
 
 PROMPT = list(range(30, 75))
 LONG = request(PROMPT, max_tokens=3000, temperature=1.0, ignore_eos=True)
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """One event loop for the engine and all tests of this module."""
+    """One event loop, of the kind that the server has, for the engine and all tests of this module."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self._runner = runner
@@ -44,7 +45,7 @@ class Loop:
 
 @pytest.fixture(scope="module")
 def loop() -> Iterator[Loop]:
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         yield Loop(runner)
 
 
@@ -245,10 +246,10 @@ def test_a_model_that_cannot_be_loaded_says_why_to_everybody(loop: Loop, folder:
 
 
 def test_a_folder_without_a_config_is_an_error_at_once(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="config.json"):
+    with pytest.raises(OSError, match=r"config\.json"):
         LocalEngine(LocalOptions(folder=tmp_path))
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match="config.json"):
+    with pytest.raises(ValueError, match=r"config\.json"):
         LocalEngine(LocalOptions(folder=tmp_path))
 
 

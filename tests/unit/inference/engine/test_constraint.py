@@ -78,9 +78,37 @@ def test_a_constraint_begins_after_its_marker(make_core: CoreMaker, text_of: Any
     assert never.tokens == free.tokens
 
 
+def lark(text: str) -> Constraint:
+    return Constraint(llguidance.LLMatcher.grammar_from_lark(text), {"grammar": text})
+
+
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_the_letters_of_a_special_token_are_not_that_token(
+    make_core: CoreMaker, folder: Path, temperature: float
+) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    think = tokenizer.token_to_id("<think>")
+    fields = {"max_tokens": 80, "temperature": temperature}
+    letters, begun, named, ends = run(
+        make_core(),
+        request(PROMPT, constraint=lark('start: "<think>so 17</think>Blue."'), **fields),
+        request(PROMPT, constraint=regex("[ab]{3}<think>x|c<im_end>"), **fields),
+        request(PROMPT, constraint=lark('start: <think> "so" </think> "Blue."'), **fields),
+        request(PROMPT, constraint=lark('start: "<|im_end|>a"'), **fields),
+    )
+    assert tokenizer.decode(letters.tokens[:-1], skip_special_tokens=False) == "<think>so 17</think>Blue."
+    assert tokenizer.decode(begun.tokens[:-1], skip_special_tokens=False) in ("c<im_end>",) or (
+        think not in begun.tokens and tokenizer.decode(begun.tokens[:-1])[3:] == "<think>x"
+    )
+    assert think not in letters.tokens and named.tokens[0] == think
+    assert tokenizer.decode(ends.tokens[:-1], skip_special_tokens=False) == "<|im_end|>a"
+    assert [each.end for each in (letters, begun, named, ends)] == [("stop", None)] * 4
+    assert 2 not in ends.tokens[:-1]
+
+
 def test_a_grammar_that_cannot_be_used_is_refused(make_core: CoreMaker) -> None:
     core = make_core()
-    with pytest.raises(RequestRefused, match="the constraint cannot be used") as caught:
+    with pytest.raises(RequestRefused, match="the constraint cannot be used: [^\\n]+$") as caught:
         core.add(1, request(PROMPT, constraint=Constraint('{"grammars": [{"lark_grammar": "start: nothing"}]}', {})))
     assert caught.value.param == "structured_outputs"
     assert not core.has_work

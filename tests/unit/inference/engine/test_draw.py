@@ -1,5 +1,6 @@
 """Drawing tokens, against a slow reference."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,19 @@ def token_of(chances: np.ndarray, uniform: float) -> int:
     return int(np.searchsorted(np.cumsum(chances), uniform * chances.sum(), side="right"))
 
 
+def reference(logits: np.ndarray, sampling: Sampling, uniform: np.ndarray) -> int:
+    """One draw; where top_p leaves more than 64 tokens, from all tokens until one belongs, at most 8 times."""
+    chances = chances_of(logits, sampling)
+    everything = chances_of(logits, dataclasses.replace(sampling, top_p=1.0))
+    if not sampling.top_k and np.sort(everything)[-64:].sum() < sampling.top_p < 1.0:
+        for number in uniform[:8]:
+            token = token_of(everything, float(number))
+            if chances[token]:
+                return token
+        return token_of(chances, float(uniform[8]))
+    return token_of(chances, float(uniform[0]))
+
+
 def drawn(logits: np.ndarray, samplings: list[Sampling], uniform: np.ndarray) -> list[int]:
     parameters = DrawParameters.of(samplings, logits.shape[1], torch.device("cpu"))
     tokens, _ = draw(torch.from_numpy(logits), parameters, torch.from_numpy(uniform))
@@ -65,16 +79,15 @@ def test_tokens_are_those_of_the_slow_reference(width: int, alone: bool) -> None
     random = np.random.default_rng(width)
     samplings = [Sampling(max_tokens=1, seed=0, **fields) for fields in FIELDS] * 8
     logits = (random.standard_normal((len(samplings), width)) * 2).astype(np.float32)
-    uniform = random.random(len(samplings)).astype(np.float32)
+    uniform = random.random((9, len(samplings))).astype(np.float32)
     expected = [
-        token_of(chances_of(row, sampling), float(number))
-        for row, sampling, number in zip(logits, samplings, uniform, strict=True)
+        reference(row, sampling, column) for row, sampling, column in zip(logits, samplings, uniform.T, strict=True)
     ]
     if alone:
         groups = [slice(row, row + 1) for row in range(len(samplings))]
     else:
         groups = [slice(0, len(samplings))]
-    tokens = [token for part in groups for token in drawn(logits[part], samplings[part], uniform[part])]
+    tokens = [token for part in groups for token in drawn(logits[part], samplings[part], uniform[:, part])]
     assert tokens == expected
 
 
@@ -86,7 +99,7 @@ def test_many_draws_follow_the_distribution(width: int, fields: dict[str, Any]) 
     logits[:: width // 4] = [0.0, 1.0, 0.5, -0.5]
     sampling = Sampling(max_tokens=1, seed=0, **fields)
     seeds = np.array([mix(seed) for seed in range(count)], dtype=np.uint64)
-    uniform = uniforms(seeds, [3] * count)
+    uniform = uniforms(seeds, [3] * count, 9)
     tokens = drawn(np.tile(logits, (count, 1)), [sampling] * count, uniform)
     chances = chances_of(logits, sampling)
     seen = np.bincount(tokens, minlength=width)
@@ -96,14 +109,32 @@ def test_many_draws_follow_the_distribution(width: int, fields: dict[str, Any]) 
     assert distance < 25.0, "chi-square with at most 3 degrees of freedom: 1 in 60,000"
 
 
+@pytest.mark.parametrize("top_p", [0.02, 0.5, 0.9])
+def test_many_draws_from_a_flat_distribution_stay_among_the_best_and_cover_them(top_p: float) -> None:
+    count, width = 6000, 5000
+    logits = np.zeros(width, dtype=np.float32)
+    logits[::4] = 2.0
+    logits += np.random.default_rng(2).standard_normal(width).astype(np.float32) * 0.01
+    seeds = np.array([mix(seed) for seed in range(count)], dtype=np.uint64)
+    sampling = Sampling(max_tokens=1, seed=0, top_p=top_p)
+    tokens = np.array(drawn(np.tile(logits, (count, 1)), [sampling] * count, uniforms(seeds, [0] * count, 9)))
+    chances = chances_of(logits, sampling)
+    assert (chances[tokens] > 0.0).all()
+    left = np.flatnonzero(chances)
+    parts = np.array_split(left, 10)
+    seen = np.array([np.isin(tokens, part).sum() for part in parts])
+    wanted = np.array([chances[part].sum() * count for part in parts])
+    assert ((seen - wanted) ** 2 / wanted).sum() < 40.0, "chi-square with 9 degrees of freedom: 1 in 100,000"
+
+
 def test_uniform_numbers_depend_on_seed_and_position_alone_and_cover_the_range() -> None:
     seeds = np.array([mix(seed) for seed in (0, 1, 2, 2**64 - 1)], dtype=np.uint64)
-    together = uniforms(seeds, [0, 5, 5, 1000])
+    together = uniforms(seeds, [0, 5, 5, 1000])[0]
     for row, position in enumerate((0, 5, 5, 1000)):
-        assert uniforms(seeds[row : row + 1], [position])[0] == together[row]
+        assert uniforms(seeds[row : row + 1], [position], 9)[0, 0] == together[row]
     assert len(set(together.tolist())) == 4
-    along = uniforms(np.full(10_000, seeds[1]), list(range(10_000)))
-    assert 0.0 <= along.min() and along.max() < 1.0
+    along = uniforms(np.full(10_000, seeds[1]), list(range(10_000)))[0]
+    assert along.min() >= 0.0 and along.max() < 1.0
     assert np.abs(np.histogram(along, 10, (0, 1))[0] - 1000).max() < 130
     assert abs(np.corrcoef(along[:-1], along[1:])[0, 1]) < 0.04
 
@@ -113,17 +144,17 @@ def test_uniform_numbers_depend_on_seed_and_position_alone_and_cover_the_range()
 def test_the_ends_of_the_range_draw_tokens_that_can_be_drawn(width: int, uniform: float) -> None:
     logits = np.full((1, width), -np.inf, dtype=np.float32)
     logits[0, [2, width - 2]] = 1.0
-    token = drawn(logits, [Sampling(max_tokens=1, seed=0)], np.array([uniform], dtype=np.float32))
+    token = drawn(logits, [Sampling(max_tokens=1, seed=0)], np.array([[uniform]], dtype=np.float32))
     assert token == [2 if uniform == 0.0 else width - 2]
 
 
 def test_equal_scores_at_the_border_do_not_depend_on_the_neighbours() -> None:
     tied = np.zeros((1, 600), dtype=np.float32)
     wide = np.concatenate([tied, np.random.default_rng(1).standard_normal((1, 600)).astype(np.float32)])
-    uniform = np.array([0.77, 0.5], dtype=np.float32)
+    uniform = np.tile(np.array([0.77, 0.5], dtype=np.float32), (9, 1))
     for fields in ({"top_k": 3}, {"top_p": 0.3}, {"top_p": 0.9, "top_k": 40}):
         own, other = Sampling(max_tokens=1, seed=0, **fields), Sampling(max_tokens=1, seed=0, top_k=500)
-        assert drawn(tied, [own], uniform[:1]) == drawn(wide, [own, other], uniform)[:1]
+        assert drawn(tied, [own], uniform[:, :1]) == drawn(wide, [own, other], uniform)[:1]
 
 
 def test_a_row_without_any_possible_token_is_seen() -> None:
@@ -131,5 +162,5 @@ def test_a_row_without_any_possible_token_is_seen() -> None:
     logits[1] = float("-inf")
     logits[2, 4] = float("nan")
     parameters = DrawParameters.of([Sampling(max_tokens=1, seed=0)] * 3, 10, torch.device("cpu"))
-    _, highest = draw(logits, parameters, torch.full((3,), 0.5))
+    _, highest = draw(logits, parameters, torch.full((1, 3), 0.5))
     assert torch.isfinite(highest).tolist() == [True, False, False]

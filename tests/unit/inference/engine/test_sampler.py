@@ -105,7 +105,7 @@ def test_every_field_changes_the_choice_as_the_contract_says(together: bool, tem
 def reference_draw(logits: np.ndarray, sequence: Sequence) -> int:
     from heddle.inference.engine.local.draw import uniforms
 
-    number = uniforms(np.array([sequence.seed], dtype=np.uint64), [sequence.output_count])[0]
+    number = uniforms(np.array([sequence.seed], dtype=np.uint64), [sequence.output_count])[0, 0]
     chances = np.exp((logits - logits.max()) / sequence.request.sampling.temperature)
     return int(np.searchsorted(np.cumsum(chances), number * chances.sum(), side="right"))
 

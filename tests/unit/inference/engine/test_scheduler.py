@@ -31,6 +31,7 @@ class PaperCache:
 
     block_tokens = BLOCK_TOKENS
     block_bytes = 1
+    saves_blocks = True
 
     def __init__(self) -> None:
         self.lanes: list[PaperLane] = []

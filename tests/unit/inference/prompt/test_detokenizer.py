@@ -17,7 +17,7 @@ TEXTS = st.lists(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("skip", [True, False])
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(text=TEXTS, data=st.data())
 def test_one_by_one_equals_all_at_once(kind: str, skip: bool, text: str, data: st.DataObject) -> None:
     made = tokenizer(kind)
@@ -33,7 +33,7 @@ def test_one_by_one_equals_all_at_once(kind: str, skip: bool, text: str, data: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_any_ids_give_the_same_text_in_any_pieces(kind: str, data: st.DataObject) -> None:
     made = tokenizer(kind)

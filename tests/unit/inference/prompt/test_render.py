@@ -7,7 +7,8 @@ import pytest
 
 from heddle.inference.prompt import render_process
 from heddle.inference.prompt.messages import ChatMessage, template_messages
-from heddle.inference.prompt.render import MAX_SOURCE, RenderJob, TemplateFailed, render
+from heddle.inference.prompt.render import MAX_SOURCE, render
+from heddle.inference.prompt.render_job import RenderJob, TemplateFailed
 from heddle.inference.prompt.render_process import RenderProcesses
 
 CALL = {"function": {"name": "f", "arguments": '{"a": 1}'}}

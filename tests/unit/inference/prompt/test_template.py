@@ -1,5 +1,7 @@
 """From messages to prompts."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -216,3 +218,19 @@ def test_a_model_without_a_template_needs_one_in_the_request() -> None:
         build_prompt(bare, [{"role": "user", "content": "x"}])
     assert caught.value.param == "chat_template"
     assert build_prompt(bare, [{"role": "user", "content": "x"}], chat_template="fox").text == "fox"
+
+
+def test_the_front_loads_without_the_packages_of_the_extra() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('jinja2', 'tokenizers', 'llguidance', 'torch', 'transformers'): sys.modules[name] = None\n"
+        "import heddle.inference.prompt.template, heddle.inference.prompt.stop, heddle.inference.tools\n"
+        "import heddle.inference.reasoning\n"
+        "from pathlib import Path\n"
+        "from heddle.errors import ExtraMissing\n"
+        "from heddle.inference.prompt.tokenizer import Tokenizer\n"
+        "try: Tokenizer.load(Path('.'))\n"
+        "except ExtraMissing as error: print(error.reason)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "heddle[inference]" in done.stdout

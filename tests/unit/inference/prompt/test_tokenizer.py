@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tokenizers import decoders
 
 from heddle.errors import Unavailable
 from heddle.inference.prompt.pieces import byte_level_table, read_rule
@@ -77,6 +78,14 @@ def test_special_tokens_are_added_only_when_asked(tmp_path: Path) -> None:
     plain = loaded.encode("fox")
     assert start not in plain
     assert loaded.encode("fox", add_special_tokens=True) == [start, *plain]
+
+
+def test_a_decoder_that_only_looks_like_a_known_one_is_left_to_the_library() -> None:
+    made = backend("sentencepiece")
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0), decoders.Fuse()])
+    odd = Tokenizer(made, {}, {}, ())
+    ids = odd.encode("the dog an")
+    assert odd.decode(ids) == made.decode(ids) == "thedogan"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -183,7 +183,7 @@ PIECES = st.sampled_from(
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("only_first", [False, True])
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(text=st.lists(PIECES, max_size=12).map("".join), cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_any_pieces_give_the_same(style: ToolFormat, early: bool, only_first: bool, text: str, cuts: list[int]) -> None:
     whole = read(style, text, early, only_first=only_first)

@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import jsonschema
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 from pydantic import TypeAdapter, ValidationError
@@ -13,7 +15,7 @@ from heddle.inference.prompt.tokenizer import Tokenizer
 from heddle.inference.reasoning import after_optional_reasoning, detect_marks
 from heddle.inference.tools import ToolFormat, ToolPlan, detect_format
 from heddle.inference.tools.formats import HERMES, JSON, LLAMA, MISTRAL, MISTRAL_NAMED
-from heddle.inference.tools.parser import CallArguments, CallStart
+from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta
 from heddle.inference.tools.request import NamedToolChoice, Tool, ToolChoice
 from tests.unit.inference.vocabularies import CHATML, backend, tokenizer
 
@@ -165,6 +167,60 @@ def test_what_a_grammar_allows_its_parser_reads(vocabulary: LLTokenizer, style: 
     assert parser.num_calls == text.count('"f"') + text.count("f[") + text.count('"g"') + text.count("g[")
 
 
+def test_names_of_every_alphabet_can_be_called(vocabulary: LLTokenizer) -> None:
+    name = 'größe "你" \\'
+    constraint = plan("required", tools=[tool(name)]).constraint(vocabulary)
+    assert constraint is not None
+    text = CALL(json.dumps({"name": name, "arguments": {"x": 1}}, ensure_ascii=False))
+    assert accepted(constraint.grammar, vocabulary, text) == (text, True)
+
+
+BOUNDED = {
+    "type": "object",
+    "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "b": {"enum": ["x}", '{"y', None]}},
+    "required": ["b"],
+    "additionalProperties": False,
+}
+
+
+def written_at_random(grammar: str, vocabulary: LLTokenizer, random: Random) -> list[int] | None:
+    """Tokens of an output drawn from what a grammar allows; None when it did not end in time."""
+    matcher, ids = LLMatcher(vocabulary, grammar), list[int]()
+    while not matcher.is_stopped() and len(ids) < 300:
+        allowed = [token_id for token_id, bias in enumerate(matcher.compute_logit_bias()) if bias]
+        chosen = random.choice(allowed)
+        if vocabulary.eos_token in allowed and (random.random() < 0.6 or chosen == vocabulary.eos_token):
+            return ids
+        assert matcher.consume_token(chosen)
+        ids.append(chosen)
+    return ids if matcher.is_accepting() else None
+
+
+@pytest.mark.parametrize("style", [HERMES, LLAMA, JSON, MISTRAL, MISTRAL_NAMED], ids=lambda style: style.name)
+@pytest.mark.parametrize("early", [False, True])
+def test_whatever_is_written_under_constraint_is_read_as_valid_calls(
+    vocabulary: LLTokenizer, style: ToolFormat, early: bool
+) -> None:
+    forced = plan("required", style=style, tools=[tool('f"ö', BOUNDED), tool("g", BOUNDED)])
+    constraint = forced.constraint(vocabulary)
+    assert constraint is not None
+    outputs = [written_at_random(constraint.grammar, vocabulary, Random(seed)) for seed in range(12)]
+    complete = [ids for ids in outputs if ids is not None]
+    assert len(complete) >= 10
+    for ids in complete:
+        parser, calls = forced.parser(early), dict[int, str]()
+        detokenizer = tokenizer().detokenizer()
+        pieces = [piece for token_id in ids for piece in parser.push(detokenizer.push([token_id]))]
+        for piece in [*pieces, *parser.finish()]:
+            assert not isinstance(piece, ContentDelta)
+            if isinstance(piece, CallStart):
+                assert piece.name in ('f"ö', "g")
+            calls[piece.index] = calls.get(piece.index, "") + getattr(piece, "text", "")
+        assert len(calls) == parser.num_calls >= 1
+        for arguments in calls.values():
+            jsonschema.validate(json.loads(arguments), BOUNDED)
+
+
 def test_text_is_free_in_auto_mode_unless_a_function_is_strict(vocabulary: LLTokenizer) -> None:
     assert plan("auto").constraint(vocabulary) is None
 
@@ -228,6 +284,10 @@ def test_a_schema_that_cannot_be_enforced_is_refused_only_where_it_would_be(voca
         ("{{ tools }}", ("<|python_tag|>",), LLAMA),
         ("{{ messages }}", ("<|python_tag|>",), None),
         ("{{ tools }}<tool_call><function=x>", (), None),
+        ("{{ tools }}<tool_call>name<arg_key>", (), None),
+        ("{{ tools }}<|channel|>commentary", (), None),
+        ("{{ tools }}<｜tool▁calls▁begin｜>", (), None),
+        ("{{ tools }}<|tool_call|>[", (), None),
     ],
 )
 def test_the_format_is_read_from_template_and_vocabulary(

@@ -35,8 +35,15 @@ class Connection(asyncio.Protocol):
     async def open_process(cls, options: LocalOptions, lost: Lost) -> "Connection":
         """Start a process and wait until its model is loaded. Raises EngineFailed; cancelling ends the process."""
         loop = asyncio.get_running_loop()
-        process = EngineProcess()
-        _, connection = await loop.create_connection(lambda: cls(process, lost), sock=process.connection)
+        try:
+            process = EngineProcess()
+        except OSError as error:
+            raise EngineFailed(f"the engine's process cannot be started: {error}") from error
+        try:
+            _, connection = await loop.create_unix_connection(lambda: cls(process, lost), sock=process.connection)
+        except BaseException:
+            process.kill()
+            raise
         connection._send(options)
         try:
             await asyncio.shield(connection._hello)

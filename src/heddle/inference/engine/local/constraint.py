@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heddle.inference.engine.base import Constraint, RequestRefused
+from heddle.inference.structured.compiler import MAX_GRAMMAR_SYMBOLS, MAX_LEXER_STATES, plain
 
 MOST_COMPILED = 32
 
@@ -16,15 +17,18 @@ MOST_COMPILED = 32
 class Matcher:
     """The state of one grammar; before its start marker was generated everything is allowed."""
 
-    def __init__(self, state: Any, after: tuple[int, ...]) -> None:
+    def __init__(self, state: Any, after: tuple[int, ...], vocabulary: "Vocabulary") -> None:
         self._state = state
         self._after = after
+        self._vocabulary = vocabulary
         self.active = not after
 
     def fill(self, words: NDArray[np.int32]) -> None:
         """Write the allowed tokens as bits: int32 [words]. Raises RequestRefused when the grammar is too complex."""
         self._state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         self._check()
+        if (words & self._vocabulary.special_words).any() and not self._state.is_stopped():
+            self._drop_false_marks(words)
 
     def accept(self, tokens: Rows[int], output_count: int) -> None:
         """Take the last of `tokens`, just generated. Raises RequestRefused when the grammar cannot go on."""
@@ -34,6 +38,19 @@ class Matcher:
         elif output_count >= len(self._after) and tuple(tokens[-len(self._after) :]) == self._after:
             self.active = True
 
+    def _drop_false_marks(self, words: NDArray[np.int32]) -> None:
+        """Where a grammar wants the letters of a special token's text, the library proposes that token and then does
+        not take it: spell the text with ordinary tokens."""
+        for token in self._vocabulary.special:
+            if words[token // 32] >> (token % 32) & 1 and not self._state.validate_tokens([token]):
+                words.view(np.uint32)[token // 32] &= ~np.uint32(1 << token % 32)
+        if words.any():
+            return
+        text = bytes(self._state.compute_ff_bytes()).decode("utf-8", "ignore")
+        for token in self._vocabulary.tokenizer.greedy_tokenize(text)[:1]:
+            if self._state.validate_tokens([token]):
+                words.view(np.uint32)[token // 32] |= np.uint32(1 << token % 32)
+
     @property
     def complete(self) -> bool:
         """Nothing can follow but the end."""
@@ -41,7 +58,21 @@ class Matcher:
 
     def _check(self) -> None:
         if self._state.is_error():
-            raise RequestRefused(f"the constraint failed: {self._state.get_error()}", param="structured_outputs")
+            raise RequestRefused(f"the constraint failed: {plain(self._state.get_error())}", param="structured_outputs")
+
+
+class Vocabulary:
+    """The tokenizer as llguidance sees it, and its special tokens."""
+
+    def __init__(self, file: Path, vocab_size: int, eos: tuple[int, ...]) -> None:
+        from llguidance import LLTokenizer
+
+        text = file.read_text(encoding="utf-8")
+        self.tokenizer = LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos) or None)
+        self.special = [token for token in range(vocab_size) if self.tokenizer.is_special_token(token)]
+        bits = np.zeros((vocab_size + 31) // 32 * 32, dtype=np.uint8)
+        bits[self.special] = 1
+        self.special_words = np.packbits(bits, bitorder="little").view(np.int32)
 
 
 class Grammars:
@@ -51,7 +82,7 @@ class Grammars:
         self._file = tokenizer
         self._vocab_size = vocab_size
         self._eos = eos
-        self._tokenizer: Any = None
+        self._vocabulary: Vocabulary | None = None
         self._compiled: OrderedDict[str, Any] = OrderedDict()
 
     @property
@@ -61,25 +92,23 @@ class Grammars:
 
     def matcher(self, constraint: Constraint) -> Matcher:
         """A fresh matcher. Raises RequestRefused for a grammar that cannot be used."""
-        compiled = self._compiled.pop(constraint.grammar, None) or self._compile(constraint.grammar)
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(self._file, self._vocab_size, self._eos)
+        compiled = self._compiled.pop(constraint.grammar, None) or self._compile(constraint.grammar, self._vocabulary)
         self._compiled[constraint.grammar] = compiled
         if len(self._compiled) > MOST_COMPILED:
             self._compiled.popitem(last=False)
-        return Matcher(compiled.deep_copy(), constraint.after)
+        return Matcher(compiled.deep_copy(), constraint.after, self._vocabulary)
 
-    def _compile(self, grammar: str) -> Any:
-        from llguidance import LLMatcher
+    @staticmethod
+    def _compile(grammar: str, vocabulary: Vocabulary) -> Any:
+        from llguidance import LLMatcher, LLParserLimits
 
-        state = LLMatcher(self._read_tokenizer(), grammar, log_level=0)
+        limits = LLParserLimits(
+            max_grammar_size=MAX_GRAMMAR_SYMBOLS, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
+        )
+        state = LLMatcher(vocabulary.tokenizer, grammar, log_level=0, limits=limits)
         if state.is_error():
-            raise RequestRefused(f"the constraint cannot be used: {state.get_error()}", param="structured_outputs")
+            reason = plain(state.get_error())
+            raise RequestRefused(f"the constraint cannot be used: {reason}", param="structured_outputs")
         return state
-
-    def _read_tokenizer(self) -> Any:
-        if self._tokenizer is None:
-            from llguidance import LLTokenizer
-
-            self._tokenizer = LLTokenizer(
-                self._file.read_text(encoding="utf-8"), n_vocab=self._vocab_size, eos_token=list(self._eos) or None
-            )
-        return self._tokenizer

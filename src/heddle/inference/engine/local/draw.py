@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heddle.inference.engine.base import Sampling
-from heddle.inference.engine.local.tops import top
+from heddle.inference.engine.local.tops import drop_below, sum_above, top
 
 GREEDY_BELOW = 1e-5
 LOWEST_TEMPERATURE = 0.01
 FIRST_LOOK = 64
-MORE_LOOK = 16
-"""Best tokens that top_p looks at first; so many times more when they do not reach its sum."""
+"""Best tokens that top_p looks at."""
 CHUNK = 256
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
+TRIES = 8
+_COLUMNS: NDArray[np.uint64] = np.arange(TRIES + 1, dtype=np.uint64)[:, None] * np.uint64(0xD1342543DE82EF95)
 
 
 def is_greedy(sampling: Sampling) -> bool:
@@ -32,9 +33,10 @@ def is_greedy(sampling: Sampling) -> bool:
     return sampling.temperature < GREEDY_BELOW
 
 
-def uniforms(seeds: NDArray[np.uint64], positions: Rows[int]) -> NDArray[np.float32]:
-    """One number in [0, 1) for each (mixed seed, output position)."""
-    value = seeds + np.array(positions, dtype=np.uint64) * _GOLDEN
+def uniforms(seeds: NDArray[np.uint64], positions: Rows[int], columns: int = 1) -> NDArray[np.float32]:
+    """Numbers in [0, 1) for each (mixed seed, output position), [columns, rows]; the first is the same for any
+    number of columns."""
+    value = (seeds + (np.array(positions, dtype=np.uint64) + np.uint64(1)) * _GOLDEN)[None] + _COLUMNS[:columns]
     value = (value ^ (value >> np.uint64(30))) * _FIRST_FACTOR
     value = (value ^ (value >> np.uint64(27))) * _SECOND_FACTOR
     value ^= value >> np.uint64(31)
@@ -53,7 +55,8 @@ class DrawParameters:
     top_k: Tensor | None
     """0 = off."""
     top_p: Tensor | None
-    first_look: int
+    look: int
+    """Best tokens that are looked at for top_k and top_p."""
 
     @classmethod
     def of(cls, samplings: Rows[Sampling], vocab_size: int, device: torch.device) -> "DrawParameters":
@@ -74,56 +77,89 @@ class DrawParameters:
             top_rows=torch.tensor(limited, device=device) if limited else None,
             top_k=column([top_k[row] for row in limited], torch.int64) if limited else None,
             top_p=column([top_p[row] for row in limited]) if limited else None,
-            first_look=min(max(looks, default=0), vocab_size),
+            look=min(max(looks, default=0), vocab_size),
         )
+
+    @property
+    def columns(self) -> int:
+        """Uniform numbers for each row: more than one when a draw may have to be repeated."""
+        return 1 if self.top_p is None else TRIES + 1
 
 
 def draw(logits: Tensor, parameters: DrawParameters, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Token ids [rows] and the highest logit [rows], which is not finite where nothing can be drawn.
 
-    `logits` [rows, vocabulary] is kept; `uniform` is [rows].
+    `logits` [rows, vocabulary] is kept; `uniform` is [parameters.columns, rows].
     """
     highest = logits.amax(1)
     chances = (logits if parameters.temperature is None else logits / parameters.temperature).softmax(1)
     if parameters.min_p is not None:
-        least = chances.amax(1, keepdim=True) * parameters.min_p
-        chances.masked_fill_(chances < least, 0.0)
+        drop_below(chances, chances.amax(1, keepdim=True) * parameters.min_p)
+    unsure: list[int] = []
     if parameters.top_rows is not None:
-        least = _least_of_top(chances, parameters)
-        chances.masked_fill_(chances < least, 0.0)
-    return _pick(chances, uniform), highest
+        unsure = _cut_top(chances, parameters)
+    tokens = _pick(chances, uniform[0])
+    if unsure:
+        _redraw(tokens, chances, parameters, uniform, unsure)
+    return tokens, highest
 
 
-def _least_of_top(chances: Tensor, parameters: DrawParameters) -> Tensor:
-    """The lowest chance [rows, 1] that top_k and top_p leave in each row; ties with it stay."""
+def _cut_top(chances: Tensor, parameters: DrawParameters) -> list[int]:
+    """Make all chances zero that top_k and top_p leave out; ties with the lowest one that is left stay.
+
+    Returns the rows where top_p leaves more tokens than were looked at: they are as before.
+    """
     rows, top_k, top_p = parameters.top_rows, parameters.top_k, parameters.top_p
     assert rows is not None and top_k is not None and top_p is not None
-    if len(rows) == len(chances):
-        return _top_border(chances, top_k, top_p, parameters.first_look)
-    least = torch.zeros(len(chances), 1, device=chances.device)
-    least[rows] = _top_border(chances[rows], top_k, top_p, parameters.first_look)
-    return least
-
-
-def _top_border(chances: Tensor, top_k: Tensor, top_p: Tensor, look: int) -> Tensor:
-    """As `_least_of_top`, looking at the best `look` chances, and at more for rows whose top_p needs it."""
-    width = chances.shape[1]
-    highest = top(chances, look)[0]
+    every = len(rows) == len(chances)
+    part = chances if every else chances[rows]
+    highest = top(part, parameters.look)[0]
     whole = top_k == 0
-    inside = torch.where(whole, look, top_k)
-    highest = highest.masked_fill(torch.arange(look, device=chances.device) >= inside, 0.0)
+    inside = torch.where(whole, FIRST_LOOK, top_k)
+    highest.masked_fill_(torch.arange(parameters.look, device=chances.device) >= inside, 0.0)
     sums = highest.cumsum(1)
-    limits = top_p * torch.where(whole, chances.sum(1, keepdim=True), sums[:, -1:])
+    limits = top_p * torch.where(whole, part.sum(1, keepdim=True), sums[:, -1:])
     kept = (sums - highest < limits) & (highest > 0.0)
-    last = kept.sum(1, keepdim=True).sub_(1).clamp_(min=0)
-    border = highest.gather(1, last).masked_fill_(whole & (top_p >= 1.0), 0.0)
-    if look == width:
-        return border
-    unsure = (whole & (top_p < 1.0) & (sums[:, -1:] < limits)).squeeze(1)
-    if bool(unsure.any()):
-        more = min(look * MORE_LOOK, width)
-        border[unsure] = _top_border(chances[unsure], top_k[unsure], top_p[unsure], more)
-    return border
+    border = highest.gather(1, kept.sum(1, keepdim=True).sub_(1).clamp_(min=0))
+    unsure = whole & (sums[:, -1:] < limits)
+    border.masked_fill_(unsure | (whole & (top_p >= 1.0)), 0.0)
+    if every:
+        drop_below(chances, border)
+    else:
+        least = torch.zeros(len(chances), 1, device=chances.device)
+        least[rows] = border
+        drop_below(chances, least)
+    return rows[(unsure & (top_p < 1.0)).squeeze(1)].tolist()
+
+
+def _redraw(tokens: Tensor, chances: Tensor, parameters: DrawParameters, uniform: Tensor, rows: list[int]) -> None:
+    """Draw again in rows whose token does not belong to the best ones that sum up to top_p.
+
+    Drawing from all until one belongs is drawing from those that belong. That needs no sorting, and a token belongs
+    when the better ones together have less than top_p; after so many tries the sorted chances decide.
+    """
+    assert parameters.top_rows is not None and parameters.top_p is not None
+    index = torch.tensor(rows, device=chances.device)
+    limits = torch.zeros(len(chances), 1, device=chances.device)
+    limits[parameters.top_rows] = parameters.top_p
+    part = chances[index]
+    limit = limits[index] * part.sum(1, keepdim=True)
+    for attempt in range(1, TRIES + 1):
+        drawn = tokens[index]
+        wrong = (sum_above(part, part.gather(1, drawn[:, None])) >= limit).squeeze(1)
+        if not bool(wrong.any()):
+            return
+        index, part, limit = index[wrong], part[wrong], limit[wrong]
+        if attempt == TRIES:
+            drop_below(part, _sorted_border(part, limit))
+        tokens[index] = _pick(part, uniform[attempt][index])
+
+
+def _sorted_border(chances: Tensor, limit: Tensor) -> Tensor:
+    """The lowest of the best chances that together reach the limit, both [rows, 1]."""
+    falling = chances.sort(dim=1, descending=True).values
+    kept = falling.cumsum(1) - falling < limit
+    return falling.gather(1, kept.sum(1, keepdim=True).sub_(1).clamp_(min=0))
 
 
 def _pick(weights: Tensor, uniform: Tensor) -> Tensor:

@@ -67,8 +67,10 @@ class EngineCore:
         self.totals = Totals()
         self._sequences: dict[int, Sequence] = {}
         self._arrivals = 0
-        self.shape = (0, 0)
-        """Orders of magnitude (base 2) of the last step's new prompt tokens and generating sequences."""
+        self.last_prompts: list[tuple[int, int]] = []
+        """Of the last step: last position and number of the tokens of each prompt."""
+        self.last_decodes = 0
+        """Of the last step: sequences that generated."""
 
     @property
     def has_work(self) -> bool:
@@ -107,7 +109,8 @@ class EngineCore:
         if not plan.prefills and not plan.decodes:
             return []
         rows = self._rows(plan)
-        self.shape = (sum(count for _, count in plan.prefills).bit_length(), len(plan.decodes).bit_length())
+        self.last_prompts = [(sequence.computed + count, count) for sequence, count in plan.prefills]
+        self.last_decodes = len(plan.decodes)
         logits = self.model.forward(rows.batch, self.cache)
         self._advance(plan)
         self._score_prompts(rows, logits)

@@ -32,9 +32,9 @@ def _top(logits: Tensor, highest: Tensor, total: Tensor, best: list[int]) -> lis
         return [()] * len(best)
     seen = min(most + 1, logits.shape[1])
     raw, ids = (tensor.cpu() for tensor in top(logits, seen))
-    values, order = _sorted(raw, ids)
+    values, ids = _sorted(raw, ids)
     values = ((values - highest.cpu()) - total.cpu()).clamp_(min=LOWEST)
-    raw_rows, id_rows, value_rows = raw.tolist(), order.tolist(), values.tolist()
+    raw_rows, id_rows, value_rows = raw.tolist(), ids.tolist(), values.tolist()
     result = []
     for row, wanted in enumerate(best):
         k = min(wanted, most)

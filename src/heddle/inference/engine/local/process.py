@@ -21,6 +21,7 @@ class EngineProcess:
     """A child with a clean interpreter; `connection` is the server's end of the socket."""
 
     def __init__(self) -> None:
+        """Raises OSError."""
         self.connection, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -29,7 +30,7 @@ class EngineProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env=os.environ | {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"},
+                env={"THP_MEM_ALLOC_ENABLE": "1"} | os.environ | {"PYTHONUNBUFFERED": "1"},
             )
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._reader = threading.Thread(target=self._pass_log_on, name="engine-log", daemon=True)

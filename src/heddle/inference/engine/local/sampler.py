@@ -122,7 +122,7 @@ class Sampler:
             highest, tokens = best(logits)
         else:
             positions = [sequences[row].output_count for row in plan.random]
-            uniform = torch.from_numpy(uniforms(plan.seeds, positions)).to(logits.device)
+            uniform = torch.from_numpy(uniforms(plan.seeds, positions, plan.parameters.columns)).to(logits.device)
             if not plan.greedy:
                 tokens, highest = draw(logits, plan.parameters, uniform)
             else:

@@ -1,11 +1,11 @@
 """Who runs in the next step: admission, chunked prefill under a budget, preemption when memory runs out."""
 
 from bisect import insort
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from heddle.inference.engine.local.blocks import BLOCK_TOKENS, BlockPool
+from heddle.inference.engine.local.budget import PrefillBudget
 from heddle.inference.engine.local.options import LocalOptions
 from heddle.inference.engine.local.sequence import Sequence
 
@@ -39,10 +39,12 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         """Best order first."""
         self.running: list[Sequence] = []
+        self.budget = PrefillBudget(options)
         self.preemptions = 0
         self.prefix_query_tokens = 0
         self.prefix_hit_tokens = 0
         self._computing: dict[bytes, Sequence] = {}
+        self._saves = options.prefix_cache and cache.saves_blocks
         self._most_logit_rows = max(BLOCK_TOKENS, LOGIT_BYTES // (4 * vocab_size))
 
     def add(self, sequence: Sequence) -> None:
@@ -78,7 +80,7 @@ class Scheduler:
     def save_blocks(self, sequence: Sequence) -> None:
         """Offer the full computed blocks of a sequence to the prefix cache, each once."""
         lane, known = sequence.lane, sequence.saved_blocks
-        if lane is None or not self.options.prefix_cache:
+        if lane is None or not self._saves:
             return
         for index, key in enumerate(sequence.block_keys(sequence.computed)[known:], known):
             self.pool.save(key, lambda index=index: self.cache.save_block(lane, index))  # type: ignore[misc]
@@ -127,7 +129,7 @@ class Scheduler:
 
     def _reuses(self, sequence: Sequence) -> bool:
         """Prompt logprobs need every position computed."""
-        return self.options.prefix_cache and sequence.prompt_logprobs is None
+        return self._saves and sequence.prompt_logprobs is None
 
     def _reusable_keys(self, sequence: Sequence) -> list[bytes]:
         """Keys of all full blocks but for the last token, which is computed for its logits."""
@@ -196,30 +198,13 @@ class Scheduler:
         sequence.lane_blocks = sequence.computed = sequence.saved_blocks = 0
 
     def _prefills(self, beside: bool) -> list[tuple[Sequence, int]]:
-        """Shares of the budget: half for the shortest prompts, the rest for the best in order, then for anybody."""
+        """What each prompt gets of the step."""
         pending = [sequence for sequence in self.running if sequence.remaining > 1 or not sequence.computed]
         if not pending:
             return []
-        budget = self.options.max_prefill_beside if beside else self.options.max_prefill
-        first = min(pending, key=_order)
-        others = sorted((sequence for sequence in pending if sequence is not first), key=_shortest)
-        counts: dict[int, int] = {}
-        budget -= self._share(others, counts, budget // 2)
-        budget -= self._share([first], counts, budget)
-        self._share(others, counts, budget)
-        return self._within_logit_rows([(sequence, counts.get(sequence.number, 0)) for sequence in pending])
-
-    @staticmethod
-    def _share(sequences: Iterable[Sequence], counts: dict[int, int], budget: int) -> int:
-        """Hand out tokens in order; returns how many."""
-        given = 0
-        for sequence in sequences:
-            had = counts.get(sequence.number, 0)
-            more = min(sequence.remaining - had, budget - given)
-            if more > 0:
-                counts[sequence.number] = had + more
-                given += more
-        return given
+        pending.sort(key=_order)
+        counts = self.budget.share([(sequence.computed, sequence.remaining) for sequence in pending], beside)
+        return self._within_logit_rows(list(zip(pending, counts, strict=True)))
 
     def _within_logit_rows(self, shares: list[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
         """Cut shares whose every position needs logits, so that those never need much memory."""
@@ -236,7 +221,3 @@ class Scheduler:
 
 def _order(sequence: Sequence) -> tuple[int, int]:
     return sequence.order
-
-
-def _shortest(sequence: Sequence) -> tuple[int, int, int]:
-    return (sequence.remaining, *sequence.order)

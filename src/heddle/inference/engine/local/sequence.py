@@ -57,7 +57,7 @@ class Sequence:
             arrival=arrival,
             tokens=list(request.prompt),
             prompt_tokens=len(request.prompt),
-            seed=mix(request.sampling.seed & _MASK64),
+            seed=mix(request.sampling.seed),
             prompt_logprobs=[None] if wants_prompt else None,
         )
 
@@ -109,7 +109,8 @@ class Event:
 
 
 def mix(value: int) -> int:
-    """Scramble 64 bits (the finaliser of splitmix64), so that near seeds give unrelated streams."""
+    """Scramble 64 bits (a step of splitmix64), so that near seeds give unrelated streams."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK64
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
     return value ^ (value >> 31)

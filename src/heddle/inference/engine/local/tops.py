@@ -21,8 +21,23 @@ def best(scores: Tensor) -> tuple[Tensor, Tensor]:
 def count_above(scores: Tensor, limits: Tensor) -> list[int]:
     """How many entries of each row are above its limit, [rows, 1]."""
     if scores.device.type == "cpu":
-        return np.count_nonzero(scores.numpy() > limits.numpy(), axis=1).tolist()  # type: ignore[no-any-return]
+        return (scores.numpy() > limits.numpy()).sum(1, dtype=np.int32).tolist()  # type: ignore[no-any-return]
     return (scores > limits).sum(1).tolist()
+
+
+def drop_below(chances: Tensor, limits: Tensor) -> None:
+    """Make entries that are below the limit of their row, [rows, 1], zero, in place."""
+    if chances.device.type == "cpu":
+        values = chances.numpy()
+        np.multiply(values, values >= limits.numpy(), out=values)
+    else:
+        chances.masked_fill_(chances < limits, 0.0)
+
+
+def sum_above(chances: Tensor, limits: Tensor) -> Tensor:
+    """The sum of the entries of each row that are above its limit, both [rows, 1]; entries are not negative."""
+    counts = torch.tensor(count_above(chances, limits), dtype=torch.float32, device=chances.device)[:, None]
+    return (chances - limits).clamp_(min=0.0).sum(1, keepdim=True) + counts * limits
 
 
 def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

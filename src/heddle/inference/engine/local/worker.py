@@ -120,26 +120,35 @@ class Worker:
         return None
 
     def _step(self) -> None:
-        """One step; when it breaks, its requests fail and the engine goes on."""
+        """One step; when it breaks, its requests fail and the engine goes on: on a GPU in a new process."""
         began = time.perf_counter()
+        broken = False
         try:
             events = self.core.step()
         except Exception as error:
             logger.exception("a step failed")
             events = self.core.fail_all(EngineFailed(f"a step of the engine failed: {type(error).__name__}: {error}"))
+            broken = self.core.model.device.type != "cpu"
         packed = [event.packed() for event in events if event.failure is None]
         if packed:
             self._channel.send(packed)
         for event in events:
             if event.failure is not None:
                 self._channel.send(("failed", event.number, self._failure(event.failure)))
+        if broken:
+            sys.exit("ERROR the device may not work any more after a failed step")
         self._measure(time.perf_counter() - began)
 
     def _measure(self, seconds: float) -> None:
         self._steps += 1
         self._step_seconds += seconds
         self._recent.append(seconds)
-        if self._policy.observe(self.core.shape, seconds):
+        prompts, generating = self.core.last_prompts, self.core.last_decodes
+        if prompts:
+            self.core.scheduler.budget.observe(prompts, seconds)
+        prompt_tokens, longest = sum(count for _, count in prompts), max((last for last, _ in prompts), default=0)
+        shape = (prompt_tokens.bit_length(), longest.bit_length(), generating.bit_length())
+        if self._policy.observe(shape, seconds):
             logger.info("now %d threads", self._policy.threads)
             torch.set_num_threads(self._policy.threads)
 

@@ -1,0 +1,28 @@
+"""One rendering of a chat template, apart from the library that does it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class TemplateFailed(Exception):
+    """A template that cannot be read or cannot render these messages; the text is for the client's user."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderJob:
+    """One rendering; everything in it can be written as JSON."""
+
+    source: str
+    messages: list[dict[str, Any]]
+    """From `template_messages`."""
+    variables: dict[str, Any] = field(default_factory=dict)
+    max_chars: int = 1 << 24
+    """Longest text that may come out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A text, and the names that the template takes from outside."""
+
+    text: str
+    names: frozenset[str]

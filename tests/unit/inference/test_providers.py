@@ -1,0 +1,74 @@
+"""Providers of the settings: how they are written, and what is sent to them."""
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+
+from heddle import settings as table
+from heddle.errors import ExtraMissing, InvalidRequest
+from heddle.inference.providers import Provider, ProviderClient, ProviderFailed, checked_headers, configured
+from heddle.settings import BadSetting, Settings
+from tests.support.provider import FakeProvider
+
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_providers_are_read_from_one_line() -> None:
+    line = " openai=https://api.example.com/v1/,OPENAI_KEY ; local-1=http://127.0.0.1:8000/v1;"
+    settings = table.load({"providers": line}, {})
+    assert configured(settings) == {
+        "openai": Provider("openai", "https://api.example.com/v1", "OPENAI_KEY"),
+        "local-1": Provider("local-1", "http://127.0.0.1:8000/v1", ""),
+    }
+    assert configured(Settings()) == configured(table.load({"providers": "none"}, {})) == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "openai",
+        "openai=",
+        "openai=ftp://x/v1",
+        "openai=https://x/v1,KEY,MORE",
+        "openai=https://x/v1,1KEY",
+        "open ai=https://x/v1",
+        "a=https://x/v1?key=1",
+        "a=https://x/v1; a=https://y/v1",
+    ],
+)
+def test_a_line_that_cannot_be_used_stops_the_start(line: str) -> None:
+    with pytest.raises(BadSetting, match="name=base_url,KEY_VARIABLE"):
+        table.load({"providers": line}, {})
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "x"}, {"authorization": "x"}, {"a b": "x"}, {"x": 1}, {"x": "a\nb"}, {"": "x"}, {"x": "é"}]
+)
+def test_headers_that_are_not_the_clients_to_set_are_refused(headers: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        checked_headers(headers)
+    assert refused.value.param == "extra_headers"
+    assert checked_headers({"X-Team": "blue"}) == {"X-Team": "blue"}
+
+
+def test_the_key_comes_from_its_variable_and_the_version_is_a_parameter() -> None:
+    with FakeProvider() as fake:
+        provider = Provider("p", fake.url, "P_KEY")
+        client = ProviderClient(provider, {"x-a": "b"}, api_version="2026-01-01", environment={"P_KEY": " k \n"})
+        assert asyncio.run(client.complete(BODY))["choices"][0]["message"]["content"] == "HI"
+        (sent,) = fake.requests
+    assert sent["path"] == "/v1/chat/completions?api-version=2026-01-01"
+    assert (sent["headers"]["Authorization"], sent["headers"]["x-a"]) == ("Bearer k", "b")
+    with pytest.raises(ProviderFailed, match="set the variable P_KEY"):
+        ProviderClient(provider, environment={})
+
+
+def test_without_httpx_the_answer_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    client = ProviderClient(Provider("p", "http://127.0.0.1:9/v1"))
+    with pytest.raises(ExtraMissing, match="pip install") as missing:
+        asyncio.run(client.complete(BODY))
+    assert missing.value.status == 501

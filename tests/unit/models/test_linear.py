@@ -1,0 +1,64 @@
+"""The kinds of linears agree with the plain product, and are dropped when they do not."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from heddle.models import linear
+from heddle.models.linear import (
+    HalfLinear,
+    PackedLinear,
+    PlainLinear,
+    ThreadedHalfLinear,
+    fits_half,
+    make_linear,
+    works,
+)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 33])
+@pytest.mark.parametrize("kind", [HalfLinear, ThreadedHalfLinear, PackedLinear])
+def test_every_kind_that_this_torch_has_is_exact(kind: type, rows: int) -> None:
+    if not works(kind, torch.float32):
+        pytest.skip(f"this torch has no {kind.__name__}")
+    weight = torch.randn(200, 72).bfloat16().float()
+    bias, inputs = torch.randn(200), torch.randn(rows, 72)
+    with torch.inference_mode():
+        assert torch.allclose(kind(weight, bias)(inputs), functional.linear(inputs, weight, bias), atol=1e-4)
+        assert torch.allclose(kind(weight)(inputs), functional.linear(inputs, weight), atol=1e-4)
+
+
+def test_only_weights_that_float16_keeps_are_stored_so() -> None:
+    exact = torch.randn(8, 8)
+    assert not fits_half(exact)
+    assert fits_half(exact.bfloat16().float())
+    assert fits_half(exact.half().float())
+    assert fits_half(torch.full((2, 2), 1e-6).bfloat16().float())
+    assert not fits_half(torch.full((2, 2), 1e5).bfloat16().float())
+    last = exact.half().float()
+    last[-1, -1] += 1e-4
+    assert not fits_half(last)
+
+
+def test_a_product_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(1024, 1024).bfloat16().float()
+
+    def broken(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(rows.shape[0], bias.shape[0])
+
+    def missing(weight: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("FBGEMM is not there")
+
+    monkeypatch.setattr(linear.torch, "get_num_threads", lambda: 1)
+    works.cache_clear()
+    monkeypatch.setattr(linear.torch, "fbgemm_linear_fp16_weight", broken)
+    assert not works(HalfLinear, torch.float32)
+    assert isinstance(make_linear(weight), PackedLinear | PlainLinear)
+    works.cache_clear()
+    monkeypatch.setattr(linear.torch, "fbgemm_pack_gemm_matrix_fp16", missing)
+    assert not works(HalfLinear, torch.float32)
+    monkeypatch.setattr(PackedLinear, "__call__", lambda self, rows: missing(rows))
+    works.cache_clear()
+    assert isinstance(make_linear(weight), PlainLinear)
+    assert isinstance(make_linear(weight.bfloat16()), PlainLinear)
+    works.cache_clear()
