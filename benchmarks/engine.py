@@ -7,7 +7,8 @@
 Every engine is a process in its own environment that gets token ids and gives token ids; what is measured takes turns
 among them. Decode rates count the time in which every stream is decoding. The limits are the machine's: weights read
 once per step at the measured bandwidth, multiplications at the measured rate. Quiet machines only: two threads that
-share their cores with anything else show the scheduler's time slices instead of the engine.
+share their cores with anything else show the scheduler's time slices instead of the engine. `--threads 1 --clock cpu`
+counts CPU time instead, which a busy machine lengthens by a tenth or two only.
 """
 
 import argparse
@@ -44,6 +45,8 @@ SMALL = ("3m", "60m")
 class Figures:
     """What one engine showed with one model; lists hold one value per repeat."""
 
+    clock: str
+    """`wall`, or `cpu`: then every second below is one of all its processes' CPU time."""
     start: float = 0.0
     start_cpu: float = 0.0
     memory: float = 0.0
@@ -55,20 +58,23 @@ class Figures:
 
     def rate(self, batch: int) -> float:
         """Tokens per second, median of the repeats."""
+        if self.clock == "cpu":
+            return self.cpu_rate(batch)
         return statistics.median(run.rate() for run in self.runs[batch])
 
     def best(self, batch: int) -> float:
-        """Tokens per second of the best four steps in a row."""
+        """Tokens per second of the best four steps in a row, by CPU time of the best repeat."""
+        if self.clock == "cpu":
+            return max(run.cpu_rate() for run in self.runs[batch])
         return max(run.best_rate() for run in self.runs[batch])
 
     def cpu_rate(self, batch: int) -> float:
         """Tokens per CPU-second, median of the repeats."""
         return statistics.median(run.cpu_rate() for run in self.runs[batch])
 
-    @staticmethod
-    def first(runs: Sequence[Run]) -> float:
+    def first(self, runs: Sequence[Run]) -> float:
         """Seconds to the first token, median of the repeats."""
-        return statistics.median(run.first[0] for run in runs)
+        return statistics.median(run.cpu if self.clock == "cpu" else run.first[0] for run in runs)
 
     def prefill_cpu_rate(self) -> float:
         """Prompt tokens per CPU-second of the long prompt."""
@@ -120,28 +126,37 @@ def start(contender: Contender, size: str, threads: int, figures: Figures) -> Ru
     return running
 
 
-def rounds(repeats: int, engines: dict[str, Running], results: dict[str, Figures]) -> Iterator[tuple[Running, Figures]]:
-    """Each engine in turn, in another order each time."""
+def rounds(repeats: int, engines: dict[str, Running]) -> Iterator[str]:
+    """Each engine that still runs in turn, in another order each time."""
     names = list(engines)
     for number in range(repeats):
-        turned = names[number % len(names) :] + names[: number % len(names)]
-        for name in turned:
-            yield engines[name], results[name]
+        first = number % len(names)
+        yield from (name for name in names[first:] + names[:first] if name in engines)
 
 
 def measure(engines: dict[str, Running], results: dict[str, Figures], arguments: argparse.Namespace) -> None:
-    """All figures of one size."""
+    """All figures of one size; an engine that fails is named and left out from there on."""
     prompts = Prompts(2)
-    for batch in sorted(BATCHES, reverse=True):
-        for engine, figures in rounds(arguments.repeats, engines, results):
-            run = engine.generate(prompts.make(batch, PROMPT), arguments.tokens)
-            figures.runs.setdefault(batch, []).append(run)
-            figures.memory = figures.memory or engine.resident()
-    for engine, figures in rounds(arguments.repeats + 2, engines, results):
-        figures.short.append(engine.generate(prompts.make(1, 16), 1))
-        prompt = prompts.make(1, LONG_PROMPT)
-        figures.long.append(engine.generate(prompt, 1))
-        figures.again.append(engine.generate(prompt, 1))
+    for batch in (*sorted(BATCHES, reverse=True), 0):
+        for name in rounds(arguments.repeats + (2 if batch == 0 else 0), engines):
+            try:
+                measure_once(engines[name], results[name], batch, prompts, arguments.tokens)
+            except Failed as error:
+                print(f"{name} left out: {error}", flush=True)
+                engines.pop(name).close()
+                del results[name]
+
+
+def measure_once(engine: Running, figures: Figures, batch: int, prompts: Prompts, tokens: int) -> None:
+    """Decoding of a batch; for 0 the first tokens of a short prompt, a long one, and the long one again."""
+    if batch:
+        figures.runs.setdefault(batch, []).append(engine.generate(prompts.make(batch, PROMPT), tokens))
+        figures.memory = figures.memory or engine.resident()
+        return
+    figures.short.append(engine.generate(prompts.make(1, 16), 1))
+    prompt = prompts.make(1, LONG_PROMPT)
+    figures.long.append(engine.generate(prompt, 1))
+    figures.again.append(engine.generate(prompt, 1))
 
 
 def measured_limits(size: str, arguments: argparse.Namespace) -> dict[str, float]:
@@ -173,7 +188,7 @@ def prefill_limit(size: str, figures: Figures, limits: dict[str, float]) -> floa
     return 2 * (layers * LONG_PROMPT + models.matmul_parameters(size) - layers) / multiply_rate(figures, limits)
 
 
-def print_size(size: str, results: dict[str, Figures], limits: dict[str, float]) -> None:
+def print_size(title: str, size: str, results: dict[str, Figures], limits: dict[str, float]) -> None:
     """Two tables of one size: decoding, and everything before it."""
     decode: list[list[object]] = []
     for name, figures in results.items():
@@ -185,7 +200,7 @@ def print_size(size: str, results: dict[str, Figures], limits: dict[str, float])
     columns = ["engine", "type"]
     for batch in BATCHES:
         columns += [f"batch {batch}: tok/s", "best", "tok/CPU-s", "of limit"]
-    support.print_table(f"{size}: decoding", columns, decode)
+    support.print_table(f"{title}: decoding", columns, decode)
     rows: list[list[object]] = []
     for name, figures in results.items():
         first, again = figures.first(figures.long), figures.first(figures.again)
@@ -195,7 +210,7 @@ def print_size(size: str, results: dict[str, Figures], limits: dict[str, float])
         rows[-1] += [figures.start, figures.start_cpu, figures.memory]
     columns = ["engine", "first token of 16, ms", "of 512, ms", "of the same 512 again, ms", "gain", "512: of limit"]
     columns += ["prompt tok/CPU-s", "start to first token, s", "CPU of it, s", "memory after batch 32, MB"]
-    support.print_table(f"{size}: first token, start and memory", columns, rows)
+    support.print_table(f"{title}: first token, start and memory", columns, rows)
 
 
 def run_size(size: str, arguments: argparse.Namespace) -> dict[str, Figures]:
@@ -209,7 +224,7 @@ def run_size(size: str, arguments: argparse.Namespace) -> dict[str, Figures]:
     engines: dict[str, Running] = {}
     try:
         for contender in contenders(size, arguments):
-            figures = Figures()
+            figures = Figures(arguments.clock)
             try:
                 install(contender.kind)
                 engines[contender.name] = start(contender, size, arguments.threads, figures)
@@ -223,7 +238,7 @@ def run_size(size: str, arguments: argparse.Namespace) -> dict[str, Figures]:
             engine.close()
     for name, figures in results.items():
         print(f"  {name}: {figures.about}", flush=True)
-    print_size(size, results, limits)
+    print_size(f"{size}, {arguments.clock} time, {arguments.threads} threads", size, results, limits)
     decode = {name: step_limit(size, 1, figures, limits) for name, figures in results.items()}
     prefill = {name: prefill_limit(size, figures, limits) for name, figures in results.items()}
     print_goals(size, results, decode, prefill)
@@ -238,15 +253,23 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="compute threads of each engine (default 2)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=TOKENS, help=f"tokens per stream (default {TOKENS})")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu, with --threads 1: figures that bear a busy machine",
+    )
     parser.add_argument("--device", default="cpu", help="cpu, or cuda for heddle and transformers")
     parser.add_argument("--bare", action="store_true", help="also heddle's forward pass without engine and sampler")
-    parser.add_argument("--quick", action="store_true", help="one repeat of 24 tokens")
+    parser.add_argument("--quick", action="store_true", help="one repeat of 32 tokens")
     arguments = parser.parse_args()
     arguments.peers = [] if arguments.peers == "none" else arguments.peers.split(",")
     if unknown := set(arguments.peers) - set(PEERS):
         support.fail(f"unknown peers: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     if arguments.quick:
-        arguments.repeats, arguments.tokens = 1, 24
+        arguments.repeats, arguments.tokens = 1, 32
+    if arguments.clock == "cpu" and arguments.threads != 1:
+        support.fail("--clock cpu needs --threads 1")
     stop_on_signal()
     support.print_machine()
     for size in arguments.sizes.split(","):

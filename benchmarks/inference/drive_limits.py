@@ -21,7 +21,12 @@ ROWS = 512
 
 
 def best_seconds(work: Callable[[], object], seconds: float = 1.0) -> float:
-    """The shortest of many calls within the given time, after one that does not count."""
+    """The shortest of many calls within the given time, after one that does not count.
+
+    One thread on the processor is timed by its own CPU time, which a neighbour on the same core does not lengthen.
+    """
+    alone = torch.get_num_threads() == 1 and torch.get_default_device().type == "cpu"
+    clock = time.thread_time if alone else time.perf_counter
 
     def finished() -> None:
         work()
@@ -31,9 +36,9 @@ def best_seconds(work: Callable[[], object], seconds: float = 1.0) -> float:
     finished()
     best, until = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < until:
-        began = time.perf_counter()
+        began = clock()
         finished()
-        best = min(best, time.perf_counter() - began)
+        best = min(best, clock() - began)
     return best
 
 

@@ -87,8 +87,12 @@ def test_every_other_route_needs_a_key(guarded: Guarded) -> None:
             if path not in OPEN_ROUTES:
                 answer = httpx.request(method, guarded.process.url + re.sub(r"{\w+}", "x", path), json={})
                 assert answer.status_code == 401, f"{method} {path}: {answer.status_code} {answer.text}"
-                assert "needs an API key" in answer.json()["reason"]
-                assert answer.headers["www-authenticate"].startswith("Basic")
+                if path.startswith("/v1/"):
+                    assert "Authorization: Bearer" in answer.json()["error"]["message"]
+                    assert answer.headers["www-authenticate"].startswith("Bearer")
+                else:
+                    assert "needs an API key" in answer.json()["reason"]
+                    assert answer.headers["www-authenticate"].startswith("Basic")
                 asked += 1
     assert asked >= 40
 

@@ -26,7 +26,12 @@ def test_the_demo_shows_what_its_program_did() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     text = done.stdout
-    assert "17 calls in 4 traces of thread demo-visitor" in text
+    assert "21 calls in 8 traces of thread demo-visitor" in text
+    assert re.search(r"streamed in \d+ pieces", text)
+    assert re.search(r"structured .* Order\(item='\w+',", text)
+    assert re.search(r"with a tool .* find_order\(\{\"number\":", text)
+    assert len(re.findall(r"✓ heddle.chat.completions +\S.* \d+ tokens", text)) == 4
+    assert re.search(r"heddle-tiny +4 +\d+ +\d+ +\$0\.000000 +unpriced", text)
     assert len(re.findall(r"✓ search ", text)) == 3
     assert len(re.findall(r"✗ .*order 1007 is not known", text)) == 2
     assert re.search(r"gpt-4o-mini +3 +174 +24 +\$0\.000040 +default table", text)
@@ -44,7 +49,7 @@ def test_keep_leaves_it_serving_until_told_to_stop(tmp_path: Path) -> None:
         kept = next(line for line in process.stdout if line.startswith("The server stays: "))
         address = kept.split()[3].removesuffix("/docs")
         answer = httpx.post(address + "/calls/query_stats", json={"project_id": "demo/shop-assistant"})
-        assert answer.json()["count"] == 17
+        assert answer.json()["count"] == 21
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     with pytest.raises(httpx.ConnectError):

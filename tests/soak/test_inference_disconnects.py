@@ -4,7 +4,6 @@ import json
 import os
 import random
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,13 +16,6 @@ DISCONNECTS = 200 if SOAK else 40
 LONG_PROMPT = 30_000 if SOAK else 3_000
 
 pytestmark = pytest.mark.soak
-
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
-    """A server of this module's own."""
-    with HeddleProcess(tmp_path_factory.mktemp("disconnects") / "data") as process:
-        yield process
 
 
 def leave(process: HeddleProcess, chat: Chat, number: int) -> None:
@@ -52,11 +44,12 @@ def leave(process: HeddleProcess, chat: Chat, number: int) -> None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
 
-def test_disconnects_leave_no_blocks(process: HeddleProcess) -> None:
-    with Chat(process.url) as chat:
+def test_disconnects_leave_no_blocks(server: HeddleProcess) -> None:
+    before = len(server.log())
+    with Chat(server.url) as chat:
         alone = chat.token_ids(max_tokens=12, ignore_eos=True)
         with ThreadPoolExecutor(9) as pool:
-            gone = [pool.submit(leave, process, chat, number) for number in range(DISCONNECTS)]
+            gone = [pool.submit(leave, server, chat, number) for number in range(DISCONNECTS)]
             beside = [pool.submit(chat.token_ids, max_tokens=12, ignore_eos=True) for _ in range(DISCONNECTS // 4)]
             for future in gone:
                 future.result()
@@ -65,12 +58,12 @@ def test_disconnects_leave_no_blocks(process: HeddleProcess) -> None:
         assert (figures["running"], figures["waiting"], figures["kv_blocks_used"]) == (0, 0, 0)
         assert figures["aborted"] > 0
         assert chat.token_ids(max_tokens=12, ignore_eos=True) == alone
-    assert "Traceback" not in process.log()
+    assert "Traceback" not in server.log()[before:]
 
 
-def test_a_long_prompt_beside_short_chats(process: HeddleProcess) -> None:
+def test_a_long_prompt_beside_short_chats(server: HeddleProcess) -> None:
     """All succeed, and the short ones give the tokens that they give alone."""
-    with Chat(process.url) as chat:
+    with Chat(server.url) as chat:
         alone = chat.token_ids(max_tokens=6, ignore_eos=True)
         prompt = [{"role": "user", "content": "lamp " * LONG_PROMPT}]
         with ThreadPoolExecutor(9) as pool:

@@ -89,7 +89,7 @@ def _line(call: Call) -> str:
     mark = "[green]✓[/green]" if weave["status"] == "success" else "[red]✗[/red]"
     parts = [f"{mark} [bold]{escape(_name(call))}[/bold]"]
     if call["parent_id"] is None:
-        parts.append(f"[dim]{escape(str(call['inputs'].get('question', ''))[:_WIDTH])}[/dim]")
+        parts.append(f"[dim]{escape(_asked(call['inputs'])[:_WIDTH])}[/dim]")
     parts.append(f"{weave.get('latency_ms', 0)} ms")
     if tokens := _tokens(call):
         parts.append(f"{tokens} tokens")
@@ -98,6 +98,12 @@ def _line(call: Call) -> str:
     if exception:
         parts.append(f"[red]{escape(_problem(exception))}[/red]")
     return "  ".join(parts)
+
+
+def _asked(inputs: dict[str, Any]) -> str:
+    """The question of the program, or the last message of a chat."""
+    messages = inputs.get("messages")
+    return str(messages[-1]["content"] if messages else inputs.get("question", ""))
 
 
 def _problem(exception: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import orjson
@@ -13,12 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from heddle import failures
 from heddle.auth import Caller
-from heddle.errors import HeddleError, InvalidRequest, ValidationFailed
+from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
 from heddle.http import BearerWriter, Services, group
 from heddle.inference import fields
 from heddle.inference.accounts import project_of
 from heddle.inference.response import Json
-from heddle.inference.service import Arrival, Running
+from heddle.inference.service import Arrival, Inference, Running
 from heddle.wire import jsontext
 
 logger = logging.getLogger("heddle.inference")
@@ -40,7 +40,7 @@ async def create_chat_completion(request: Request, caller: BearerWriter, house: 
     running = await while_connected(request, inference.begin(body, arrival))
     headers = _headers(body, running)
     if running.plan.wants_stream:
-        return EventStream(inference.stream(running), headers)
+        return EventStream(inference, running, headers)
     whole = await while_connected(request, inference.whole(running))
     return Response(orjson.dumps(whole), headers=headers, media_type="application/json")
 
@@ -103,11 +103,12 @@ async def _gone(receive: Receive) -> None:
 class EventStream(Response):
     """Chunks as server-sent events; a failure in the middle is one more event, and the last."""
 
-    def __init__(self, chunks: AsyncGenerator[list[Json]], headers: dict[str, str]) -> None:
+    def __init__(self, inference: Inference, running: Running, headers: dict[str, str]) -> None:
         super().__init__(headers={**headers, "cache-control": "no-cache", "x-accel-buffering": "no"})
         self.headers["content-type"] = "text/event-stream; charset=utf-8"
         del self.headers["content-length"]
-        self._chunks = chunks
+        self._inference = inference
+        self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything; stops the work at once when the client goes away."""
@@ -117,15 +118,23 @@ class EventStream(Response):
             await asyncio.wait((sending, watching), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
+        except asyncio.CancelledError:  # the server ends and waits no longer
+            sending.cancel()
+            with contextlib.suppress(BaseException):
+                await sending
+            await _events(send, [failures.openai_body(Unavailable("The server is stopping"))])
+            await send({"type": "http.response.body", "body": _LAST, "more_body": False})
         finally:
             for task in (sending, watching):
                 task.cancel()
             with contextlib.suppress(BaseException):
                 await sending
+            # A stream that was cut before its first part has not ended itself.
+            await self._inference.end(self._running, asyncio.CancelledError())
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with contextlib.aclosing(self._chunks) as chunks:
+        async with contextlib.aclosing(self._inference.stream(self._running)) as chunks:
             try:
                 async for together in chunks:
                     await _events(send, together)

@@ -47,6 +47,8 @@ class Reading:
     stops: tuple[str, ...] = ()
     include_stop: bool = False
     min_tokens: int = 0
+    ending: frozenset[int] = frozenset()
+    """Tokens that end the text and are no part of it."""
     shows_reasoning: bool = True
 
 
@@ -88,8 +90,8 @@ class Choice:
         for position, token in enumerate(event.token_ids):
             deltas.append(delta := Delta())
             self._take(delta, token, event.logprobs[position] if event.logprobs else None)
-            # The token that ends a text is no part of it.
-            matched = None if ends and position == last else self._show(delta, self._detokenizer.push((token,)))
+            is_end = ends and position == last and token in self._reading.ending
+            matched = None if is_end else self._show(delta, self._detokenizer.push((token,)))
             if matched is not None:
                 self._finish(delta, "stop", matched)
                 return deltas

@@ -18,11 +18,12 @@ from heddle.inference.prompt.template import Prompt, build_prompt, choose_templa
 from heddle.inference.reasoning import ReasoningSplitter, after_optional_reasoning
 from heddle.inference.response import Facts, Shape
 from heddle.inference.sampling import sampling_of, seed_of_choice
-from heddle.inference.structured import constraint_for
+from heddle.inference.structured import ResponseFormat, constraint_for
 from heddle.inference.tools import ToolPlan, detect_format
 from heddle.wire import times
 
 T = TypeVar("T")
+_TEXT = ResponseFormat(type="text")
 
 _MANY = 16_384
 """Characters; a short prompt takes less time than handing it to a thread."""
@@ -192,6 +193,10 @@ def _truncated(request: ChatRequest, token_ids: tuple[int, ...], limit: int) -> 
 
 def _constraint(request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt) -> Constraint | None:
     """What the text must look like: forced calls, or the format that the request names."""
+    strict = tools is not None and (tools.is_forced or any(tool.function.strict for tool in tools.tools))
+    wants_format = request.structured_outputs is not None or (request.response_format or _TEXT).type != "text"
+    if not strict and not wants_format:
+        return None
     calls = tools.constraint(model.grammar_tokenizer) if tools is not None else None
     asked = constraint_for(request.structured_outputs, request.response_format, model.grammar_tokenizer)
     if calls is not None and asked is not None:
@@ -245,6 +250,7 @@ def _choice(index: int, request: ChatRequest, model: ServedModel, tools: ToolPla
         stops=tuple(request.stops),
         include_stop=bool(request.include_stop_str_in_output),
         min_tokens=request.min_tokens or 0,
+        ending=frozenset(model.info.eos_token_ids).union(request.stop_token_ids or ()),
         shows_reasoning=request.wants_reasoning,
     )
     marks = model.reasoning.token_ids if model.reasoning is not None else frozenset()

@@ -54,6 +54,7 @@ class Running:
     generation: Generation
     ticket: Ticket
     record: Completion
+    ended: bool = False
 
 
 class Inference:
@@ -179,8 +180,8 @@ class Inference:
             traced=arrival.traced,
         )
         wanted = laid_out.max_tokens * len(laid_out.requests)
-        ticket = await self.accounts.admit(arrival.caller, arrival.project, record.served, prompt_tokens, wanted)
         generation = Generation(model.engine, laid_out.requests, laid_out.choices, laid_out.facts)
+        ticket = await self.accounts.admit(arrival.caller, arrival.project, record.served, prompt_tokens, wanted)
         running = Running(laid_out, model.policy(version), generation, ticket, record)
         try:
             await generation.begin()
@@ -241,6 +242,9 @@ class Inference:
 
     async def end(self, running: Running, error: BaseException | None = None) -> None:
         """Abort what still runs and settle the account; once, however the completion ended."""
+        if running.ended:
+            return
+        running.ended = True
         await running.generation.close()
         record, choices = running.record, running.plan.choices
         record.completion_tokens = sum(choice.completion_tokens for choice in choices)
@@ -260,6 +264,8 @@ class Inference:
     async def add_adapter(self, address: Address, folder: Path, user: str, next_step: bool) -> Version:
         """Make a PEFT folder the newest version of a name, ready in the engine; raises InvalidRequest."""
         model = await self.model()
+        if not address.entity and address.name == model.source.name:
+            raise InvalidRequest(f"{address.name!r} is the base model's own name", param="lora_name")
         version = await self.adapters.add(address, folder, model.source.name, user, next_step)
         try:
             await model.engine.load_adapter(version.ref)

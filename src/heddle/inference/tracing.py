@@ -8,6 +8,8 @@ from heddle.wire import ids
 from heddle.wire.inference import Completion, InferenceCall
 
 OP_NAME = "heddle.chat.completions"
+_MOST_TOKENS = 2**40
+"""What a provider reports beyond it is no count."""
 Json = dict[str, Any]
 
 
@@ -153,4 +155,4 @@ def usage_entry(model: str, response: Json) -> Json:
 
 def _count(values: Any, name: str) -> int:
     value = values.get(name) if isinstance(values, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else 0

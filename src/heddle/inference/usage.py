@@ -92,7 +92,7 @@ async def usage(
 
 def _days(start: date | None, end: date | None) -> tuple[int, int]:
     last = end or times.to_datetime(times.now()).date()
-    first = start or max(_EPOCH, last - timedelta(days=_DEFAULT_DAYS))
+    first = start or date.fromordinal(max(1, last.toordinal() - _DEFAULT_DAYS))
     if first > last:
         raise InvalidRequest(f"start ({first}) lies after end ({last})", param="start")
     return (first - _EPOCH).days, (last - _EPOCH).days

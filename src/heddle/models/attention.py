@@ -24,7 +24,7 @@ def attend(queries: Tensor, step: Step, layer: int, window: int | None) -> Tenso
 
 
 def attend_span(queries: Tensor, part: PrefillPart, layer: int, window: int | None) -> Tensor:
-    """Queries of consecutive positions of one lane."""
+    """Queries of some consecutive positions of one lane."""
     mask = part.masks[window]
     result = scaled_dot_product_attention(
         queries.permute(1, 2, 0, 3), part.keys[layer], part.values[layer], attn_mask=mask, is_causal=mask is None

@@ -64,13 +64,15 @@ def parse_config(config: dict[str, Any]) -> ModelConfig:
     heads = positive(config, "num_attention_heads")
     layers = positive(config, "num_hidden_layers")
     hidden_size = positive(config, "hidden_size")
-    kv_heads = config.get("num_key_value_heads") or heads
+    kv_heads = positive(config, "num_key_value_heads") if config.get("num_key_value_heads") else heads
     if heads % kv_heads:
         raise ModelError(f"config.json: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}")
     head_dim = config.get("head_dim") or hidden_size // heads
     if not isinstance(head_dim, int) or head_dim < 2 or head_dim % 2:
         raise ModelError(f"config.json: head_dim must be an even whole number, not {head_dim!r}")
-    max_positions = config.get("max_position_embeddings") or DEFAULT_MAX_POSITIONS[model_type]
+    max_positions = DEFAULT_MAX_POSITIONS[model_type]
+    if config.get("max_position_embeddings") is not None:
+        max_positions = positive(config, "max_position_embeddings")
     attention_bias = model_type in ("llama", "qwen3") and bool(config.get("attention_bias", False))
     return ModelConfig(
         model_type=model_type,
@@ -115,10 +117,10 @@ def rope_settings(config: dict[str, Any], max_positions: int) -> dict[str, Any]:
         raise NotNative(f"partial_rotary_factor {partial}")
     if rope["rope_type"] == "yarn" and rope.get("factor") is None:
         rope["factor"] = max_positions / rope["original_max_position_embeddings"]
-    needed = {"linear": ["factor"], "llama3": ["factor", "low_freq_factor", "high_freq_factor"]}
+    needed = {"linear": ["factor"], "yarn": ["factor"], "llama3": ["factor", "low_freq_factor", "high_freq_factor"]}
     for name in needed.get(rope["rope_type"], []):
-        if rope.get(name) is None:
-            raise ModelError(f"config.json: rope_type {rope['rope_type']!r} needs {name}")
+        if isinstance(rope.get(name), bool) or not isinstance(rope.get(name), int | float):
+            raise ModelError(f"config.json: rope_type {rope['rope_type']!r} needs a number {name}")
     return rope
 
 

@@ -20,6 +20,7 @@ FEW_WEIGHTS = 2**19
 """Below, starting a packed float32 product (13 us) costs more than it saves."""
 FEW_ROWS = 3
 """Up to so many, float32 products with float16 weights beat bfloat16 ones: 24 against 15-18 GB/s of weights."""
+HALF_RANGE = 65504.0
 HALF_ROUNDING = 2.0**-25
 """What float16 loses of a bfloat16 number that is too small for its normal range; nothing is lost of others."""
 PROBE_ROWS = (1, 3, 17)
@@ -94,31 +95,38 @@ class TwofoldLinear:
         return self.few(rows.float()).to(rows.dtype)
 
 
-def make_linear(weight: Tensor, bias: Tensor | None = None, twofold: bool = False) -> Linear:
-    """Choose for a weight [outputs, inputs] on its device and in the type that rows will have.
+def make_linear(
+    weight: Tensor, bias: Tensor | None = None, dtype: torch.dtype = torch.float32, twofold: bool = False
+) -> Linear:
+    """Choose for a weight [outputs, inputs] as it was stored, on its device, and the type that rows will have.
 
     `twofold` spends as much memory again to answer few bfloat16 rows faster.
     """
     if weight.device.type != "cpu":
-        return PlainLinear(weight, bias)
-    half = HalfLinear if torch.get_num_threads() == 1 else ThreadedHalfLinear
-    if twofold and weight.dtype == torch.bfloat16:
-        wide, offset = weight.float(), None if bias is None else bias.float()
-        if fits_half(wide) and works(half, torch.float32):
-            return TwofoldLinear(make_linear(weight, bias), half(wide, offset))
-    large = weight.numel() >= FEW_WEIGHTS or weight.dtype != torch.float32
-    if (large or half is HalfLinear) and fits_half(weight) and works(half, torch.float32):
-        return half(weight, bias)
-    if large and works(PackedLinear, weight.dtype):
-        return PackedLinear(weight, bias)
-    return PlainLinear(weight, bias)
+        return PlainLinear(weight.to(dtype), None if bias is None else bias.to(dtype))
+    kind = HalfLinear if torch.get_num_threads() == 1 else ThreadedHalfLinear
+    few_weights = weight.numel() < FEW_WEIGHTS and dtype == torch.float32
+    half: Linear | None = None
+    wanted = dtype == torch.float32 or (twofold and dtype == torch.bfloat16)
+    if wanted and (kind is HalfLinear or not few_weights) and fits_half(weight) and works(kind, torch.float32):
+        half = kind(weight.float(), None if bias is None else bias.float())
+    if half is not None and dtype == torch.float32:
+        return half
+    packs = not few_weights and works(PackedLinear, dtype)
+    full = (PackedLinear if packs else PlainLinear)(weight.to(dtype), None if bias is None else bias.to(dtype))
+    return full if half is None else TwofoldLinear(full, half)
 
 
 def fits_half(weight: Tensor) -> bool:
-    """Whether float32 weights come from a 16-bit file, so that float16 keeps them."""
-    if weight.dtype != torch.float32 or weight[0].half().float().sub_(weight[0]).abs_().max() > HALF_ROUNDING:
+    """Whether float16 keeps stored weights: those of 16 bits in its range, and float32 that was made from such."""
+    if weight.dtype == torch.float16:
+        return True
+    lowest, highest = weight.aminmax()
+    if max(-lowest, highest) > HALF_RANGE:
         return False
-    return bool(weight.half().float().sub_(weight).abs_().max() <= HALF_ROUNDING)
+    return weight.dtype == torch.bfloat16 or all(
+        bool((rows.half().float() - rows).abs_().max() <= HALF_ROUNDING) for rows in (weight[0], weight)
+    )
 
 
 @cache

@@ -1,6 +1,8 @@
 """Model folder in, `CausalModel` out."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,6 +12,7 @@ from heddle.models.memory import available_bytes, check_fits
 from heddle.models.native import NativeModel
 from heddle.models.weights import Weights
 
+EMBEDDING = "model.embed_tokens.weight"
 SMALL_PARAMETERS = 100_000_000
 COPY_SHARE = 0.05
 """Of the free memory: what a second copy of the weights may take."""
@@ -31,14 +34,25 @@ def load_model(folder: Path, *, device: str = "auto", dtype: str = "auto") -> Ca
     with Weights(folder) as weights:
         parameters = weights.parameters()
         chosen = choose_dtype(dtype, parameters)
-        check_fits(str(folder), parameters * chosen.itemsize, target)
+        check_fits(str(folder), resident_weights_bytes(weights, content, chosen), target)
         try:
             config = parse_config(content)
         except NotNative as reason:
             from heddle.models.fallback import load_fallback
 
             return load_fallback(folder, str(reason), chosen, target)
+        except (AttributeError, TypeError, ValueError, ZeroDivisionError) as problem:
+            raise ModelError(f"{folder / 'config.json'}: a value has the wrong type: {problem}") from None
         return NativeModel(config, weights, chosen, target, spare_memory(2 * parameters, target))
+
+
+def resident_weights_bytes(weights: Weights, config: dict[str, Any], dtype: torch.dtype) -> int:
+    """What the weights of a folder take in memory at most (float32 that float16 keeps takes half of it)."""
+    numbers = weights.parameters()
+    if config.get("tie_word_embeddings") and EMBEDDING in weights:
+        # The output head is a matrix of its own there, in the layout of products.
+        numbers += math.prod(weights.shape(EMBEDDING))
+    return numbers * dtype.itemsize
 
 
 def spare_memory(weight_bytes: int, device: torch.device) -> bool:
@@ -55,8 +69,10 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise ModelError(f"device {name!r} is unknown") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"device {name!r}: this torch has no CUDA device")
+    if device.type not in ("cpu", "cuda"):
+        raise ModelError(f"device {name!r} is not auto, cpu or cuda")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelError(f"device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices")
     return device
 
 

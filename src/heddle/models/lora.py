@@ -21,6 +21,13 @@ WEIGHTS = "adapter_model.safetensors"
 NAME = re.compile(
     r"base_model\.model\.model\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+_proj)\.lora_([AB])\.(?:default\.)?weight"
 )
+NOT_APPLIED = (
+    *("modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters", "lora_bias"),
+    *("fan_in_fan_out", "alora_invocation_tokens", "use_dora", "use_qalora", "use_bdlora", "arrow_config"),
+    *("kasa_config", "monteclora_config", "velora_config"),
+)
+"""Settings of PEFT that change the result and that heddle does not compute."""
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 FUSED = {
     "qkv": ("q_proj", "k_proj", "v_proj"),
     "output": ("o_proj",),
@@ -170,19 +177,12 @@ def check_settings(folder: Path, settings: dict[str, Any]) -> None:
     """ModelError naming the setting that heddle does not apply."""
     if settings.get("peft_type") != "LORA":
         raise ModelError(f"{folder}: peft_type {settings.get('peft_type')!r} is not supported, only 'LORA'")
-    refused = {
-        "use_dora": False,
-        "modules_to_save": None,
-        "layer_replication": None,
-        "trainable_token_indices": None,
-        "target_parameters": None,
-        "lora_bias": False,
-        "fan_in_fan_out": False,
-        "alora_invocation_tokens": None,
-    }
-    for name, plain in refused.items():
-        if settings.get(name) not in (plain, None, [], {}):
+    for name in NOT_APPLIED:
+        if settings.get(name):
             raise ModelError(f"{folder}: {name} {settings[name]!r} is not supported")
+    start = settings.get("init_lora_weights", True)
+    if isinstance(start, str) and start.lower().startswith(CHANGES_BASE):
+        raise ModelError(f"{folder}: init_lora_weights {start!r} changes the base weights, which is not supported")
     if settings.get("bias", "none") != "none":
         raise ModelError(f"{folder}: bias {settings['bias']!r} is not supported, only 'none'")
     rank, alpha = settings.get("r"), settings.get("lora_alpha")

@@ -57,7 +57,7 @@ class NativeModel:
             self.layers = [reader.layer(index) for index in range(config.layers)]
             self.norm = reader.norm("model.norm.weight", config.hidden_size)
             head = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
-            self.head = make_linear(reader.get(head, config.vocab_size, config.hidden_size), twofold=twofold)
+            self.head = make_linear(reader.stored(head, config.vocab_size, config.hidden_size), None, dtype, twofold)
 
     def new_cache(self) -> LaneCache:
         """An empty cache for this model."""
@@ -156,9 +156,9 @@ class Reader:
         self.dtype = dtype
         self.device = device
 
-    def get(self, name: str, *shape: int) -> Tensor:
-        """One tensor."""
-        return self.weights.get(name, *shape).to(self.device, self.dtype)
+    def stored(self, name: str, *shape: int) -> Tensor:
+        """One tensor in the type of the file."""
+        return self.weights.get(name, *shape).to(self.device)
 
     def norm(self, name: str, size: int) -> Tensor:
         """The scale of a norm, which works in float32."""
@@ -192,10 +192,10 @@ class Reader:
         """One linear out of projections (name, outputs, interleaved) that share their input."""
         weights, biases = [], []
         for name, outputs, turned in parts:
-            weight = self.get(f"{prefix}{name}.weight", outputs, inputs)
+            weight = self.stored(f"{prefix}{name}.weight", outputs, inputs)
             weights.append(interleave(weight, self.config.head_dim) if turned else weight)
             if bias:
-                offset = self.get(f"{prefix}{name}.bias", outputs)
+                offset = self.stored(f"{prefix}{name}.bias", outputs)
                 biases.append(interleave(offset, self.config.head_dim) if turned else offset)
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        return make_linear(weight, torch.cat(biases) if bias else None, self.twofold)
+        return make_linear(weight, torch.cat(biases) if bias else None, self.dtype, self.twofold)

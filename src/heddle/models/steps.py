@@ -9,13 +9,15 @@ from torch import Tensor
 from heddle.models.cache import SlabLane
 from heddle.models.interfaces import Batch, Span
 
+PART_ROWS = 128
+"""Queries of one sequence in one product."""
 MERGED_GAP = 2
 """Lanes that do not take part may be computed along, when that keeps two runs of lanes in one product."""
 
 
 @dataclass(slots=True)
 class PrefillPart:
-    """Consecutive rows of one sequence; the tensors are views of its lane, one of each layer."""
+    """At most 128 consecutive rows of one sequence; the tensors are views of its lane, one of each layer."""
 
     start: int
     stop: int
@@ -81,7 +83,7 @@ def plan_step(batch: Batch, plan: Plan) -> Step:
     prefills, row = [], 0
     positions: list[int] = []
     for span in batch.prefills:
-        prefills.append(prefill_part(span, row, plan))
+        prefills.extend(prefill_parts(span, row, plan))
         positions.extend(range(span.first_position, span.first_position + span.count))
         row += span.count
     order = sorted(range(len(batch.decodes)), key=lambda place: decode_key(batch.decodes[place]))
@@ -127,8 +129,18 @@ def runs_of_lanes(spans: list[Span]) -> list[tuple[int, list[Span]]]:
     return runs
 
 
+def prefill_parts(span: Span, start: int, plan: Plan) -> list[PrefillPart]:
+    """One span cut into short parts: the product computes every key of a part, masked or not."""
+    parts = []
+    for first in range(0, span.count, PART_ROWS):
+        count = min(PART_ROWS, span.count - first)
+        part = Span(span.lane, span.first_position + first, count, span.adapter)
+        parts.append(prefill_part(part, start + first, plan))
+    return parts
+
+
 def prefill_part(span: Span, start: int, plan: Plan) -> PrefillPart:
-    """One span, with its masks and views."""
+    """One part of a span, with its masks and views."""
     heads, kv_heads, windows, dtype, device = plan
     lane = cast(SlabLane, span.lane)
     last = span.first_position + span.count

@@ -4,12 +4,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from heddle.models.config import read_json
 from heddle.models.interfaces import ModelError
 
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
@@ -51,6 +53,8 @@ class Weights:
         if found != shape:
             raise ModelError(f"{self.folder}: tensor {name} has shape {list(found)}, config.json wants {list(shape)}")
         tensor: Tensor = self.files[self.places[name]].get_tensor(name)
+        if tensor.dtype not in DTYPES:
+            raise ModelError(f"{self.folder}: tensor {name} is stored as {tensor.dtype}, which is not supported")
         return tensor
 
     def require(self, name: str) -> None:

@@ -203,12 +203,10 @@ def test_adapters_survive_a_restart(folders: list[Path], tmp_path: Path, name: s
     """Versions and their numbers are kept in the data folder; the source folder may go away."""
     copy = tmp_path / "source"
     shutil.copytree(folders[0], copy)
-    with HeddleProcess(tmp_path / "data") as process, Chat(process.url) as chat:
+    with HeddleProcess(tmp_path / "data", adapters=f"given={folders[1]}") as process, Chat(process.url) as chat:
         assert load(chat, name, copy).status_code == 200
-        before = said(chat, name)
+        before = said(chat, name), said(chat, "given")
     shutil.rmtree(copy)
     with HeddleProcess(tmp_path / "data", adapters=f"given={folders[1]}") as process, Chat(process.url) as chat:
-        assert said(chat, name) == before
-        assert said(chat, "given")[1] == "given@0"
-    with HeddleProcess(tmp_path / "data", adapters=f"given={folders[1]}") as process, Chat(process.url) as chat:
-        assert said(chat, "given")[1] == "given@0"
+        assert (said(chat, name), said(chat, "given")) == before
+        assert before[1][1] == "given@0", "the same files are no new version"

@@ -211,7 +211,7 @@ def test_with_auth_only_keys_will_do(tmp_path: Path) -> None:
             assert stranger.client.get("/v1/models").status_code == 401
         with Chat(process.url, bearer=key) as anna:
             assert anna.client.get("/v1/models").status_code == 200
-            anna.answer()
+            assert anna.refused(400, top_p=2)["param"] == "top_p"
         with Chat(process.url, bearer=reader) as ben:
             body = {"lora_name": "x", "lora_path": "/nowhere"}
             assert ben.client.post("/v1/load_lora_adapter", json=body).status_code == 403
@@ -222,7 +222,7 @@ def test_the_body_limit_holds(tmp_path: Path) -> None:
         answer = caller.ask(messages=[{"role": "user", "content": "x" * 2000}])
         assert answer.status_code == 413
         error_of(answer)
-        caller.answer()
+        assert caller.refused(400, top_p=2)["param"] == "top_p"
 
 
 def wild(chance: random.Random, depth: int = 0) -> Any:

@@ -192,7 +192,13 @@ def test_prompt_logprobs_that_cannot_be(chat: Chat, count: int) -> None:
 def test_prompt_logprobs_do_not_stream(chat: Chat) -> None:
     for count in (1, -1):
         assert chat.refused(400, prompt_logprobs=count, stream=True)["param"] == "prompt_logprobs"
-    assert chat.chunks(prompt_logprobs=0)
+
+
+def test_prompt_logprobs_of_0_come_with_the_first_chunk(chat: Chat) -> None:
+    whole, chunks = chat.answer(prompt_logprobs=0), chat.chunks(prompt_logprobs=0)
+    found = [list(item or {}) for item in chunks[0]["prompt_logprobs"]]
+    assert found == [list(item or {}) for item in whole["prompt_logprobs"]]
+    assert all("prompt_logprobs" not in chunk for chunk in chunks[1:])
 
 
 ECHO = [*USER, {"role": "assistant", "content": "HEAD "}]

@@ -74,7 +74,8 @@ def test_another_name(folder: Path, tmp_path: Path) -> None:
     """Settings name the model; a folder that is not there is said, and the server still runs."""
     settings = {"model": folder, "model_name": "house"}
     with HeddleProcess(tmp_path / "data", **settings) as process, Chat(process.url, model="house") as chat:
-        assert chat.answer()["model"] == "house"
+        assert chat.client.get("/v1/models/house").json()["root"] == "house"
+        assert chat.refused(400, top_p=2)["param"] == "top_p"
     with HeddleProcess(tmp_path / "data", model=tmp_path / "nowhere") as process, Chat(process.url) as chat:
         answer = chat.ask()
         assert answer.status_code == 503 and "nowhere" in answer.json()["error"]["message"]

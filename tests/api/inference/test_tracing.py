@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.chat import MODEL_NAME, USER, Chat, until
 from tests.support.server import HeddleProcess
 
 Json = dict[str, Any]
+FAILURES = "heddle_inference_bookkeeping_failures_total"
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,20 @@ def test_a_completion_of_the_trace_service_is_one_call_only(wire: Wire) -> None:
     untracked = {"inputs": {"model": MODEL_NAME, "messages": USER, "max_tokens": 1}, "track_llm_call": False}
     wire.post("/completions/create", **untracked)
     assert sorted(found["op_name"] for found in wire.calls()) == ["heddle.chat.completions", "weave.completions_create"]
+
+
+def test_a_full_disk_costs_calls_but_no_answers(tmp_path: Path) -> None:
+    headers = {"Compat-Project": "team/full"}
+    settings = {"trace_inference": "on", "max_database_bytes": "1MiB"}
+    with HeddleProcess(tmp_path / "data", **settings) as process, Chat(process.url) as chat:
+        for number in range(8):
+            chat.answer(headers, max_tokens=1, padding=f"{number} " * 100_000)
+        stored = Wire(process.url, "team/full").calls()
+        text = chat.client.get("/metrics").text
+        (line,) = [line for line in text.splitlines() if line.startswith(FAILURES + '{what="trace"}')]
+        assert 0 < float(line.rpartition(" ")[2]) == 8 - len(stored)
+        assert "trace of a completion was not stored" in process.log()
+        assert "Traceback" not in process.log()
 
 
 def test_by_default_nothing_is_traced(server: HeddleProcess, project: str) -> None:

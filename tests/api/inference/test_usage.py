@@ -96,6 +96,8 @@ def test_rows_can_be_grouped_and_their_totals_agree(chat: Chat, project: str) ->
     assert usage(chat, project=project, model="other")["data"] == []
     assert usage(chat, project=project, start="2020-01-01", end="2020-12-31")["data"] == []
     assert usage(chat, project=project, start=today(), end=today())["totals"]["requests"] == 4
+    assert usage(chat, project=project, end="0001-01-01")["data"] == []
+    assert usage(chat, project=project, start="0001-01-01", end="9999-12-31")["totals"]["requests"] == 4
 
 
 def test_models_without_a_price_are_named_and_prices_of_the_project_hold(chat: Chat, wire: Wire) -> None:

@@ -48,7 +48,7 @@ def failures(client: OpenAI) -> dict[str, Any]:
 
 def limited() -> dict[str, Any]:
     """With one completion at a time per project: 429 without retries, patience with them once the first has gone."""
-    client = OpenAI(max_retries=0, project="team/limited")
+    client = OpenAI(max_retries=0, project=os.environ["SCENARIO_PROJECT"])
     stream = client.chat.completions.create(**ENDLESS)
     next(iter(stream))
     refused = failure(client)
@@ -60,7 +60,7 @@ def limited() -> dict[str, Any]:
 
 def retried() -> dict[str, Any]:
     """A refused request is sent again by the SDK itself until there is room."""
-    client = OpenAI(max_retries=8, project="team/limited")
+    client = OpenAI(max_retries=8, project=os.environ["SCENARIO_PROJECT"])
     stream = client.chat.completions.create(**ENDLESS)
     next(iter(stream))
     attempts: list[int] = []

@@ -46,6 +46,8 @@ def changed(folder: Path, name: str, value: Any) -> Path:
         ("lora_alpha", None),
         ("fan_in_fan_out", True),
         ("lora_bias", True),
+        ("use_qalora", True),
+        ("init_lora_weights", "pissa_niter_4"),
         ("trainable_token_indices", [1]),
         ("layer_replication", [[0, 2]]),
     ],

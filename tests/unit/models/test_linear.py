@@ -6,10 +6,12 @@ from torch.nn import functional
 
 from heddle.models import linear
 from heddle.models.linear import (
+    FEW_ROWS,
     HalfLinear,
     PackedLinear,
     PlainLinear,
     ThreadedHalfLinear,
+    TwofoldLinear,
     fits_half,
     make_linear,
     works,
@@ -40,6 +42,31 @@ def test_only_weights_that_float16_keeps_are_stored_so() -> None:
     assert not fits_half(last)
 
 
+def test_a_second_copy_serves_few_rows_only() -> None:
+    weight = torch.randn(64, 48).bfloat16()
+    rows = torch.randn(FEW_ROWS + 1, 48).bfloat16()
+    exact = functional.linear(rows.double(), weight.double())
+    twofold = make_linear(weight, None, torch.bfloat16, twofold=True)
+    if not isinstance(twofold, TwofoldLinear):
+        pytest.skip("this torch has no float16 products")
+    calls: list[int] = []
+
+    class Spy:
+        def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+            calls.append(rows.shape[0])
+            return functional.linear(rows, weight)
+
+    twofold.many = Spy()
+    with torch.inference_mode():
+        for count in range(1, FEW_ROWS + 2):
+            found = twofold(rows[:count])
+            assert found.dtype == torch.bfloat16
+            assert torch.allclose(found.double(), exact[:count], rtol=0.01, atol=0.01)
+    assert calls == [FEW_ROWS + 1]
+    assert not isinstance(make_linear(weight, None, torch.bfloat16), TwofoldLinear)
+    assert not isinstance(make_linear(weight * 1e6, None, torch.bfloat16, twofold=True), TwofoldLinear)
+
+
 def test_a_product_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(1024, 1024).bfloat16().float()
 
@@ -60,5 +87,5 @@ def test_a_product_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monk
     monkeypatch.setattr(PackedLinear, "__call__", lambda self, rows: missing(rows))
     works.cache_clear()
     assert isinstance(make_linear(weight), PlainLinear)
-    assert isinstance(make_linear(weight.bfloat16()), PlainLinear)
+    assert isinstance(make_linear(weight.bfloat16(), None, torch.bfloat16), PlainLinear)
     works.cache_clear()

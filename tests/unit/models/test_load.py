@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from heddle.models import memory
 from heddle.models.interfaces import ModelError
-from heddle.models.load import choose_dtype, load_model
+from heddle.models.load import choose_dtype, load_model, resident_weights_bytes
 from heddle.models.native import NativeModel
+from heddle.models.weights import Weights
 from tests.support.forward import Runner, tokens_of
 from tests.support.models import make_model
 
@@ -103,6 +105,11 @@ def test_missing_and_broken_files_are_named(folder: Path) -> None:
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4, "factor": 2.0}}, "low_freq_factor"),
         ({"rope_parameters": {"rope_type": "linear"}}, "factor"),
         ({"head_dim": 15}, "head_dim"),
+        ({"rope_parameters": 5}, "wrong type"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": "two"}}, "factor"),
+        ({"rms_norm_eps": "small"}, "wrong type"),
+        ({"num_key_value_heads": "2"}, "num_key_value_heads"),
+        ({"max_position_embeddings": -1}, "max_position_embeddings"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_by_name(changes: dict[str, Any], text: str, folder: Path) -> None:
@@ -110,18 +117,35 @@ def test_a_config_that_does_not_fit_is_refused_by_name(changes: dict[str, Any], 
         load_model(rewritten(folder, **changes))
 
 
+def test_weights_in_an_integer_type_are_refused(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"model.norm.weight": torch.ones(64, dtype=torch.int8)}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"model\.norm\.weight is stored as torch\.int8"):
+        load_model(folder)
+
+
 def test_a_device_that_is_not_there_is_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match="'quantum'"):
         load_model(folder, device="quantum")
-    if not torch.cuda.is_available():
-        with pytest.raises(ModelError, match="no CUDA device"):
-            load_model(folder, device="cuda")
+    with pytest.raises(ModelError, match="'meta'"):
+        load_model(folder, device="meta")
+    with pytest.raises(ModelError, match=f"sees {torch.cuda.device_count()} CUDA devices"):
+        load_model(folder, device="cuda:99")
 
 
 def test_a_model_that_cannot_fit_is_refused_before_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda device: 100 * 2**20)
     with pytest.raises(ModelError, match=r"needs about 257 MiB on cpu, and 100 MiB are available"):
         load_model(folder)
+
+
+def test_bytes_of_weights_are_those_of_the_header_and_the_head(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    with Weights(folder) as weights:
+        stored = sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
+        assert weights.parameters() == stored
+        assert resident_weights_bytes(weights, config, torch.bfloat16) == 2 * (stored + 512 * 64)
+        assert resident_weights_bytes(weights, config | {"tie_word_embeddings": False}, torch.float32) == 4 * stored
 
 
 def test_memory_of_this_machine_is_known() -> None:

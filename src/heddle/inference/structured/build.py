@@ -84,8 +84,9 @@ def _of_format(wanted: ResponseFormat | None) -> tuple[str, Any, str] | None:
     if wanted.type == "json_object":
         return "json_object", True, "response_format"
     if wanted.type == "structural_tag":
-        parts = wanted.model_dump(include={"format", "structures", "triggers"}, exclude_none=True)
-        return "structural_tag", parts, "response_format"
+        parts = {"format": wanted.format, "structures": wanted.structures, "triggers": wanted.triggers}
+        given = {name: part for name, part in parts.items() if part is not None}
+        return "structural_tag", given, "response_format"
     if wanted.json_schema is None:
         raise refusal("response_format", "with type 'json_schema' the field 'json_schema' must be set")
     if wanted.json_schema.json_schema is None:
@@ -98,7 +99,9 @@ def _parsed(text: str, param: str) -> Any:
     check_text(text, MAX_GRAMMAR_BYTES * 2, param)
     try:
         value = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise refusal(param, "is nested too deeply") from None
+    except ValueError as error:
         raise refusal(param, f"is not JSON: {shortened(str(error))}") from None
     allowed = dict | bool if param.endswith(".json") else dict
     if not isinstance(value, allowed):

@@ -35,7 +35,7 @@ def checked(grammar: str, tokenizer: "LLTokenizer | None", param: str) -> str:
     return grammar
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def failure(grammar: str, tokenizer: "LLTokenizer | None") -> str:
     """Why the grammar cannot be used; empty when it can."""
     library = llguidance()
@@ -76,8 +76,8 @@ def plain(message: str) -> str:
     details = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     if not lines or lines[0] in ("NoExtension", "NoExtensionBias"):
         return "no text can match it"
-    lines[0] = lines[0].removeprefix("failed to compile JSON schema: ")
-    first = _POSITION.sub(r"line \1, column \2: ", lines[0]).rstrip(":")
+    lines[0] = _POSITION.sub(r"line \1, column \2: ", lines[0]).replace("failed to compile JSON schema: ", "")
+    first = lines[0].rstrip(":")
     text = ": ".join([first.removesuffix("regex parse error").rstrip(": "), *details]).strip(": ")
     return shortened(text or "it cannot be compiled", MAX_REASON)
 

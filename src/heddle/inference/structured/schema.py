@@ -6,7 +6,7 @@ validator keeps. What is read here is rebuilt without gaps or refused with its p
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -24,6 +24,9 @@ Schema: TypeAlias = dict[str, Any] | bool
 
 MAX_SCHEMA_BYTES = 256 * 1024
 MAX_DEPTH = 64
+MAX_LEVELS = 200
+"""Of lists and objects in each other, whatever they are."""
+
 MAX_PATTERNS = 32
 """Of patternProperties; the compiler compares each with each."""
 
@@ -47,6 +50,15 @@ def check_size(schema: Any, param: str, limit: int = MAX_SCHEMA_BYTES) -> None:
         raise values.refusal(param, "is nested too deeply") from None
     if size > limit:
         raise values.refusal(param, f"is {size} bytes long; the limit is {limit}")
+    level = [schema]
+    for _ in range(MAX_LEVELS):
+        level = [item for part in level if isinstance(part, list | dict) for item in _items(part)]
+    if level:
+        raise values.refusal(param, "is nested too deeply")
+
+
+def _items(part: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return part if isinstance(part, list) else part.values()
 
 
 class _Reader:
@@ -286,6 +298,9 @@ def _speaks_of_objects(built: dict[str, Any]) -> bool:
 
 def _limit_properties(built: dict[str, Any], place: str) -> None:
     """A count of properties is enforced over text, where one name may come twice; only safe counts are let through."""
+    only_named = built.get("additionalProperties") is False and "patternProperties" not in built
+    if only_named and built.get("maxProperties", 0) >= len(built.get("properties", ())):
+        built.pop("maxProperties", None)
     least = built.get("minProperties", 0)
     if least <= len(built.get("required", ())):
         built.pop("minProperties", None)

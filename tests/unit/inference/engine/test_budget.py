@@ -14,7 +14,7 @@ def test_on_a_fast_machine_the_tokens_are_the_limit() -> None:
     fast = budget()
     assert fast.share([(0, 5000)], False) == [1000]
     assert fast.share([(0, 5000)], True) == [200]
-    fast.observe([(1000, 1000)], 0.01)
+    fast.observe([(0, 1000)], 0.01)
     assert fast.share([(1000, 5000)], False) == [1000]
 
 
@@ -26,14 +26,14 @@ def test_the_first_gets_half_at_least_and_short_ones_share_the_rest() -> None:
 
 def test_where_prompts_are_slow_a_step_takes_fewer_of_their_tokens() -> None:
     slow = budget()
-    slow.observe([(500, 500)], 5.0)
+    slow.observe([(0, 500)], 5.0)
     assert slow.share([(0, 5000)], False) == [int(SECONDS_ALONE / 0.01)]
     for _ in range(60):
-        slow.observe([(100, 100)], 100.0)
+        slow.observe([(0, 100)], 100.0)
     assert slow.share([(0, 5000), (0, 10)], True) == [LEAST, 0], "the first always goes on"
     for _ in range(80):
-        slow.observe([(32, 32)], 0.0001)
-    assert slow.share([(20, 5000)], False) == [1000], "and it learns that it was wrong"
+        slow.observe([(0, 32)], 0.0001)
+    assert slow.share([(0, 5000)], False) == [1000], "and it learns that it was wrong"
 
 
 def test_late_positions_cost_more_and_are_learned_apart() -> None:
@@ -41,13 +41,13 @@ def test_late_positions_cost_more_and_are_learned_apart() -> None:
     position = 0
     while position < 30_000:
         (count,) = slow.share([(position, 30_000 - position)], True)
-        assert count >= LEAST
+        assert count >= min(LEAST, 30_000 - position)
         last = position + count
         seconds = sum(1e-4 + 2e-7 * place for place in (position, last)) / 2 * count
         assert seconds < 2.5 * SECONDS_BESIDE, "the first step beyond a doubling takes twice as long at most"
-        slow.observe([(last, count)], seconds)
+        slow.observe([(position, count)], seconds)
         position = last
-    assert slow.share([(10, 5000)], True) == [200], "the beginning of another prompt is as cheap as before"
+    assert slow.share([(0, 5000)], True) == [200], "the beginning of another prompt is as cheap as before"
 
 
 def test_a_step_with_few_prompt_tokens_teaches_nothing() -> None:

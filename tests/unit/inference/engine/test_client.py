@@ -153,12 +153,14 @@ def test_the_same_seed_gives_the_same_tokens_in_another_process(
 
 def test_a_slow_reader_gets_what_has_come_as_one_event(loop: Loop, engine: LocalEngine) -> None:
     async def work() -> None:
-        stream = await begin(engine, request(PROMPT, max_tokens=50, ignore_eos=True, logprobs=0))
+        stream = engine.generate(request(PROMPT, max_tokens=50, ignore_eos=True, logprobs=0))
+        first = await anext(stream)
+        assert first.finish_reason is None
         await quiet(engine)
         rest = [event async for event in stream]
         assert len(rest) == 1
         assert rest[0].finish_reason == "length"
-        assert 48 <= len(rest[0].token_ids) <= 49
+        assert len(first.token_ids) + len(rest[0].token_ids) == 50
         assert [item.token_id for item in rest[0].logprobs] == list(rest[0].token_ids)
 
     loop(work())

@@ -108,7 +108,7 @@ def test_the_letters_of_a_special_token_are_not_that_token(
 
 def test_a_grammar_that_cannot_be_used_is_refused(make_core: CoreMaker) -> None:
     core = make_core()
-    with pytest.raises(RequestRefused, match="the constraint cannot be used: [^\\n]+$") as caught:
+    with pytest.raises(RequestRefused, match=r"the constraint cannot be used: [^\n]+$") as caught:
         core.add(1, request(PROMPT, constraint=Constraint('{"grammars": [{"lark_grammar": "start: nothing"}]}', {})))
     assert caught.value.param == "structured_outputs"
     assert not core.has_work

@@ -137,7 +137,7 @@ jobs = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(jobs, st.integers(16, 40), st.sampled_from(["fcfs", "priority"]), st.integers(1, 6), st.data())
+@given(jobs, st.integers(32, 48), st.sampled_from(["fcfs", "priority"]), st.integers(1, 6), st.data())
 def test_whatever_comes_everybody_ends_and_nothing_leaks(
     work: list[tuple[int, int, int, int, int, bool]],
     blocks: int,

@@ -23,7 +23,7 @@ TRICKY: list[Schema] = [
     {"type": "object", "properties": {"a": {"const": 1}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
     {
         "type": "object",
-        "allOf": [{"properties": {"a": {"const": 1}}, "additionalProperties": False}, {"maxProperties": 9}],
+        "allOf": [{"properties": {"a": {"const": 1}}, "additionalProperties": False}, {"minLength": 9}],
     },
     {
         "type": "object",
@@ -50,6 +50,7 @@ TRICKY: list[Schema] = [
     {"type": "object", "propertyNames": {"const": "only"}},
     {"enum": [1, 2, "a", None], "type": ["integer", "null"]},
     {"enum": [1, 5, 10], "minimum": 4},
+    {"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False, "maxProperties": 2},
     {"enum": [0.1, 0.30000000000000004, 1e-7, 123456789.123, -0.0, 1e15, 2.50]},
     {"type": "array", "prefixItems": [{"const": 1}, False], "items": {"const": 3}},
     {"type": "array", "prefixItems": [{"const": 1}], "items": {"type": "boolean"}, "minItems": 3, "maxItems": 4},
@@ -196,6 +197,14 @@ def test_limits_on_size_and_depth() -> None:
         deep = {"type": "array", "items": deep}
     with pytest.raises(InvalidRequest, match="nested more than 64 levels"):
         grammar(json=deep)
+    for _ in range(600):
+        deep = {"const": [deep]}
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        grammar(json=deep)
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        grammar(structural_tag={"format": {"type": "or", "elements": [deep]}})
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        grammar(json="[" * 100_000)
     with pytest.raises(InvalidRequest, match="the limit is 262144"):
         grammar(json={"enum": ["x" * 300_000]})
     with pytest.raises(InvalidRequest, match="the limit is 32"):

@@ -12,7 +12,7 @@ SECONDS_ALONE = 0.5
 SECONDS_BESIDE = 0.1
 """Longest step that is wanted when nothing, or something, is being generated."""
 LEAST = 16
-"""Tokens that the first in order always gets: fewer make a step hardly shorter."""
+"""Tokens that a step always has, for the first in order when nobody else got some."""
 TELLING = 8
 """Steps with fewer prompt tokens say nothing about the cost of one."""
 MEMORY = 0.7
@@ -37,12 +37,12 @@ class PrefillBudget:
         others = sorted(range(1, len(wanted)), key=lambda place: wanted[place][1])
         purse.spend(others, tokens // 2, seconds / 2)
         purse.spend([0], tokens, seconds)
-        purse.grant(0, min(LEAST, tokens))
+        purse.spend([0], min(tokens, LEAST), float("inf"))
         purse.spend(others, tokens, seconds)
         return purse.given
 
     def observe(self, prompts: Iterable[tuple[int, int]], seconds: float) -> None:
-        """Take the time of a step that computed (last position, tokens) of some prompts."""
+        """Take the time of a step that computed (first position, tokens) of some prompts."""
         steps = list(prompts)
         tokens = sum(count for _, count in steps)
         if tokens < TELLING:
@@ -80,15 +80,6 @@ class _Purse:
             if cost * more > seconds - self._seconds:
                 more = int((seconds - self._seconds) / cost)
             if more > 0:
-                self._give(place, more)
-
-    def grant(self, place: int, least: int) -> None:
-        """Give so many at least."""
-        more = min(least, self._wanted[place]) - self.given[place]
-        if more > 0:
-            self._give(place, more)
-
-    def _give(self, place: int, tokens: int) -> None:
-        self.given[place] += tokens
-        self._tokens += tokens
-        self._seconds += tokens * self._costs[place]
+                self.given[place] += more
+                self._tokens += more
+                self._seconds += more * cost

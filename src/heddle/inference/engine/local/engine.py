@@ -68,7 +68,7 @@ class EngineCore:
         self._sequences: dict[int, Sequence] = {}
         self._arrivals = 0
         self.last_prompts: list[tuple[int, int]] = []
-        """Of the last step: last position and number of the tokens of each prompt."""
+        """Of the last step: first position and number of the tokens of each prompt."""
         self.last_decodes = 0
         """Of the last step: sequences that generated."""
 
@@ -109,7 +109,7 @@ class EngineCore:
         if not plan.prefills and not plan.decodes:
             return []
         rows = self._rows(plan)
-        self.last_prompts = [(sequence.computed + count, count) for sequence, count in plan.prefills]
+        self.last_prompts = [(sequence.computed, count) for sequence, count in plan.prefills]
         self.last_decodes = len(plan.decodes)
         logits = self.model.forward(rows.batch, self.cache)
         self._advance(plan)

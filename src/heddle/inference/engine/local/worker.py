@@ -146,7 +146,7 @@ class Worker:
         prompts, generating = self.core.last_prompts, self.core.last_decodes
         if prompts:
             self.core.scheduler.budget.observe(prompts, seconds)
-        prompt_tokens, longest = sum(count for _, count in prompts), max((last for last, _ in prompts), default=0)
+        prompt_tokens, longest = sum(count for _, count in prompts), max((first for first, _ in prompts), default=0)
         shape = (prompt_tokens.bit_length(), longest.bit_length(), generating.bit_length())
         if self._policy.observe(shape, seconds):
             logger.info("now %d threads", self._policy.threads)
