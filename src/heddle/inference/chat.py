@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from heddle import failures
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
-from heddle.http import BearerWriter, Services, group
+from heddle.http import BearerWriter, Services, group, inlined_body
 from heddle.inference import fields
 from heddle.inference.accounts import project_of
 from heddle.inference.response import Json
@@ -31,7 +32,7 @@ _LAST = b"data: [DONE]\n\n"
 _MOST_IGNORED = 50
 
 
-@router.post("/v1/chat/completions", response_model=None)
+@router.post("/v1/chat/completions", response_model=None, openapi_extra=inlined_body(fields.ChatRequest))
 async def create_chat_completion(request: Request, caller: BearerWriter, house: Services) -> Response:
     """Create a chat completion."""
     inference = house.inference
@@ -48,7 +49,7 @@ async def create_chat_completion(request: Request, caller: BearerWriter, house: 
 def arrival_of(request: Request, caller: Caller) -> Arrival:
     """Who asks and what came in headers; raises InvalidRequest for a bad one, Forbidden outside the key's binding."""
     priority = request.headers.get("x-vllm-priority")
-    if priority is not None and not priority.lstrip("-").isdecimal():
+    if priority is not None and not re.fullmatch(r"-?[0-9]{1,10}", priority):
         raise InvalidRequest("The header X-Vllm-Priority must be a whole number", param="X-Vllm-Priority")
     return Arrival(
         caller=caller,

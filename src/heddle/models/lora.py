@@ -28,6 +28,7 @@ NOT_APPLIED = (
 )
 """Settings of PEFT that change the result and that heddle does not compute."""
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+KEPT_MIXTURES = 4
 FUSED = {
     "qkv": ("q_proj", "k_proj", "v_proj"),
     "output": ("o_proj",),
@@ -101,7 +102,7 @@ class AdapterStore:
         self.dtype = dtype
         self.device = device
         self.adapters: dict[str, Adapter] = {}
-        self.mixed: tuple[tuple[str, ...], list[dict[str, Mixture]]] = ((), [])
+        self.mixed: dict[tuple[str, ...], list[dict[str, Mixture]]] = {}
 
     def load(self, adapter_id: str, folder: Path) -> None:
         """Read a folder; a no-op when the id is loaded."""
@@ -111,8 +112,7 @@ class AdapterStore:
     def unload(self, adapter_id: str) -> None:
         """Forget an adapter; a no-op when it is not loaded."""
         self.adapters.pop(adapter_id, None)
-        if adapter_id in self.mixed[0]:
-            self.mixed = ((), [])
+        self.mixed = {names: layers for names, layers in self.mixed.items() if adapter_id not in names}
 
     def active(self, step: Step) -> ActiveAdapters | None:
         """What the rows of a step need; None when no row has an adapter."""
@@ -122,14 +122,22 @@ class AdapterStore:
         missing = [name for name in names if name not in self.adapters]
         if missing:
             raise KeyError(f"adapter {missing[0]!r} is not loaded")
-        if self.mixed[0] != names:
-            self.mixed = (names, mix([self.adapters[name] for name in names]))
         row_owner = None
         if len(names) > 1 or None in step.adapters:
             number = {name: index for index, name in enumerate(names)}
             owners = torch.tensor([-1 if name is None else number[name] for name in step.adapters], device=self.device)
             row_owner = owners.repeat_interleave(torch.tensor(step.counts, device=self.device))
-        return ActiveAdapters(self.mixed[1], row_owner)
+        return ActiveAdapters(self.mixture(names), row_owner)
+
+    def mixture(self, names: tuple[str, ...]) -> list[dict[str, Mixture]]:
+        """The pairs of some adapters side by side; the last few such sets are kept."""
+        layers = self.mixed.pop(names, None)
+        if layers is None:
+            layers = mix([self.adapters[name] for name in names])
+        self.mixed[names] = layers
+        if len(self.mixed) > KEPT_MIXTURES:
+            del self.mixed[next(iter(self.mixed))]
+        return layers
 
 
 def mix(adapters: list[Adapter]) -> list[dict[str, Mixture]]:
@@ -142,8 +150,10 @@ def mix(adapters: list[Adapter]) -> list[dict[str, Mixture]]:
             present = [(index, pair) for index, pair in pairs if pair is not None]
             if present:
                 owner = tuple(index for index, pair in present for _ in range(pair.down.shape[0]))
-                down = torch.cat([pair.down for _, pair in present])
-                linears[linear] = Mixture(down, torch.cat([pair.up for _, pair in present], dim=1), owner)
+                downs, ups = [pair.down for _, pair in present], [pair.up for _, pair in present]
+                alone = len(present) == 1
+                down, up = (downs[0], ups[0]) if alone else (torch.cat(downs), torch.cat(ups, dim=1))
+                linears[linear] = Mixture(down, up, owner)
         layers.append(linears)
     return layers
 

@@ -65,9 +65,9 @@ def test_add_special_tokens(own: Chat) -> None:
 def test_spaces_between_special_tokens(own: Chat) -> None:
     fields = {"logit_bias": {str(END): FORCED}, "ignore_eos": True, "max_tokens": 3, "skip_special_tokens": False}
     end = "<|im_end|>"
-    assert own.content(**fields) == " ".join([end] * 3)
-    assert own.content(**fields, spaces_between_special_tokens=True) == " ".join([end] * 3)
-    assert own.content(**fields, spaces_between_special_tokens=False) == end * 3
+    for between in ({}, {"spaces_between_special_tokens": True}, {"spaces_between_special_tokens": None}):
+        assert own.content(**fields, **between).strip() == " ".join([end] * 3)
+    assert own.content(**fields, spaces_between_special_tokens=False).strip() == end * 3
 
 
 def test_another_name(folder: Path, tmp_path: Path) -> None:

@@ -121,3 +121,21 @@ def test_a_new_version_under_an_old_id_needs_unloading_first(folder: Path, model
     model.load_adapter("a", second)
     assert not torch.allclose(runner.prefill(runner.open(12), ids, adapter="a"), before, atol=1e-2)
     model.unload_adapter("a")
+
+
+def test_joined_adapters_are_kept_for_few_sets_and_go_with_an_adapter(
+    folder: Path, model: NativeModel, tmp_path: Path
+) -> None:
+    for place in range(3):
+        model.load_adapter(f"a{place}", make_adapter(tmp_path / str(place), folder, seed=place))
+    runner = Runner(model)
+    ids = tokens_of(6)
+    sets = [("a0",), ("a1",), ("a2",), ("a0", "a1"), ("a1", "a2"), ("a0", "a1")]
+    for names in sets:
+        runner.step([(runner.open(6), ids, 0, name) for name in names])
+    assert list(model.adapters.mixed) == [("a1",), ("a2",), ("a1", "a2"), ("a0", "a1")]
+    model.unload_adapter("a1")
+    assert list(model.adapters.mixed) == [("a2",)]
+    for place in (0, 2):
+        model.unload_adapter(f"a{place}")
+    assert model.adapters.mixed == {}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from heddle.inference.engine.base import Constraint
 from heddle.inference.structured import lark
 from heddle.inference.structured.compiler import checked, failure, llguidance
-from heddle.inference.structured.grammars import MAX_GRAMMAR_BYTES, check_text, lark_of
+from heddle.inference.structured.grammars import lark_of
+from heddle.inference.structured.limits import MAX_VALUE_BYTES, check_size, check_text
 from heddle.inference.structured.models import ResponseFormat, StructuredOutputs
 from heddle.inference.structured.patterns import translated
-from heddle.inference.structured.schema import check_size
 from heddle.inference.structured.structural_tag import structural_tag_grammar
 from heddle.inference.structured.style import JsonStyle
 from heddle.inference.structured.values import refusal, shortened
@@ -96,7 +96,7 @@ def _of_format(wanted: ResponseFormat | None) -> tuple[str, Any, str] | None:
 
 def _parsed(text: str, param: str) -> Any:
     """The JSON value of a text; duplicates of a key and constants such as NaN are refused."""
-    check_text(text, MAX_GRAMMAR_BYTES * 2, param)
+    check_text(text, MAX_VALUE_BYTES, param)
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except RecursionError:

@@ -2,6 +2,7 @@
 
 import re
 
+from heddle.inference.structured.limits import check_text
 from heddle.inference.structured.values import refusal, shortened
 
 MAX_GRAMMAR_BYTES = 128 * 1024
@@ -24,18 +25,6 @@ def lark_of(grammar: str, param: str) -> str:
         return str(any_to_lark(grammar))
     except Exception as error:  # the converter raises the bare class
         raise refusal(param, f"broken EBNF: {_short(error)}") from None
-
-
-def check_text(text: str, limit: int, param: str) -> None:
-    """Refuse texts that are empty, too long or not expressible as UTF-8."""
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise refusal(param, "holds half of a surrogate pair, which is no character") from None
-    if not text.strip():
-        raise refusal(param, "is empty")
-    if size > limit:
-        raise refusal(param, f"is {size} bytes long; the limit is {limit}")
 
 
 def _check_nesting(grammar: str, param: str) -> None:

@@ -2,13 +2,11 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, Field, StrictBool, StrictStr
 
 
 class StructuredOutputs(BaseModel):
     """Exactly one constraint, and switches that say how it is met."""
-
-    model_config = ConfigDict(populate_by_name=True)
 
     json_schema: StrictStr | dict[str, Any] | StrictBool | None = Field(
         default=None, alias="json", description="A JSON Schema, as an object or as its text."
@@ -40,8 +38,6 @@ class StructuredOutputs(BaseModel):
 
 class JsonSchemaFormat(BaseModel):
     """A named JSON Schema."""
-
-    model_config = ConfigDict(populate_by_name=True)
 
     name: StrictStr
     description: StrictStr | None = None

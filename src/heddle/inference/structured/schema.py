@@ -5,8 +5,7 @@ its own dialect, cannot see that branches of `oneOf` exclude each other, and let
 validator keeps. What is read here is rebuilt without gaps or refused with its place and a reason.
 """
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -15,6 +14,7 @@ from heddle.inference.structured.disjoint import overlapping
 from heddle.inference.structured.finite import has_finite_value
 from heddle.inference.structured.formats import FORMATS, HINTS, INTEGER_FORMATS
 from heddle.inference.structured.keywords import ANNOTATIONS, REFUSED
+from heddle.inference.structured.limits import check_size
 from heddle.inference.structured.numbers import Numbers, check_step
 from heddle.inference.structured.patterns import translated
 from heddle.inference.structured.style import JsonStyle
@@ -22,11 +22,7 @@ from heddle.inference.structured.values import Refused
 
 Schema: TypeAlias = dict[str, Any] | bool
 
-MAX_SCHEMA_BYTES = 256 * 1024
 MAX_DEPTH = 64
-MAX_LEVELS = 200
-"""Of lists and objects in each other, whatever they are."""
-
 MAX_PATTERNS = 32
 """Of patternProperties; the compiler compares each with each."""
 
@@ -38,27 +34,6 @@ def compiled_schema(schema: Schema, style: JsonStyle, param: str) -> dict[str, A
         return {**_Reader(schema, style.close_objects).whole(), "x-guidance": style.options()}
     except Refused as refused:
         raise values.refusal(param, refused) from None
-
-
-def check_size(schema: Any, param: str, limit: int = MAX_SCHEMA_BYTES) -> None:
-    """Refuse what is too large, nested too deeply, or not expressible as UTF-8."""
-    try:
-        size = len(json.dumps(schema, ensure_ascii=False).encode())
-    except UnicodeEncodeError:
-        raise values.refusal(param, "holds half of a surrogate pair, which is no character") from None
-    except RecursionError:
-        raise values.refusal(param, "is nested too deeply") from None
-    if size > limit:
-        raise values.refusal(param, f"is {size} bytes long; the limit is {limit}")
-    level = [schema]
-    for _ in range(MAX_LEVELS):
-        level = [item for part in level if isinstance(part, list | dict) for item in _items(part)]
-    if level:
-        raise values.refusal(param, "is nested too deeply")
-
-
-def _items(part: list[Any] | dict[str, Any]) -> Iterable[Any]:
-    return part if isinstance(part, list) else part.values()
 
 
 class _Reader:

@@ -12,7 +12,7 @@ SECONDS_ALONE = 0.5
 SECONDS_BESIDE = 0.1
 """Longest step that is wanted when nothing, or something, is being generated."""
 LEAST = 16
-"""Tokens that a step always has, for the first in order when nobody else got some."""
+"""Tokens that the first in order always gets, however long they take."""
 TELLING = 8
 """Steps with fewer prompt tokens say nothing about the cost of one."""
 MEMORY = 0.7
@@ -37,7 +37,7 @@ class PrefillBudget:
         others = sorted(range(1, len(wanted)), key=lambda place: wanted[place][1])
         purse.spend(others, tokens // 2, seconds / 2)
         purse.spend([0], tokens, seconds)
-        purse.spend([0], min(tokens, LEAST), float("inf"))
+        purse.spend([0], min(tokens, sum(purse.given[1:]) + LEAST), float("inf"))
         purse.spend(others, tokens, seconds)
         return purse.given
 

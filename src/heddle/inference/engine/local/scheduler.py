@@ -72,8 +72,7 @@ class Scheduler:
         decodes = self._decodes()
         if self.waiting and self.preemptions == preempted:
             self._admit()
-            if self.preemptions != preempted:
-                decodes = [sequence for sequence in decodes if sequence.lane is not None]
+            decodes = self._due()
         prefills = self._prefills(bool(decodes)) if len(decodes) < len(self.running) else []
         return Plan(prefills, decodes)
 
@@ -89,7 +88,7 @@ class Scheduler:
 
     def _decodes(self) -> list[Sequence]:
         """Sequences with one token to compute, each with room for it; the worst are preempted for the better ones."""
-        due = [sequence for sequence in self.running if sequence.remaining == 1 and sequence.computed]
+        due = self._due()
         short = [sequence for sequence in due if sequence.lane and sequence.lane.capacity < len(sequence.tokens)]
         if not short:
             return due
@@ -97,6 +96,9 @@ class Scheduler:
             while sequence.lane is not None and not self._grow(sequence):
                 self._preempt(max(self.running, key=_order))
         return [sequence for sequence in due if sequence.lane is not None]
+
+    def _due(self) -> list[Sequence]:
+        return [sequence for sequence in self.running if sequence.remaining == 1 and sequence.computed]
 
     def _grow(self, sequence: Sequence) -> bool:
         """Room in the lane for all tokens; False when memory does not allow it."""
