@@ -192,7 +192,11 @@ def check_chunks(record: dict[str, Any], lines: list[str], deviation: Deviation)
             chunk.pop(key, None)
     count = record["request"].get("n", 1)
     for index in range(count):
-        assert kinds(chunks, index) == kinds(recorded, index)
+        ours, theirs = kinds(chunks, index), kinds(recorded, index)
+        if record["name"] in FOLLOWS_FROM_THE_MODEL:
+            # A stop string may come with the first token, before there is any text.
+            ours, theirs = [[one for one in side if one != "delta"] for side in (ours, theirs)]
+        assert ours == theirs
     assert [kind(chunk) for chunk in chunks[:count]] == ["role"] * count
     for wanted in {kind(chunk) for chunk in recorded}:
         compare(merged(recorded, wanted), merged(chunks, wanted), wanted)

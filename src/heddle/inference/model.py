@@ -23,21 +23,23 @@ class ServedModel:
     defaults: Defaults
     reasoning: ReasoningMarks | None
     engine: Engine
-    info: EngineInfo
 
     @classmethod
     def open(cls, source: ModelSource, engine: Engine) -> "ServedModel":
         """Read the small files of the folder; raises Unavailable when one is missing or broken."""
         tokenizer = Tokenizer.load(source.folder)
-        info = engine.info()
         return cls(
             source=source,
             tokenizer=tokenizer,
             defaults=Defaults.of(source.generation_config),
             reasoning=detect_marks(tokenizer),
             engine=engine,
-            info=info,
         )
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine says about itself; its longest context may become smaller with its start."""
+        return self.engine.info()
 
     @cached_property
     def grammar_tokenizer(self) -> Any:

@@ -162,7 +162,10 @@ class Inference:
         request = fields.parse(body)
         shown, version = await self.resolve(request.model, arrival)
         model = await self.model()
-        laid_out = await plan(Asked(request, arrival.request_id, arrival.priority), model, shown, version)
+        asked = Asked(request, arrival.request_id, arrival.priority)
+        laid_out = await plan(asked, model, shown, version)
+        if await self._became_shorter(model):
+            laid_out = await plan(asked, model, shown, version)
         prompt_tokens = len(laid_out.facts.prompt_token_ids)
         record = Completion(
             request_id=laid_out.shape.id,
@@ -193,6 +196,15 @@ class Inference:
             await self.end(running, error)
             raise
         return running
+
+    async def _became_shorter(self, model: ServedModel) -> bool:
+        """Start the engine, if that has not been done; True when its memory holds a shorter context than was said."""
+        before = model.info.max_model_len
+        try:
+            await model.engine.start()
+        except EngineFailed as error:
+            raise as_answer(error) from error
+        return model.info.max_model_len < before
 
     async def complete(
         self, body: Mapping[str, Any], caller: Any, project: str | None, *, traced: bool = False

@@ -228,4 +228,7 @@ def load_fallback(folder: Path, reason: str, dtype: torch.dtype, device: torch.d
     model, report = loaded
     if report["missing_keys"]:
         raise ModelError(f"{folder}: tensors are missing: {', '.join(sorted(report['missing_keys'])[:5])}")
-    return FallbackModel(model.eval().to(device), folder, dtype, device)
+    try:
+        return FallbackModel(model.eval().to(device), folder, dtype, device)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as problem:
+        raise ModelError(f"{folder}: {type(model).__name__} cannot be run step by step: {problem}") from None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.chat import Chat, until
+from tests.support.chat import Chat, error_of, until
 from tests.support.server import HeddleProcess
 
 LONG = [{"role": "user", "content": "Repeat: " + "the lamp and the rain over the river " * 12}]
@@ -57,8 +57,8 @@ def test_priority_0_is_always_fine(chat: Chat) -> None:
 
 @pytest.fixture(scope="module")
 def by_priority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
-    """A server that schedules by priority, runs two sequences at a time, and has a short context."""
-    settings = {"scheduling": "priority", "max_running": 2, "max_model_len": 2048}
+    """A server that schedules by priority, runs two sequences while twelve wait, and has a short context."""
+    settings = {"scheduling": "priority", "max_running": 2, "max_waiting": 12, "max_model_len": 2048}
     folder = tmp_path_factory.mktemp("priority")
     with HeddleProcess(folder / "data", **settings) as process, Chat(process.url) as caller:
         yield caller
@@ -71,6 +71,14 @@ def test_the_context_bounds_the_output(by_priority: Chat) -> None:
         answer = by_priority.answer(messages=prompt, truncate_prompt_tokens=-1, max_tokens=most, ignore_eos=True)
         assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (2047, 1)
         assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_more_than_may_wait_is_429(by_priority: Chat) -> None:
+    answer = by_priority.ask(n=40, temperature=1)
+    assert answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1
+    assert error_of(answer)["type"] == "RateLimitError"
+    assert len(by_priority.answer(n=8, temperature=1)["choices"]) == 8
+    assert by_priority.until_idle()["kv_blocks_used"] == 0
 
 
 def test_priority_decides_who_goes_first(by_priority: Chat) -> None:

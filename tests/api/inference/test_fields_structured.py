@@ -63,11 +63,20 @@ def test_grammar(chat: Chat, grammar: str) -> None:
     assert hold(chat, structured_outputs={"grammar": grammar}) in ("abd", "acd")
 
 
+@pytest.mark.parametrize("text", ["a <think> b", "<tool_call>x", "<|im_end|>"])
+def test_texts_of_special_tokens_are_spelled(chat: Chat, text: str) -> None:
+    """A text that looks like a special token is written with ordinary ones."""
+    choice = chat.choice(structured_outputs={"choice": [text]}, max_tokens=40, return_token_ids=True)
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", text)
+    assert len(choice["token_ids"]) > len(text) // 3
+
+
 def test_json_object(chat: Chat) -> None:
-    """Any object: with the closing brace favoured it ends early."""
-    fields = {"logit_bias": containing("}", 30), "max_tokens": 200}
+    """Any object: without quotes and blanks it can only be the empty one."""
+    bias = {**containing("}", 30), **containing('"', -100), **containing(" ", -100), **containing("\n", -100)}
+    fields = {"logit_bias": bias, "max_tokens": 20}
     for form in ({"structured_outputs": {"json_object": True}}, {"response_format": {"type": "json_object"}}):
-        assert isinstance(json.loads(hold(chat, **form, **fields)), dict)
+        assert json.loads(hold(chat, **form, **fields)) == {}
 
 
 @pytest.mark.parametrize("where", ["structured_outputs", "response_format"])
@@ -111,9 +120,9 @@ def test_disable_additional_properties(chat: Chat) -> None:
     schema = {key: value for key, value in TINY.items() if key != "additionalProperties"}
     bias = {**containing("}", -100), **containing(",", 50)}
     fields = {"temperature": 0, "logit_bias": bias, "max_tokens": 30}
-    open_text = chat.choice(**fields, structured_outputs={"json": schema})["message"]["content"]
-    assert "," in open_text
-    closed = {"json": schema, "disable_additional_properties": True}
+    open_objects = {"json": schema, "disable_any_whitespace": True}
+    assert "," in chat.choice(**fields, structured_outputs=open_objects)["message"]["content"]
+    closed = {**open_objects, "disable_additional_properties": True}
     assert json.loads(hold(chat, **fields, structured_outputs=closed)) == {"a": 1}
 
 

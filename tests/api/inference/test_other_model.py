@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def own(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
-    """A server of that folder."""
+    """A server of that folder with room for some 1,300 tokens."""
     place = tmp_path_factory.mktemp("own-model")
-    with HeddleProcess(place / "data", model=folder) as process, Chat(process.url, model="own-llama") as caller:
+    with (
+        HeddleProcess(place / "data", model=folder, kv_memory="1MiB") as process,
+        Chat(process.url, model="own-llama") as caller,
+    ):
         yield caller
 
 
@@ -68,6 +72,24 @@ def test_spaces_between_special_tokens(own: Chat) -> None:
     for between in ({}, {"spaces_between_special_tokens": True}, {"spaces_between_special_tokens": None}):
         assert own.content(**fields, **between).strip() == " ".join([end] * 3)
     assert own.content(**fields, spaces_between_special_tokens=False).strip() == end * 3
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_runs(own: Chat) -> None:
+    """A prompt that the context takes and the memory does not: 400 with what fits; the next one runs."""
+    error = own.refused(400, messages=[{"role": "user", "content": "0123456789" * 300}])
+    assert "token" in error["message"]
+    with ThreadPoolExecutor(8) as pool:
+        prompt = [{"role": "user", "content": "0123456789" * 40}]
+        fields = {"messages": prompt, "max_tokens": 40, "ignore_eos": True}
+        assert len({tuple(ids) for ids in pool.map(lambda _: own.token_ids(**fields), range(12))}) == 1
+    assert own.until_idle()["kv_blocks_used"] == 0
+
+
+def test_a_tokenizer_that_constraints_do_not_know(own: Chat) -> None:
+    """Chats work; what needs a grammar is refused by name."""
+    own.answer()
+    own.refused(400, structured_outputs={"regex": "ab"})
+    own.refused(400, response_format={"type": "json_object"})
 
 
 def test_another_name(folder: Path, tmp_path: Path) -> None:

@@ -110,6 +110,11 @@ def test_an_architecture_that_nobody_knows_is_refused(folder: Path, tmp_path: Pa
         load_model(tmp_path)
 
 
+def test_an_architecture_without_keys_and_values_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="MambaForCausalLM keeps no keys and values"):
+        load_model(make_unknown_model(tmp_path, model_type="mamba"))
+
+
 def test_missing_tensors_are_refused_not_invented(folder: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

@@ -63,7 +63,7 @@ class Constraint:
     """What the output must look like."""
 
     grammar: str
-    """The llguidance grammar in its JSON form, as `LLMatcher.grammar_from_*` returns it."""
+    """The llguidance grammar in its JSON form: `{"grammars": [{"lark_grammar": ...}]}`."""
     source: Mapping[str, Any]
     """The same in the words of the request (`{"json": ...}`), for engines with a compiler of their own."""
     after: tuple[int, ...] = ()

@@ -11,6 +11,7 @@ llguidance = pytest.importorskip("llguidance")
 tokenizers = pytest.importorskip("tokenizers")
 
 from heddle.inference.engine.base import Constraint, EngineFailed, RequestRefused  # noqa: E402
+from heddle.inference.engine.local.constraint import Grammars  # noqa: E402
 from tests.unit.inference.engine.conftest import CoreMaker  # noqa: E402
 from tests.unit.inference.engine.helpers import request, run  # noqa: E402
 
@@ -112,6 +113,15 @@ def test_a_grammar_that_cannot_be_used_is_refused(make_core: CoreMaker) -> None:
         core.add(1, request(PROMPT, constraint=Constraint('{"grammars": [{"lark_grammar": "start: nothing"}]}', {})))
     assert caught.value.param == "structured_outputs"
     assert not core.has_work
+
+
+def test_a_tokenizer_that_grammars_cannot_use_is_said_to_be_so(folder: Path, tmp_path: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content | {"decoder": None}))
+    for file in (tmp_path / "tokenizer.json", tmp_path / "missing.json"):
+        with pytest.raises(RequestRefused, match="do not work with this model's tokenizer") as caught:
+            Grammars(file, 512, (2,)).matcher(regex("[0-9]"))
+        assert caught.value.param == "structured_outputs"
 
 
 def test_a_grammar_without_room_among_the_allowed_tokens_fails_alone(make_core: CoreMaker) -> None:

@@ -251,6 +251,31 @@ def test_a_request_whose_masks_leave_nothing_fails_alone(make_core: CoreMaker, e
     assert core.scheduler.pool.used == 0
 
 
+def test_what_a_broken_step_had_delivered_still_counts(make_core: CoreMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = make_core()
+    core.add(1, greedy(PROMPTS[2], max_tokens=1))
+    core.add(2, greedy(PROMPTS[3], max_tokens=1))
+    core.add(3, greedy(PROMPTS[4], max_tokens=9))
+    finish = core.scheduler.finish
+
+    def breaks(sequence: Any) -> None:
+        if sequence.number == 2:
+            raise MemoryError
+        finish(sequence)
+
+    monkeypatch.setattr(core.scheduler, "finish", breaks)
+    with pytest.raises(MemoryError):
+        core.step()
+    events = core.fail_all(EngineFailed("broken"))
+    assert [(event.number, event.end, event.failure is None) for event in events] == [
+        (1, ("length", None), True),
+        (2, ("length", None), True),
+        (3, None, False),
+    ]
+    assert not core.has_work
+    assert core.scheduler.pool.used == 0
+
+
 def test_a_step_that_breaks_fails_its_requests_and_the_next_ones_work(
     make_core: CoreMaker, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

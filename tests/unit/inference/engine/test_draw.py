@@ -133,6 +133,8 @@ def test_uniform_numbers_depend_on_seed_and_position_alone_and_cover_the_range()
     for row, position in enumerate((0, 5, 5, 1000)):
         assert uniforms(seeds[row : row + 1], [position], 9)[0, 0] == together[row]
     assert len(set(together.tolist())) == 4
+    firsts = uniforms(np.array([mix(seed) for seed in range(2000)], dtype=np.uint64), [0] * 2000)[0]
+    assert firsts[0] > 0.0 and np.abs(np.histogram(firsts, 10, (0, 1))[0] - 200).max() < 60
     along = uniforms(np.full(10_000, seeds[1]), list(range(10_000)))[0]
     assert along.min() >= 0.0 and along.max() < 1.0
     assert np.abs(np.histogram(along, 10, (0, 1))[0] - 1000).max() < 130

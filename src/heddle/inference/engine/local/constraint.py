@@ -93,7 +93,11 @@ class Grammars:
     def matcher(self, constraint: Constraint) -> Matcher:
         """A fresh matcher. Raises RequestRefused for a grammar that cannot be used."""
         if self._vocabulary is None:
-            self._vocabulary = Vocabulary(self._file, self._vocab_size, self._eos)
+            try:
+                self._vocabulary = Vocabulary(self._file, self._vocab_size, self._eos)
+            except (OSError, ValueError, ImportError) as error:
+                reason = f"constraints do not work with this model's tokenizer: {error}"
+                raise RequestRefused(reason, param="structured_outputs") from error
         compiled = self._compiled.pop(constraint.grammar, None) or self._compile(constraint.grammar, self._vocabulary)
         self._compiled[constraint.grammar] = compiled
         if len(self._compiled) > MOST_COMPILED:

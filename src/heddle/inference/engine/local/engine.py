@@ -67,6 +67,8 @@ class EngineCore:
         self.totals = Totals()
         self._sequences: dict[int, Sequence] = {}
         self._arrivals = 0
+        self._events: list[Event] = []
+        """Of the step that runs; they survive its failure."""
         self.last_prompts: list[tuple[int, int]] = []
         """Of the last step: first position and number of the tokens of each prompt."""
         self.last_decodes = 0
@@ -115,14 +117,15 @@ class EngineCore:
         self._advance(plan)
         self._score_prompts(rows, logits)
         choices = self._sample(rows, logits)
-        return self._deliver(rows.due, choices)
+        self._deliver(rows.due, choices)
+        return self._taken()
 
     def fail_all(self, error: Exception) -> list[Event]:
-        """End every request after a step that broke, and start from clean memory."""
-        events = [Event(number, None, failure=error) for number in self._sequences]
+        """End every request after a step that broke, and start from clean memory; what it delivered still counts."""
+        events = [*self._taken(), *(Event(number, None, failure=error) for number in self._sequences)]
         for sequence in list(self._sequences.values()):
-            self._drop(sequence)
-        self.scheduler.pool.clear()
+            self._forget(sequence)
+        self.scheduler.clear()
         return events
 
     def fill_stats(self, stats: EngineStats) -> None:
@@ -211,9 +214,13 @@ class EngineCore:
         own = logits if len(rows.due) == len(logits) else logits[rows.due_rows]
         return self.sampler.sample(own, rows.due)
 
-    def _deliver(self, due: list[Sequence], choices: Choices) -> list[Event]:
+    def _taken(self) -> list[Event]:
+        """The events so far; the next step begins a new list."""
+        events, self._events = self._events, []
+        return events
+
+    def _deliver(self, due: list[Sequence], choices: Choices) -> None:
         """Append the new tokens, end what has ended, and say what happened."""
-        events = []
         for row, (sequence, token) in enumerate(zip(due, choices.tokens, strict=True)):
             event = Event(sequence.number, token)
             try:
@@ -223,12 +230,11 @@ class EngineCore:
             if not sequence.started:
                 sequence.started = True
                 event.first = (sequence.cached_tokens or 0, sequence.prompt_logprobs)
+            self._events.append(event)
             if event.failure is not None:
                 self._drop(sequence)
             elif event.end is not None:
                 self._finish(sequence)
-            events.append(event)
-        return events
 
     def _take(self, sequence: Sequence, event: Event, row: int, choices: Choices) -> None:
         """One new token of one sequence; whatever is raised here is this request's own failure."""
@@ -249,13 +255,13 @@ class EngineCore:
 
     def _finish(self, sequence: Sequence) -> None:
         """A request has come to its end."""
-        self.scheduler.finish(sequence)
         self._forget(sequence)
+        self.scheduler.finish(sequence)
 
     def _drop(self, sequence: Sequence) -> None:
         """A request ends without more tokens."""
-        self.scheduler.drop(sequence)
         self._forget(sequence)
+        self.scheduler.drop(sequence)
 
     def _forget(self, sequence: Sequence) -> None:
         del self._sequences[sequence.number]

@@ -60,11 +60,19 @@ class Scheduler:
 
     def finish(self, sequence: Sequence) -> None:
         """End a running sequence and keep its full blocks for others."""
-        self.running.remove(sequence)
         self.pool.give_back(sequence.lane_blocks)
         sequence.lane_blocks = 0
-        self.save_blocks(sequence)
-        self._release(sequence)
+        try:
+            self.save_blocks(sequence)
+        finally:
+            self.running.remove(sequence)
+            self._release(sequence)
+
+    def clear(self) -> None:
+        """Forget every sequence and every saved block."""
+        for sequence in {*self.running, *self.waiting}:
+            self.drop(sequence)
+        self.pool.clear()
 
     def schedule(self) -> Plan:
         """The next step; lanes have room for it. Empty when nothing can run."""
