@@ -30,7 +30,7 @@ def test_the_demo_shows_what_its_program_did() -> None:
     assert re.search(r"streamed in \d+ pieces", text)
     assert re.search(r"structured .* Order\(item='\w+',", text)
     assert re.search(r"with a tool .* find_order\(\{\"number\":", text)
-    assert len(re.findall(r"✓ heddle.chat.completions +\S.* \d+ tokens", text)) == 4
+    assert len(re.findall("✓ heddle.chat.completions ", text)) == 4
     assert re.search(r"heddle-tiny +4 +\d+ +\d+ +\$0\.000000 +unpriced", text)
     assert len(re.findall(r"✓ search ", text)) == 3
     assert len(re.findall(r"✗ .*order 1007 is not known", text)) == 2

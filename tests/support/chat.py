@@ -25,7 +25,7 @@ class Chat:
         headers = {"authorization": f"Bearer {bearer}"} if bearer is not None else {}
         self.url = url
         self.model = model
-        self.client = httpx.Client(base_url=url, headers=headers, timeout=120)
+        self.client = httpx.Client(base_url=url, headers=headers, timeout=600)
 
     def __enter__(self) -> "Chat":
         return self

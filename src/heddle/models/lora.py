@@ -264,11 +264,18 @@ def fused_pairs(
 
 
 def scale_of(layer: int, projection: str, rank: int, settings: dict[str, Any]) -> float:
-    """lora_alpha / r (or its root), with `alpha_pattern` for names that match."""
-    part = "self_attn" if projection in ("q_proj", "k_proj", "v_proj", "o_proj") else "mlp"
-    alpha = float(settings["lora_alpha"])
-    for pattern, value in (settings.get("alpha_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", f"model.layers.{layer}.{part}.{projection}"):
-            alpha = float(value)
-            break
+    """lora_alpha / r (or its root); raises ModelError when the tensors have another rank than the settings say."""
+    said = int(_of_pattern(layer, projection, settings, "rank_pattern", settings["r"]))
+    if rank != said:
+        raise ModelError(f"layer {layer}, {projection}: the tensors have rank {rank}, adapter_config.json says {said}")
+    alpha = float(_of_pattern(layer, projection, settings, "alpha_pattern", settings["lora_alpha"]))
     return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+
+
+def _of_pattern(layer: int, projection: str, settings: dict[str, Any], patterns: str, default: Any) -> Any:
+    """The value of the first pattern that the name of a linear matches, as peft chooses it."""
+    part = "self_attn" if projection in ("q_proj", "k_proj", "v_proj", "o_proj") else "mlp"
+    for pattern, value in (settings.get(patterns) or {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", f"model.layers.{layer}.{part}.{projection}"):
+            return value
+    return default

@@ -12,7 +12,7 @@ import pytest
 
 from heddle.demo.tiny import MODEL_FOLDER
 from tests.support.chat import Chat, data_lines, error_of
-from tests.support.models import make_adapter
+from tests.support.models import make_adapter, make_model
 from tests.support.server import HeddleProcess
 
 FIELDS = {"max_tokens": 8, "ignore_eos": True, "return_token_ids": True}
@@ -172,23 +172,21 @@ def test_folders_that_are_not_there(chat: Chat, name: str, tmp_path: Path) -> No
     assert error_of(unload(chat, name))["code"] == 404
 
 
-@pytest.mark.parametrize("damage", ["config", "weights", "shape", "target"])
+@pytest.mark.parametrize("damage", ["config", "weights", "another model", "kind"])
 def test_adapters_that_do_not_fit_are_400(
     chat: Chat, folders: list[Path], name: str, tmp_path: Path, damage: str
 ) -> None:
     """Nothing of a refused adapter stays; its name is free, and the server goes on."""
     folder = tmp_path / "broken"
-    if damage == "shape":
-        make_adapter(folder, MODEL_FOLDER, seed=9)
-        config = (folder / "adapter_config.json").read_text()
-        (folder / "adapter_config.json").write_text(config.replace('"r": 8', '"r": 4'))
+    if damage == "another model":
+        make_adapter(folder, make_model(tmp_path / "other"), seed=9)
     else:
         shutil.copytree(folders[0], folder)
     if damage == "config":
         (folder / "adapter_config.json").write_text("{")
     if damage == "weights":
         (folder / "adapter_model.safetensors").write_bytes(b"nothing")
-    if damage == "target":
+    if damage == "kind":
         config = (folder / "adapter_config.json").read_text()
         (folder / "adapter_config.json").write_text(config.replace('"LORA"', '"IA3"'))
     answer = load(chat, name, folder)

@@ -2,7 +2,7 @@
 
 import json
 import random
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -202,23 +202,34 @@ def test_without_auth_any_bearer_will_do(chat: Chat, authorization: str) -> None
         assert somebody.client.post("/v1/chat/completions", json=chat.body(), headers=headers).status_code == 200
 
 
-def test_with_auth_only_keys_will_do(tmp_path: Path) -> None:
-    key = make_key(tmp_path / "data", "anna")
-    reader = make_key(tmp_path / "data", "ben", "--scope", "read")
-    with HeddleProcess(tmp_path / "data", auth="on") as process:
-        with Chat(process.url, bearer="wrong") as stranger:
-            assert stranger.ask().status_code == 401
-            assert stranger.client.get("/v1/models").status_code == 401
-        with Chat(process.url, bearer=key) as anna:
-            assert anna.client.get("/v1/models").status_code == 200
-            assert anna.refused(400, top_p=2)["param"] == "top_p"
-        with Chat(process.url, bearer=reader) as ben:
-            body = {"lora_name": "x", "lora_path": "/nowhere"}
-            assert ben.client.post("/v1/load_lora_adapter", json=body).status_code == 403
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HeddleProcess, dict[str, str]]]:
+    """A server that asks for keys and takes small bodies, and a key for each kind of caller."""
+    data = tmp_path_factory.mktemp("guarded") / "data"
+    keys = {"writer": make_key(data, "anna"), "reader": make_key(data, "ben", "--scope", "read")}
+    with HeddleProcess(data, auth="on", max_chat_body="1KiB") as process:
+        yield process, keys
 
 
-def test_the_body_limit_holds(tmp_path: Path) -> None:
-    with HeddleProcess(tmp_path / "data", max_chat_body="1KiB") as process, Chat(process.url) as caller:
+def test_with_auth_only_keys_will_do(guarded: tuple[HeddleProcess, dict[str, str]]) -> None:
+    process, keys = guarded
+    with Chat(process.url, bearer="wrong") as stranger:
+        assert stranger.ask().status_code == 401
+        assert stranger.client.get("/v1/models").status_code == 401
+    with Chat(process.url, bearer=keys["writer"]) as anna:
+        assert anna.client.get("/v1/models").status_code == 200
+        assert anna.refused(400, top_p=2)["param"] == "top_p"
+    with Chat(process.url, bearer=keys["reader"]) as ben:
+        assert ben.client.get("/v1/models").status_code == 200
+        body = {"lora_name": "x", "lora_path": "/nowhere"}
+        refused = ben.client.post("/v1/load_lora_adapter", json=body)
+        assert refused.status_code == 403 and error_of(refused)["type"] == "PermissionDeniedError"
+        assert ben.ask().status_code == 403
+
+
+def test_the_body_limit_holds(guarded: tuple[HeddleProcess, dict[str, str]]) -> None:
+    process, keys = guarded
+    with Chat(process.url, bearer=keys["writer"]) as caller:
         answer = caller.ask(messages=[{"role": "user", "content": "x" * 2000}])
         assert answer.status_code == 413
         error_of(answer)
