@@ -96,6 +96,12 @@ def make_texts(count: int) -> list[str]:
     return [" ".join(chooser.choices(TEXT.split(), k=20)) for _ in range(count)]
 
 
+def make_lengths(count: int, tokens: int, spread: float) -> list[int]:
+    """Tokens of each stream. Streams of one length would end together and begin together, which no users do."""
+    chooser = random.Random(4)
+    return [chooser.randint(int(tokens * (1 - spread)), int(tokens * (1 + spread))) for _ in range(count)]
+
+
 def first_tokens(served: Served, bare: Running, texts: Sequence[str]) -> dict[str, list[float]]:
     """Milliseconds to the first token over HTTP and on the engine, in turns; CPU milliseconds of the server."""
     figures: dict[str, list[float]] = {"http": [], "engine": [], "cpu": []}
@@ -110,16 +116,17 @@ def first_tokens(served: Served, bare: Running, texts: Sequence[str]) -> dict[st
 
 
 def throughput(
-    served: Served, bare: Running, texts: Sequence[str], ids: Sequence[Sequence[int]], tokens: int, turn: int
+    served: Served, bare: Running, texts: Sequence[str], ids: Sequence[Sequence[int]], lengths: Sequence[int], turn: int
 ) -> list[dict[str, Any]]:
     """All texts over 32 connections, and the same on the engine, whose prompts are new to its cache each turn."""
-    bodies = [request_body(text, tokens, f"load-{turn}-{number}") for number, text in enumerate(texts)]
+    asked = zip(texts, lengths, strict=True)
+    bodies = [request_body(text, tokens, f"load-{turn}-{number}") for number, (text, tokens) in enumerate(asked)]
     over_http = served.streams(bodies, STREAMS)
     over_http["tokens"] = sum(answer["tokens"] for answer in over_http["answers"])
     over_http["chunks"] = sum(answer["chunks"] for answer in over_http["answers"])
-    if over_http["tokens"] != len(texts) * tokens:
-        support.fail(f"{len(texts) * tokens} tokens were asked for, {over_http['tokens']} came")
-    on_engine = bare.ask("closed_loop", prompts=ids, tokens=tokens, clients=STREAMS, salt=f"load-{turn}")
+    if over_http["tokens"] != sum(lengths):
+        support.fail(f"{sum(lengths)} tokens were asked for, {over_http['tokens']} came")
+    on_engine = bare.ask("closed_loop", prompts=ids, lengths=lengths, clients=STREAMS, salt=f"load-{turn}")
     return [over_http, on_engine]
 
 
@@ -163,7 +170,8 @@ def main() -> None:
     parser.add_argument("--model", default="heddle-tiny", help="as `heddle serve` takes it (default heddle-tiny)")
     parser.add_argument("--threads", type=int, default=1, help="compute threads of both engines (default 1)")
     parser.add_argument("--requests", type=int, default=100, help="requests for the first token (default 100)")
-    parser.add_argument("--tokens", type=int, default=128, help="tokens per stream (default 128)")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens per stream on average (default 128)")
+    parser.add_argument("--spread", type=float, default=0.5, help="share by which streams are longer or shorter (0.5)")
     parser.add_argument("--streams", type=int, default=128, help="streams of a load, 32 at a time (default 128)")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
@@ -180,8 +188,9 @@ def main() -> None:
             print_first(first_tokens(served, bare, texts[: arguments.requests]))
             load = texts[: arguments.streams]
             ids = [served.prompt_ids(text) for text in load]
+            lengths = make_lengths(len(load), arguments.tokens, arguments.spread)
             turns = range(arguments.repeats)
-            print_throughput([throughput(served, bare, load, ids, arguments.tokens, turn) for turn in turns])
+            print_throughput([throughput(served, bare, load, ids, lengths, turn) for turn in turns])
         finally:
             served.close()
             bare.close()

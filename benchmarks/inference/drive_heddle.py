@@ -17,6 +17,11 @@ from heddle.inference.engine.local.client import LocalEngine
 from heddle.inference.engine.local.options import LocalOptions
 
 
+def greedy(tokens: int) -> Sampling:
+    """Exactly so many tokens."""
+    return Sampling(max_tokens=tokens, seed=1, temperature=0.0, ignore_eos=True)
+
+
 class Embedded:
     """One engine with the event loop that it lives in."""
 
@@ -34,21 +39,21 @@ class Embedded:
     def generate(self, prompts: list[list[int]], tokens: int) -> dict[str, Any]:
         """All prompts at once, greedily, end of sequence ignored."""
         timeline = driver.Timeline(len(prompts), tokens, driver.family(os.getpid()))
-        self.loop.run_until_complete(self.all_streams(prompts, tokens, timeline))
+        self.loop.run_until_complete(self.all_streams(prompts, [tokens] * len(prompts), timeline))
         return timeline.result()
 
     async def all_streams(
         self,
         prompts: list[list[int]],
-        tokens: int,
+        lengths: list[int],
         timeline: driver.Timeline,
         clients: int | None = None,
         salt: str | None = None,
     ) -> None:
-        """Every prompt as a stream, `clients` at a time."""
-        sampling = Sampling(max_tokens=tokens, seed=1, temperature=0.0, ignore_eos=True)
+        """Every prompt as a stream of so many tokens, `clients` at a time."""
         requests = [
-            TokenRequest(f"bench-{next(self.numbers)}", tuple(prompt), sampling, cache_salt=salt) for prompt in prompts
+            TokenRequest(f"bench-{next(self.numbers)}", tuple(prompt), greedy(length), cache_salt=salt)
+            for prompt, length in zip(prompts, lengths, strict=True)
         ]
         waiting = iter(enumerate(requests))
 
@@ -63,12 +68,12 @@ class Embedded:
             if event.token_ids:
                 timeline.token(place, len(event.token_ids))
 
-    def closed_loop(self, prompts: list[list[int]], tokens: int, clients: int, salt: str) -> dict[str, Any]:
-        """All prompts, `clients` of them at a time: seconds, and CPU seconds of this process and of the worker."""
+    def closed_loop(self, prompts: list[list[int]], lengths: list[int], clients: int, salt: str) -> dict[str, Any]:
+        """All prompts, `clients` at a time: tokens, seconds, and CPU seconds of this process and of the worker."""
         own, worker = [os.getpid()], [pid for pid in driver.family(os.getpid()) if pid != os.getpid()]
-        timeline = driver.Timeline(len(prompts), tokens, [])
+        timeline = driver.Timeline(len(prompts), max(lengths), [])
         before = driver.cpu_seconds(own), driver.cpu_seconds(worker)
-        self.loop.run_until_complete(self.all_streams(prompts, tokens, timeline, clients, salt))
+        self.loop.run_until_complete(self.all_streams(prompts, lengths, timeline, clients, salt))
         wall = timeline.result()["wall"]
         cpu, worker_cpu = driver.cpu_seconds(own) - before[0], driver.cpu_seconds(worker) - before[1]
         return {"wall": wall, "tokens": sum(timeline.counts), "cpu": cpu, "server_cpu": 0.0, "worker_cpu": worker_cpu}
@@ -86,22 +91,20 @@ class Embedded:
         self, chats: list[list[int]], tokens: int, long: list[int], lead: int, timeline: driver.Timeline
     ) -> None:
         self.arrival = 0.0
-        running = asyncio.ensure_future(self.all_streams(chats, tokens, timeline))
+        running = asyncio.ensure_future(self.all_streams(chats, [tokens] * len(chats), timeline))
         while min(timeline.counts[:-1]) < lead:
             await asyncio.sleep(0.001)
         if long:
             self.arrival = time.perf_counter() - timeline.began
-            sampling = Sampling(max_tokens=1, seed=1, temperature=0.0, ignore_eos=True)
-            request = TokenRequest(f"bench-{next(self.numbers)}", tuple(long), sampling)
+            request = TokenRequest(f"bench-{next(self.numbers)}", tuple(long), greedy(1))
             await self.one_stream(len(chats), request, timeline)
         await running
 
     def adapter(self, identity: str, folder: str, prompt: list[int], tokens: int) -> dict[str, Any]:
         """One request for an adapter that the engine does not know yet: its timeline, from before it is loaded."""
         timeline = driver.Timeline(1, tokens, driver.family(os.getpid()))
-        sampling = Sampling(max_tokens=tokens, seed=1, temperature=0.0, ignore_eos=True)
         reference = AdapterRef(identity, Path(folder))
-        request = TokenRequest(f"bench-{next(self.numbers)}", tuple(prompt), sampling, adapter=reference)
+        request = TokenRequest(f"bench-{next(self.numbers)}", tuple(prompt), greedy(tokens), adapter=reference)
         self.loop.run_until_complete(self.one_stream(0, request, timeline))
         return timeline.result()
 

@@ -177,6 +177,12 @@ def word_tokens(count: int = 4) -> tuple[tuple[int, str], ...]:
     return tuple(found[:count])
 
 
+def containing(character: str, bias: float) -> dict[str, float]:
+    """A bias on every token whose text holds a character."""
+    table = tokenizer()
+    return {str(token): bias for token in range(table.get_vocab_size()) if character in table.decode([token])}
+
+
 @cache
 def end_token() -> int:
     """The end-of-sequence token of the shipped model."""

@@ -28,16 +28,14 @@ ROOMS = (
     "heddle.keyring",
 )
 
+ABOVE = ("heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo")
+INSIDE = tuple(room for room in ROOMS if room != "heddle.inference")
+
 FORBIDDEN = {
     "store": (*HTTP, *ROOMS, "heddle.house", "heddle.metrics"),
-    "trace": (
-        *SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo",
-        "heddle.inference", "heddle.models",
-    ),  # fmt: skip
-    "inference": (
-        *SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo", "heddle.trace",
-    ),  # fmt: skip
-    "inference/engine": (*SQL, *HTTP, *ROOMS[:1], *ROOMS[2:], "heddle.store", "heddle.house"),
+    "trace": (*SQL, *ABOVE, "heddle.inference", "heddle.models"),
+    "inference": (*SQL, *ABOVE, "heddle.trace"),
+    "inference/engine": (*SQL, *HTTP, *INSIDE, "heddle.store", "heddle.house"),
     "models": (*SQL, *HTTP, *ROOMS, "heddle.store", "heddle.house", "heddle.wire"),
     "compat": (*SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.trace", "heddle.demo"),
     "demo": (*SQL, *HTTP, "heddle.store", "heddle.trace", "heddle.compat", "heddle.house"),

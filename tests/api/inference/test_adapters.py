@@ -131,7 +131,7 @@ def test_the_cache_does_not_mix_versions(chat: Chat, folders: list[Path], name: 
 def test_a_running_stream_keeps_its_version(chat: Chat, folders: list[Path], name: str) -> None:
     """Unloading and loading another version in mid-stream changes nothing of what runs."""
     load(chat, name, folders[0])
-    fields = {"model": name, "max_tokens": 200, "ignore_eos": True}
+    fields = {"model": name, "max_tokens": 800, "ignore_eos": True}
     alone = chat.token_ids(**fields)
     with chat.streaming(**fields, return_token_ids=True) as stream:
         pieces = stream.iter_text()
@@ -143,7 +143,7 @@ def test_a_running_stream_keeps_its_version(chat: Chat, folders: list[Path], nam
         text += "".join(pieces)
     chunks = [json.loads(line) for line in data_lines(text)[:-1]]
     ids = [token for chunk in chunks for token in chunk["choices"][0].get("token_ids") or ()]
-    assert ids == alone and len(ids) == 200
+    assert ids == alone and len(ids) == 800
     assert stream.headers["x-heddle-policy"] == f"{name}@0"
     unload(chat, name)
 

@@ -4,7 +4,7 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.support.chat import Chat, decoded
+from tests.support.chat import Chat, decoded, end_token
 
 MESSAGE = {"role", "content", "refusal", "annotations", "audio", "function_call", "reasoning"}
 
@@ -55,9 +55,9 @@ def test_usage(chat: Chat) -> None:
 def test_the_text_is_the_tokens(chat: Chat) -> None:
     for seed in range(5):
         choice = chat.choice(temperature=1.3, seed=seed, max_tokens=24, return_token_ids=True)
-        message = choice["message"]
-        if message["reasoning"] is None and "tool_calls" not in message:
-            assert (message["content"] or "") == decoded(choice["token_ids"])
+        words = [token for token in choice["token_ids"] if token != end_token()]
+        if decoded(words) == decoded(words, skip_special_tokens=False):
+            assert choice["message"]["content"] == decoded(words)
 
 
 def test_many_at_once_are_the_same_as_one_by_one(chat: Chat) -> None:

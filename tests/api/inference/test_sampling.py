@@ -212,7 +212,12 @@ def test_frequency_penalty_grows_and_presence_penalty_does_not(chat: Chat) -> No
 def test_repetition_penalty_counts_the_prompt(chat: Chat) -> None:
     """Divides a positive logit of what stands in prompt or output; 1 is off."""
     (token, _), (other, _), *_ = word_tokens()
-    bias = {"logit_bias": {str(token): 100, str(other): 90}, "ignore_eos": True, "max_tokens": 2}
+    bias = {
+        "logit_bias": {str(token): 100, str(other): 50},
+        "allowed_token_ids": [token, other],
+        "ignore_eos": True,
+        "max_tokens": 2,
+    }
     template = {"chat_template": "{{ text }}", "add_generation_prompt": False}
     empty = {**template, "chat_template_kwargs": {"text": "?"}}
     assert chat.token_ids(**bias, **empty) == [token, token]

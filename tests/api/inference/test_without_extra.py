@@ -32,17 +32,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
     folder = tmp_path_factory.mktemp("bare")
     (folder / "block").mkdir()
     (folder / "block" / "sitecustomize.py").write_text(BLOCKER)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder / "block"), *([before] if before else [])])
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        paths = [str(folder / "block"), os.environ.get("PYTHONPATH")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
         process = HeddleProcess(folder / "data").start()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-    with process, Chat(process.url) as caller:
+    with Chat(process.url) as caller:
         yield caller
+    process.terminate()
 
 
 def test_the_server_is_ready(bare: Chat) -> None:
