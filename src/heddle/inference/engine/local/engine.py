@@ -15,9 +15,9 @@ from heddle.inference.engine.base import (
     TokenRequest,
 )
 from heddle.inference.engine.local.adapters import Adapters
-from heddle.inference.engine.local.adjust import TokenCounts
 from heddle.inference.engine.local.admission import check_length, check_tokens
 from heddle.inference.engine.local.constraint import Grammars
+from heddle.inference.engine.local.counts import TokenCounts
 from heddle.inference.engine.local.finish import end_of
 from heddle.inference.engine.local.logprobs import describe
 from heddle.inference.engine.local.options import LocalOptions

@@ -7,8 +7,8 @@ from heddle.inference.engine.base import FinishReason, TokenRequest
 from heddle.inference.engine.local.blocks import BLOCK_TOKENS, chain_root, extend_chain
 
 if TYPE_CHECKING:
-    from heddle.inference.engine.local.adjust import TokenCounts
     from heddle.inference.engine.local.constraint import Matcher
+    from heddle.inference.engine.local.counts import TokenCounts
     from heddle.models.interfaces import Lane, Span
 
 RawLogprobs = tuple[int, float, int, tuple[tuple[int, float], ...]]
