@@ -1,6 +1,5 @@
-"""The engine core on a real model: the same tokens and logprobs as transformers, whatever runs beside."""
+"""The engine core on a real model: ends, refusals, aborts, and faults that stay with their request."""
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -11,145 +10,18 @@ torch = pytest.importorskip("torch")
 from heddle.inference.engine.base import (  # noqa: E402
     EngineBusy,
     EngineFailed,
-    EngineStats,
     RepetitionRule,
     RequestRefused,
 )
 from tests.unit.inference.engine.conftest import CoreMaker  # noqa: E402
+from tests.unit.inference.engine.exact import PROMPTS, check, greedy, reference  # noqa: E402
 from tests.unit.inference.engine.helpers import Result, collect, request, run  # noqa: E402
 
 
-def prompt_of(seed: int, length: int) -> list[int]:
-    return random.Random(seed).choices(range(10, 500), k=length)
-
-
-PROMPTS = [prompt_of(seed, length) for seed, length in enumerate((1, 5, 16, 17, 33, 40, 64, 150, 50, 56, 60))]
-TIGHT = 14
-"""Blocks for three lanes of 64 tokens, and not for a longer one beside them."""
-
-
 @pytest.fixture(scope="module")
-def expected(folder: Path) -> list[tuple[list[int], list[list[float]], list[list[float]]]]:
-    """For each prompt: greedy tokens of transformers, their log-softmax rows, and those of the prompt."""
-    transformers = pytest.importorskip("transformers")
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    results = []
-    with torch.inference_mode():
-        for prompt in PROMPTS:
-            ids = model.generate(
-                torch.tensor([prompt]), max_new_tokens=16, do_sample=False, eos_token_id=None, pad_token_id=0
-            )
-            rows = model(ids).logits[0].log_softmax(-1).tolist()
-            end = len(prompt)
-            results.append((ids[0, end:].tolist(), rows[end - 1 : -1], rows[: end - 1]))
-    return results
-
-
-def check(result: Result, tokens: list[int], rows: list[list[float]]) -> None:
-    """Tokens are equal, logprobs nearly."""
-    assert result.failure is None
-    assert result.tokens == tokens
-    for (token, logprob, rank, top), chosen, row in zip(result.logprobs, tokens, rows, strict=True):
-        check_logprob(token, logprob, rank, top, chosen, row)
-
-
-def check_logprob(token: int, logprob: float, rank: int, top: Any, chosen: int, row: list[float]) -> None:
-    assert token == chosen
-    assert logprob == pytest.approx(row[chosen], abs=2e-4)
-    surely, perhaps = (sum(value > row[chosen] + margin for value in row) for margin in (2e-4, -2e-4))
-    assert surely < rank <= perhaps
-    best = sorted(row, reverse=True)[: len(top)]
-    assert [value for _, value in top] == pytest.approx(best, abs=2e-4)
-
-
-def greedy(prompt: list[int], **fields: Any) -> Any:
-    return request(prompt, **({"logprobs": 3, "ignore_eos": True} | fields))
-
-
-def test_alone_and_together_greedy_tokens_and_logprobs_are_those_of_transformers(
-    make_core: CoreMaker, expected: Any
-) -> None:
-    for prompt, (tokens, rows, _) in zip(PROMPTS, expected, strict=True):
-        (result,) = run(make_core(), greedy(prompt))
-        check(result, tokens, rows)
-        assert result.cached == 0
-        assert result.end == ("length", None)
-    results = run(make_core(max_prefill=40), *(greedy(prompt) for prompt in PROMPTS))
-    for result, (tokens, rows, _) in zip(results, expected, strict=True):
-        check(result, tokens, rows)
-
-
-def test_a_cached_prefix_changes_nothing_but_the_count(make_core: CoreMaker, expected: Any) -> None:
-    core = make_core()
-    for round_ in range(2):
-        results = run(core, *(greedy(prompt) for prompt in PROMPTS))
-        for prompt, result, (tokens, rows, _) in zip(PROMPTS, results, expected, strict=True):
-            check(result, tokens, rows)
-            assert result.cached == (len(prompt) - 1) // 16 * 16 * round_
-    stats = EngineStats()
-    core.fill_stats(stats)
-    assert stats.kv_blocks_used == 0 and stats.kv_blocks_cached > 0
-    assert stats.prefix_query_tokens == 2 * sum(map(len, PROMPTS))
-    assert stats.generated_tokens == 2 * 16 * len(PROMPTS)
-
-
-def test_the_output_of_one_turn_is_the_cached_prefix_of_the_next(make_core: CoreMaker) -> None:
-    core = make_core()
-    (first,) = run(core, greedy(PROMPTS[3], max_tokens=32))
-    prompt = [*PROMPTS[3], *first.tokens, 11, 12]
-    (second,) = run(core, greedy(prompt))
-    (fresh,) = run(make_core(), greedy(prompt))
-    assert second.cached == 48
-    assert second.tokens == fresh.tokens
-
-
-def test_after_a_preemption_the_tokens_are_the_same(make_core: CoreMaker, expected: Any) -> None:
-    core = make_core(blocks=TIGHT)
-    results = run(core, *(greedy(PROMPTS[index]) for index in (8, 9, 10, 6)))
-    for result, index in zip(results, (8, 9, 10, 6), strict=True):
-        check(result, *expected[index][:2])
-    assert core.scheduler.preemptions > 0
-    assert core.scheduler.pool.used == 0
-
-
-def test_random_draws_do_not_depend_on_neighbours_or_preemption(make_core: CoreMaker) -> None:
-    fields = {"temperature": 1.0, "top_p": 0.9, "max_tokens": 30, "seed": 11}
-    own = greedy(PROMPTS[10], **fields)
-    (alone,) = run(make_core(), own)
-    others = [greedy(prompt, temperature=1.5, seed=seed, top_k=9) for seed, prompt in enumerate(PROMPTS)]
-    (beside, *_) = run(make_core(), own, *others)
-    squeezed = make_core(blocks=TIGHT)
-    *_, late = run(squeezed, *others[8:10], own)
-    (other_seed,) = run(make_core(), greedy(PROMPTS[10], **{**fields, "seed": 12}))
-    assert squeezed.scheduler.preemptions > 0
-    assert alone.tokens == beside.tokens == late.tokens
-    assert alone.tokens != other_seed.tokens
-    assert len(set(alone.tokens)) > 5
-
-
-@pytest.mark.parametrize("pieces", [1024, 7])
-def test_prompt_logprobs_are_those_of_transformers(make_core: CoreMaker, expected: Any, pieces: int) -> None:
-    core = make_core(max_prefill=pieces, max_prefill_beside=pieces)
-    run(core, greedy(PROMPTS[7]))
-    results = run(core, *(greedy(prompt, prompt_logprobs=2) for prompt in PROMPTS))
-    for prompt, result, (tokens, rows, before) in zip(PROMPTS, results, expected, strict=True):
-        check(result, tokens, rows)
-        assert result.cached == 0
-        assert result.prompt_logprobs is not None and len(result.prompt_logprobs) == len(prompt)
-        assert result.prompt_logprobs[0] is None
-        for (token, logprob, rank, top), chosen, row in zip(
-            result.prompt_logprobs[1:], prompt[1:], before, strict=True
-        ):
-            check_logprob(token, logprob, rank, top, chosen, row)
-
-
-def test_prompt_logprobs_survive_a_preemption(make_core: CoreMaker, expected: Any) -> None:
-    core = make_core(blocks=TIGHT)
-    results = run(core, *(greedy(PROMPTS[index], prompt_logprobs=0) for index in (8, 9, 10, 6)))
-    assert core.scheduler.preemptions > 0
-    for result, index in zip(results, (8, 9, 10, 6), strict=True):
-        check(result, *expected[index][:2])
-        assert [item and item[0] for item in result.prompt_logprobs or []] == [None, *PROMPTS[index][1:]]
+def expected(folder: Path) -> Any:
+    """What transformers says."""
+    return reference(folder)
 
 
 def test_every_state_can_be_aborted_and_holds_nothing_afterwards(make_core: CoreMaker) -> None:
