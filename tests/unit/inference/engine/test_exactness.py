@@ -1,4 +1,4 @@
-"""The engine's tokens and log-probabilities equal those of transformers, whatever runs beside, for each architecture."""
+"""The engine's tokens and log-probabilities equal those of transformers, whatever runs beside, per architecture."""
 
 from pathlib import Path
 from typing import Any
