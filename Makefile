@@ -47,6 +47,8 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/footprint.py $(ARGS)
 	$(BIN)/python benchmarks/ingest.py $(ARGS)
 	$(BIN)/python benchmarks/query.py $(ARGS)
+	$(BIN)/python benchmarks/engine.py --peers none --quick
+	$(BIN)/python benchmarks/overhead.py
 
 clients: $(CLIENTS) $(NODE)
 
