@@ -60,17 +60,17 @@ def main(address: str, project: str) -> None:
     _say(f"streamed in {len(pieces)} pieces", "Repeat: red sun blue moon", "".join(pieces), usage)
 
     parsed = chats.parse(
-        model=MODEL, messages=[{"role": "user", "content": ORDER}], response_format=Order, seed=7, max_tokens=64
+        model=MODEL, messages=[{"role": "user", "content": ORDER}], response_format=Order, temperature=0, max_tokens=64
     )
     _say("structured", ORDER, repr(parsed.choices[0].message.parsed), parsed.usage)
 
-    question = "Where is order 1003?"
+    question = "Where is order 417?"
     called = chats.create(
         model=MODEL,
         messages=[{"role": "user", "content": question}],
         tools=[_TOOL],
         tool_choice="required",
-        seed=7,
+        temperature=0,
         max_tokens=64,
     )
     calls = [
