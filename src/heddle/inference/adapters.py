@@ -4,17 +4,20 @@ Addresses: `name` (latest), `name@step`, `wandb-artifact:///entity/project/name`
 """
 
 import asyncio
+import errno
 import filecmp
 import os
 import re
 import shutil
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from heddle.auth import Caller
-from heddle.errors import InvalidRequest, NotFound
+from heddle.errors import InvalidRequest, NotFound, StorageFull
 from heddle.inference.engine.base import AdapterRef
 from heddle.store.control.adapters import AdapterRow
 from heddle.wire import ids, times
@@ -112,19 +115,24 @@ class Adapters:
         self._changing = asyncio.Lock()
 
     async def open(self, base_model: str) -> None:
-        """Read the table; versions for another base model are left aside."""
+        """Read the table; versions for another base model are left aside, folders that no version has are removed."""
         self._versions.clear()
-        for row in await self._table.all():
-            if row.base_model == base_model and (self._data / row.folder / _FILES[0]).is_file():
-                self._keep(row)
+        rows = await self._table.all()
+        for row in rows:
+            if row.base_model == base_model and all((self._data / row.folder / name).is_file() for name in _FILES):
+                self._keep(self._version(row))
+        await asyncio.to_thread(_sweep, self._data / FOLDER, {Path(row.folder).name for row in rows})
 
-    def _keep(self, row: AdapterRow) -> Version:
+    def _version(self, row: AdapterRow) -> Version:
         place = f"{row.entity}/{row.project}/" if row.entity else ""
         # The folder is new for each version, so a name that is used again is another policy to every cache.
-        ref = AdapterRef(f"{place}{row.name}@{row.step}#{Path(row.folder).name}", self._data / row.folder)
-        version = Version(row, ref)
+        return Version(
+            row, AdapterRef(f"{place}{row.name}@{row.step}#{Path(row.folder).name}", self._data / row.folder)
+        )
+
+    def _keep(self, version: Version) -> None:
+        row = version.row
         self._versions.setdefault((row.entity, row.project, row.name), {})[row.step] = version
-        return version
 
     def latest(self, caller: Caller) -> list[Version]:
         """The newest version of every adapter that the caller may use."""
@@ -155,26 +163,42 @@ class Adapters:
         steps = found[0]
         return steps.get(max(steps) if address.step is None else address.step)
 
-    async def add(self, address: Address, source: Path, base_model: str, user: str, next_step: bool) -> Version:
-        """Copy a PEFT folder and make it a version; without a step in the address it is 0, or the next one.
+    @asynccontextmanager
+    async def adding(
+        self, address: Address, source: Path, base_model: str, user: str, next_step: bool
+    ) -> AsyncIterator[Version]:
+        """Copy a PEFT folder for a new version, which is offered when the body ends well, and leaves nothing otherwise.
 
-        Raises InvalidRequest when the folder is no adapter or the version exists.
+        Without a step in the address it is 0, or the next one. Raises InvalidRequest when the folder is no adapter or
+        the version exists, StorageFull when there is no room for the copy.
         """
         if not _NAME.fullmatch(address.name):
             raise InvalidRequest(f"{address.name!r} is no name for an adapter", param="lora_name")
         async with self._changing:
-            steps = self._versions.get((address.entity, address.project, address.name), {})
-            step = address.step
-            if step is None:
-                step = max(steps) + 1 if steps and next_step else 0
-            if step in steps:
-                raise InvalidRequest(
-                    f"The adapter {address.name}@{step} exists already; set load_inplace to add a newer step",
-                    param="lora_name",
-                )
+            step = self._free_step(address, next_step)
             folder = await asyncio.to_thread(_copy, source, self._data)
-            row = AdapterRow(address.entity, address.project, address.name, step, base_model, folder, times.now(), user)
-            return Version(row, AdapterRef(f"{address.name}@{step}#{Path(folder).name}", self._data / folder))
+            version = self._version(
+                AdapterRow(address.entity, address.project, address.name, step, base_model, folder, times.now(), user)
+            )
+            try:
+                yield version
+                await self._table.add(version.row)
+            except BaseException:
+                await asyncio.shield(self.discard(version))
+                raise
+            self._keep(version)
+
+    def _free_step(self, address: Address, next_step: bool) -> int:
+        steps = self._versions.get((address.entity, address.project, address.name), {})
+        step = address.step
+        if step is None:
+            step = max(steps) + 1 if steps and next_step else 0
+        if step in steps:
+            raise InvalidRequest(
+                f"The adapter {address.name}@{step} exists already; set load_inplace to add a newer step",
+                param="lora_name",
+            )
+        return step
 
     async def holds(self, address: Address, source: Path) -> bool:
         """True when the newest version of a name has the same files as the folder."""
@@ -184,13 +208,8 @@ class Adapters:
         newest = steps[max(steps)].ref.path
         return await asyncio.to_thread(_same_files, source, newest)
 
-    async def publish(self, version: Version) -> Version:
-        """Store a version that the engine has accepted, and offer it as the latest."""
-        await self._table.add(version.row)
-        return self._keep(version.row)
-
     async def discard(self, version: Version) -> None:
-        """Remove the folder of a version that was never published."""
+        """Remove the folder of a version that is not offered, or not any more."""
         await asyncio.to_thread(shutil.rmtree, self._data / version.row.folder, True)
 
     async def remove(self, address: Address, user: str) -> list[Version]:
@@ -218,19 +237,38 @@ def _copy(source: Path, data: Path) -> str:
         raise InvalidRequest(
             f"The folder {source.name!r} is no LoRA adapter: it has no {missing[0]}", param="lora_path"
         )
-    parent = data / FOLDER
+    try:
+        return f"{FOLDER}/{_durable_copy(source, data / FOLDER)}"
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull("There is no room for a copy of the adapter") from error
+        raise InvalidRequest(
+            f"The folder {source.name!r} cannot be copied: {error.strerror or error}", param="lora_path"
+        ) from error
+
+
+def _durable_copy(source: Path, parent: Path) -> str:
     parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".new-") as temporary:
+    temporary = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
+    try:
         for name in _FILES:
-            target = Path(temporary) / name
-            shutil.copyfile(source / name, target)
-            _sync(target)
-        _sync(Path(temporary))
+            shutil.copyfile(source / name, temporary / name)
+            _sync(temporary / name)
+        _sync(temporary)
         final = parent / ids.uuid7()
         os.rename(temporary, final)
-        _sync(parent)
-        Path(temporary).mkdir()
-    return f"{FOLDER}/{final.name}"
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync(parent)
+    return final.name
+
+
+def _sweep(parent: Path, known: set[str]) -> None:
+    """Remove what an interrupted change left behind."""
+    for path in parent.iterdir() if parent.is_dir() else ():
+        if path.name not in known:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _same_files(one: Path, other: Path) -> bool:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import orjson
@@ -37,7 +38,7 @@ async def create_chat_completion(request: Request, caller: BearerWriter, house: 
     """Create a chat completion."""
     inference = house.inference
     body = await _body(request)
-    arrival = arrival_of(request, caller)
+    arrival = replace(arrival_of(request, caller), size=len(await request.body()))
     running = await while_connected(request, inference.begin(body, arrival))
     headers = _headers(body, running)
     if running.plan.wants_stream:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _TEXT = ResponseFormat(type="text")
 
 _MANY = 16_384
-"""Characters; a short prompt takes less time than handing it to a thread."""
+"""Bytes; a short request takes less time than handing it to a thread."""
 _SALT = re.compile(r"[^@/\\\0]{1,128}")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,256}")
 
@@ -36,6 +36,8 @@ class Asked:
     """A request with what came beside its body."""
 
     request: ChatRequest
+    size: int = 0
+    """Bytes of the body; 0 where nobody counted."""
     request_id: str | None = None
     """From the header; goes before the field."""
     priority: int | None = None
@@ -47,8 +49,7 @@ class Asked:
         request = self.request
         if request.chat_template is not None or "chat_template" in (request.chat_template_kwargs or ()):
             return True
-        parts = (message.content for message in request.messages)
-        return bool(request.documents) or sum(len(part) if isinstance(part, str) else _MANY for part in parts) > _MANY
+        return not 0 < self.size <= _MANY
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ class Arrival:
     project: str | None = None
     request_id: str | None = None
     priority: int | None = None
+    size: int = 0
+    """Bytes of the body; 0 where nobody counted."""
     traced: bool = False
     """True when the one who asks shows the completion in a trace already."""
 
@@ -82,8 +84,7 @@ class Inference:
         """End what runs and give the engine's memory back."""
         if self._loading is not None:
             self._loading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._loading
+            await asyncio.wait([self._loading])
         if self._model is not None:
             await self._model.engine.stop()
         await self.accounts.drain()
@@ -113,6 +114,9 @@ class Inference:
             self._load_failure = as_answer(error)
         except HeddleError as error:
             self._load_failure = error
+        except Exception as error:  # whatever it is, the server goes on, says so, and ends in order
+            logger.exception("loading the model failed")
+            self._load_failure = Unavailable(f"Loading the model failed: {error}")
         if self._load_failure is not None:
             logger.error("the model cannot be served: %s", self._load_failure.reason)
 
@@ -162,7 +166,7 @@ class Inference:
         request = fields.parse(body)
         shown, version = await self.resolve(request.model, arrival)
         model = await self.model()
-        asked = Asked(request, arrival.request_id, arrival.priority)
+        asked = Asked(request, arrival.size, arrival.request_id, arrival.priority)
         laid_out = await plan(asked, model, shown, version)
         if await self._became_shorter(model):
             laid_out = await plan(asked, model, shown, version)
@@ -204,6 +208,7 @@ class Inference:
             await model.engine.start()
         except EngineFailed as error:
             raise as_answer(error) from error
+        self._load_failure = None
         return model.info.max_model_len < before
 
     async def complete(
@@ -278,19 +283,19 @@ class Inference:
         model = await self.model()
         if not address.entity and address.name == model.source.name:
             raise InvalidRequest(f"{address.name!r} is the base model's own name", param="lora_name")
-        version = await self.adapters.add(address, folder, model.source.name, user, next_step)
-        try:
-            await model.engine.load_adapter(version.ref)
-        except (EngineFailed, EngineBusy, RequestRefused) as error:
-            await self.adapters.discard(version)
-            raise as_answer(error) from error
-        return await self.adapters.publish(version)
+        async with self.adapters.adding(address, folder, model.source.name, user, next_step) as version:
+            try:
+                await model.engine.load_adapter(version.ref)
+            except (EngineFailed, EngineBusy, RequestRefused) as error:
+                raise as_answer(error) from error
+        return version
 
     async def remove_adapter(self, address: Address, user: str) -> list[Version]:
         """Forget an adapter; running requests end with it. Raises NotFound."""
         model = await self.model()
         removed = await self.adapters.remove(address, user)
         for version in removed:
-            await model.engine.unload_adapter(version.ref.id)
+            with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
+                await model.engine.unload_adapter(version.ref.id)
             await self.adapters.discard(version)
         return removed

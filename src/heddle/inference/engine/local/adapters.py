@@ -32,23 +32,27 @@ class Adapters:
 
     def load(self, adapter: AdapterRef) -> None:
         """Make a version ready. Raises RequestRefused when it does not fit the model."""
+        self._ready(adapter).forgotten = False
+
+    def acquire(self, adapter: AdapterRef) -> None:
+        """Count a request that uses a version, loaded if need be."""
+        self._ready(adapter).users += 1
+
+    def _ready(self, adapter: AdapterRef) -> _Loaded:
         from heddle.models.interfaces import ModelError
 
         state = self._loaded.get(adapter.id)
         if state is None:
             try:
                 self._model.load_adapter(adapter.id, adapter.path)
-            except (ModelError, OSError) as error:
+            except ModelError as error:
                 raise RequestRefused(f"adapter {adapter.id}: {error}", param="model") from error
+            except OSError as error:
+                raise RequestRefused(f"adapter {adapter.id} is not there any more", param="model") from error
             state = self._loaded[adapter.id] = _Loaded()
-        state.forgotten = False
         self._loaded.move_to_end(adapter.id)
         self._trim(adapter.id)
-
-    def acquire(self, adapter: AdapterRef) -> None:
-        """Count a request that uses a version, loaded if need be."""
-        self.load(adapter)
-        self._loaded[adapter.id].users += 1
+        return state
 
     def release(self, adapter: AdapterRef) -> None:
         """A request that used a version has ended."""
