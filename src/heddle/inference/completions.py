@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, cast
 
-import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -26,7 +25,7 @@ from heddle.inference.provider_account import ProviderAccount
 from heddle.inference.providers import LONGEST_SECONDS, Provider, ProviderClient
 from heddle.inference.targets import Target, Targets
 from heddle.inference.tracing import assemble, usage_entry
-from heddle.wire import ids, refs
+from heddle.wire import ids, jsontext, refs
 from heddle.wire.inference import Completion, InferenceCall
 
 logger = logging.getLogger("heddle.inference")
@@ -109,7 +108,7 @@ class CompletionWork:
         )
         request = inputs.model_dump(exclude_none=True, exclude=_NOT_SENT)
         request |= {"model": self._target.model, "messages": messages}
-        return cast(Json, orjson.loads(refs.convert_out(orjson.dumps(request))))
+        return cast(Json, jsontext.loads(refs.convert_out(jsontext.dumps_bytes(request))))
 
     def _seconds(self) -> float:
         given = self._body.inputs.timeout
