@@ -18,6 +18,7 @@ _OPENAI_TYPES = {
     401: "AuthenticationError",
     403: "PermissionDeniedError",
     404: "NotFoundError",
+    405: "MethodNotAllowedError",
     413: "RequestTooLargeError",
     422: "Bad Request",
     429: "RateLimitError",

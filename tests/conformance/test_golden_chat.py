@@ -136,6 +136,9 @@ def send(chat: Chat, record: dict[str, Any]) -> httpx.Response:
     body = dict(record["request"])
     if body.get("model") == "m":
         body["model"] = chat.model
+    if body.get("temperature"):
+        # A drawn token may be half a character, which has no text and so no chunk; this seed draws whole ones.
+        body.setdefault("seed", 1)
     if "logit_bias" in body:
         body["logit_bias"] = {
             str(end_token()) if token == RECORDED_END else token: bias for token, bias in body["logit_bias"].items()

@@ -63,7 +63,7 @@ def arrival_of(request: Request, caller: Caller) -> Arrival:
 async def _body(request: Request) -> Any:
     """The parsed body; malformed JSON is 400 here, as clients of this wire know it."""
     try:
-        return jsontext.loads(await request.body())
+        return jsontext.loads(await request.body(), keep_non_finite=True)
     except ValidationFailed as error:
         error.status = 400
         raise

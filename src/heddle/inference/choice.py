@@ -174,7 +174,8 @@ class Choice:
             self._parse(delta, content)
         if self._parser is not None:
             self._add(delta, self._parser.finish())
-        if self.calls and reason == "stop" and self._tools is not None and not self._tools.is_named:
+        written = self._parser is not None and self._parser.num_complete
+        if written and reason == "stop" and self._tools is not None and not self._tools.is_named:
             reason = "tool_calls"
         self.finish_reason = delta.finish_reason = reason
         self.stop_reason = delta.stop_reason = stop_reason

@@ -17,6 +17,8 @@ MOST_CHOICES = 128
 _INT64_MAX = 2**63 - 1
 _MASK64 = 2**64 - 1
 _GREEDY_BELOW = 1e-5
+_LEAST_PENALTY = 1e-6
+"""Smaller factors would take logits out of the range of float32."""
 
 
 _RANGES = (
@@ -123,8 +125,12 @@ def _check_ranges(request: ChatRequest) -> None:
             raise _bad(f"{name} must be {rule}, got {value}.", name)
     if request.top_p is not None and request.top_p == 0:
         raise _bad("top_p must be in (0, 1], got 0.", "top_p")
-    if request.repetition_penalty is not None and request.repetition_penalty == 0:
-        raise _bad("repetition_penalty must be greater than zero, got 0.", "repetition_penalty")
+    if request.repetition_penalty is not None and request.repetition_penalty < _LEAST_PENALTY:
+        raise _bad(
+            f"repetition_penalty must be greater than zero (at least {_LEAST_PENALTY:g}), got "
+            f"{request.repetition_penalty}.",
+            "repetition_penalty",
+        )
     if any(not word for word in request.bad_words or ()):
         raise _bad("bad_words cannot contain an empty string.", "bad_words")
     if any(not stop for stop in request.stops):

@@ -273,3 +273,20 @@ def test_two_wild_fields_at_once(chat: Chat) -> None:
         raw = json.dumps({**chat.body(max_completion_tokens=2), **fields}).encode()
         answer = chat.client.post("/v1/chat/completions", content=raw, headers={"content-type": "application/json"})
         assert answer.status_code < 500, (fields, answer.text)
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty"])
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_numbers_without_an_end_are_422(chat: Chat, name: str, number: str) -> None:
+    """They are no JSON numbers that could act, and must not pass for an absent field."""
+    body = b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "%s": %s}' % (
+        name.encode(),
+        number.encode(),
+    )
+    answer = chat.client.post("/v1/chat/completions", content=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["param"] == f"body.{name}"
+
+
+def test_a_penalty_beyond_float32_is_refused(chat: Chat) -> None:
+    assert chat.refused(400, repetition_penalty=1e-38)["param"] == "repetition_penalty"

@@ -111,6 +111,18 @@ def test_a_call_cut_by_length_is_text(chat: Chat) -> None:
     assert message["content"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_cut_by_a_stop_string_ends_with_stop(chat: Chat, stream: bool) -> None:
+    """Half a call is none: clients would run it."""
+    fields = {
+        "tools": [tool("weather", city={"type": "string"})],
+        "tool_choice": "required",
+        "stop": ["city"],
+        "max_tokens": 80,
+    }
+    assert (streamed(chat, **fields) if stream else whole(chat, **fields))[1] == "stop"
+
+
 def test_a_tool_without_parameters(chat: Chat) -> None:
     bare = {"type": "function", "function": {"name": "now"}}
     bias = {**containing('"', -100), **containing("\n", -100)}

@@ -79,6 +79,8 @@ class ToolParser:
         self._pieces: list[Piece] = []
         self.num_calls = 0
         """Calls given out."""
+        self.num_complete = 0
+        """Calls given out that were written to their end."""
 
     def push(self, text: str) -> list[Piece]:
         """Add text; what is certain now."""
@@ -177,6 +179,7 @@ class ToolParser:
         self._give_out(call)
         if not call.shown and not call.hidden and call.index is not None:
             self._pieces.append(CallArguments(call.index, "{}"))
+        self.num_complete += call.index is not None
         self._raw, self._blank, self._all_blank = [], "", True
         self._state, self._in_group = "between", True
         return True
