@@ -218,6 +218,40 @@ class Settings:
         "Other servers of models that /completions/create may ask, each with the variable that holds its key.",
     )
 
+    training: str = _row("on", choice("on", "off"), "Whether training jobs run on this server.")
+    training_workers: int = _row(1, number(1, 64), "How many training jobs (of different models) run at the same time.")
+    training_ranks: int = _row(1, number(1, 1024), "Processes of one training job on this machine; above 1, torchrun.")
+    training_device: str = _row("auto", text("auto, cpu, cuda or cuda:N"), "Where training runs.")
+    training_dtype: str = _row(
+        "auto", choice("auto", "float32", "bfloat16"), "The precision of the frozen weights; auto is the engine's."
+    )
+    training_threads: int = _row(
+        0, number(0, 1024), "CPU threads of a training job, kept with the job; 0: one below 50 million parameters."
+    )
+    training_idle: float = _row(
+        600.0, number(0, 86_400, whole=False), "How long an idle training process keeps its model in memory."
+    )
+    training_attempts: int = _row(3, number(1, 100), "Attempts without progress after which a training job fails.")
+    training_lease: float = _row(
+        30.0, number(1, 86_400, whole=False), "How long a training process may be silent before its job is taken away."
+    )
+    training_queue: int = _row(64, number(1, 1_000_000), "How many jobs of one model may wait (429 beyond).")
+    training_keep: int = _row(
+        0, number(0, 1_000_000), "How many of a model's newest steps are kept beside the latest policy; 0: all."
+    )
+    training_sequence: int = _row(
+        0, number(0, 10_000_000), "The most tokens of a training sequence, longer ones are dropped; 0: the model's."
+    )
+    training_lora_rank: int = _row(8, number(1, 1024), "The rank of the LoRA adapters of new models.")
+    training_lora_alpha: float = _row(
+        16.0, number(0.001, 1e6, whole=False), "The alpha of the LoRA adapters of new models."
+    )
+    training_sources: str = _row(
+        "none",
+        text("addresses that begin with https:// or file:///, with commas between several, or none"),
+        "Where training data may be read from; an address must begin with one of these.",
+    )
+
     @property
     def is_loopback(self) -> bool:
         """True when only this machine can reach the address."""

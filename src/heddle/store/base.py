@@ -9,10 +9,12 @@ from heddle.store.control.costs import Costs
 from heddle.store.control.feedback import FeedbackRows
 from heddle.store.control.files import Files
 from heddle.store.control.inference import InferenceRows
+from heddle.store.control.jobs import TrainJobs
 from heddle.store.control.keys import Keys
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects
 from heddle.store.control.tables import Tables
+from heddle.store.control.training import TrainModels
 from heddle.wire.calls import CallRow, CallsQuery, End, MetricRow, Start, ThreadRow, UniformRun, UsageRow
 
 Quantiles = dict[tuple[int, str, str], list[float]]
@@ -109,6 +111,8 @@ class Store(Protocol):
     projects: Projects
     inference: InferenceRows
     adapters: Adapters
+    train_models: TrainModels
+    train_jobs: TrainJobs
 
     @property
     def calls(self) -> CallStore:

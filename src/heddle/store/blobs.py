@@ -76,6 +76,13 @@ class Blobs:
         with self.open(key) as stream:
             return stream.read()
 
+    def path(self, key: str) -> Path:
+        """Where the content lies, to be read by another process; raises NotFound."""
+        path = self._path(key)
+        if not path.is_file():
+            raise NotFound(f"The content {key} is missing from the data folder")
+        return path
+
     def exists(self, key: str) -> bool:
         """True when the blob is there."""
         return self._path(key).is_file()

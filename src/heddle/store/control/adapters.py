@@ -21,6 +21,19 @@ adapters = sa.Table(
     sa.Column("created_by", sa.Text, nullable=False),
 )
 
+adapter_names = sa.Table(
+    "adapter_names",
+    metadata,
+    sa.Column("entity", sa.Text, primary_key=True),
+    sa.Column("project", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("latest", sa.BigInteger, nullable=False),
+)
+"""The names of trainable models, and which step each one means."""
+
+Name = tuple[str, str, str]
+"""Entity, project, name."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterRow:
@@ -64,6 +77,34 @@ class Adapters:
 
         await self._executor.write(work)
 
+    async def point(self, name: Name, step: int) -> None:
+        """Let a trainable name mean a step from now on."""
+
+        def work(connection: sa.Connection) -> None:
+            changed = connection.execute(adapter_names.update().where(*_name(name)).values(latest=step))
+            if not changed.rowcount:
+                values = dict(zip(("entity", "project", "name"), name, strict=True))
+                connection.execute(adapter_names.insert().values(values | {"latest": step}))
+
+        await self._executor.write(work)
+
+    async def forget(self, name: Name) -> None:
+        """A trainable name ends; its versions are removed one by one."""
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(adapter_names.delete().where(*_name(name)))
+
+        await self._executor.write(work)
+
+    async def pointers(self) -> dict[Name, int]:
+        """The step that every trainable name means."""
+
+        def work(connection: sa.Connection) -> dict[Name, int]:
+            rows = connection.execute(sa.select(adapter_names))
+            return {(row.entity, row.project, row.name): row.latest for row in rows}
+
+        return await self._executor.read(work)
+
     async def all(self) -> list[AdapterRow]:
         """Every version, oldest first."""
 
@@ -78,6 +119,11 @@ def _version(row: AdapterRow) -> tuple[sa.ColumnElement[bool], ...]:
     columns = adapters.c
     key = ((columns.entity, row.entity), (columns.project, row.project), (columns.name, row.name))
     return (*(column == value for column, value in key), columns.step == row.step)
+
+
+def _name(name: Name) -> tuple[sa.ColumnElement[bool], ...]:
+    columns = adapter_names.c
+    return (columns.entity == name[0], columns.project == name[1], columns.name == name[2])
 
 
 def _values(row: AdapterRow) -> dict[str, object]:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heddle.errors import HeddleError
-from heddle.store.control.adapters import adapters
+from heddle.store.control.adapters import adapter_names, adapters
 from heddle.store.control.inference import inference_limits, inference_usage
+from heddle.store.control.jobs import JOB_TABLES
 from heddle.store.control.schema import metadata
+from heddle.store.control.training import train_checkpoints, train_logs, train_models
 from heddle.store.sqlite.connection import Session
 
 logger = logging.getLogger("heddle.store")
@@ -71,9 +73,15 @@ def _create_inference(session: Session) -> None:
     metadata.create_all(session.control, tables=[inference_usage, inference_limits, adapters])
 
 
+def _create_training(session: Session) -> None:
+    tables = [adapter_names, train_models, train_checkpoints, train_logs, *JOB_TABLES]
+    metadata.create_all(session.control, tables=tables)
+
+
 MIGRATIONS = (
     Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
     Migration(2, "tables of inference: usage, limits, adapters", _create_inference),
+    Migration(3, "tables of training: models, checkpoints, jobs, events, logs", _create_training),
 )
 CURRENT = MIGRATIONS[-1].number
 

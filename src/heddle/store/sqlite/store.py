@@ -16,10 +16,12 @@ from heddle.store.control.costs import Costs
 from heddle.store.control.feedback import FeedbackRows
 from heddle.store.control.files import Files
 from heddle.store.control.inference import InferenceRows
+from heddle.store.control.jobs import TrainJobs
 from heddle.store.control.keys import Keys
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects
 from heddle.store.control.tables import Tables
+from heddle.store.control.training import TrainModels
 from heddle.store.sqlite.call_stats import CallStats
 from heddle.store.sqlite.calls import Calls
 from heddle.store.sqlite.connection import MINIMUM_VERSION, Session, open_writer
@@ -68,6 +70,8 @@ class SqliteStore:
         self.projects = Projects(executor)
         self.inference = InferenceRows(executor)
         self.adapters = Adapters(executor)
+        self.train_models = TrainModels(executor)
+        self.train_jobs = TrainJobs(executor)
         self._upkeep = asyncio.create_task(self._keep_up())
 
     def _read_text(self, key: str) -> str:
@@ -83,13 +87,15 @@ class SqliteStore:
         await self.projects.beat()
 
     async def collect_files(self) -> int:
-        """Remove blobs that neither a file nor a call names any more; returns how many."""
+        """Remove blobs that no file, call, training job or log names any more; returns how many."""
 
         def named(session: Session, keys: Sequence[str]) -> set[str]:
             marks = ",".join("?" * len(keys))
             query = f"SELECT blob FROM files WHERE blob IN ({marks}) "
-            query += f"UNION SELECT blob FROM call_files WHERE blob IN ({marks})"
-            return {row[0] for row in session.raw.execute(query, (*keys, *keys))}
+            query += f"UNION SELECT blob FROM call_files WHERE blob IN ({marks}) "
+            query += f"UNION SELECT payload FROM train_jobs WHERE payload IN ({marks}) "
+            query += f"UNION SELECT payload FROM train_logs WHERE payload IN ({marks})"
+            return {row[0] for row in session.raw.execute(query, (*keys, *keys, *keys, *keys))}
 
         loop = asyncio.get_running_loop()
 

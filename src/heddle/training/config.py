@@ -1,0 +1,48 @@
+"""A job's settings with every default filled in."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Level = Literal["token", "sequence", "average", "geometric_average"]
+KlSource = Literal["current_learner", "sample"]
+
+
+@dataclass(frozen=True, slots=True)
+class RlConfig:
+    """A job's settings with every default filled in; kept with the job, so that a later default changes nothing."""
+
+    advantage_balance: float = 0.0
+    allow_training_without_logprobs: bool = False
+    ppo: bool = False
+    epsilon: float = 1.0
+    epsilon_high: float = 4.0
+    importance_sampling_level: Level = "token"
+    kimi_k2_tau: float | None = None
+    kl_penalty_coef: float = 0.0
+    kl_penalty_reference_step: int | None = None
+    kl_penalty_source: KlSource = "current_learner"
+    kl_penalty_step_lag: int | None = None
+    kl_ref_adapter_path: str | None = None
+    learning_rate: float = 5e-6
+    logprob_calculation_chunk_size: int = 1024
+    mask_prob_ratio: bool = False
+    max_negative_advantage_importance_sampling_weight: float | None = None
+    normalize_advantages: bool = True
+    num_trajectories_learning_rate_multiplier_power: float = 0.0
+    packed_sequence_length: int | None = None
+    plot_tensors: bool = False
+    precalculate_logprobs: bool = False
+    scale_learning_rate_by_reward_std_dev: bool = False
+    scale_rewards: bool = True
+    truncated_importance_sampling: float | None = None
+    ignored: tuple[str, ...] = ()
+    """Names of unknown fields."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as the job keeps them."""
+        return asdict(self) | {"ignored": list(self.ignored)}
+
+    @classmethod
+    def of_json(cls, values: dict[str, Any]) -> "RlConfig":
+        """What `as_json` made."""
+        return cls(**values | {"ignored": tuple(values.get("ignored", ()))})

@@ -1,0 +1,60 @@
+"""`experimental_config` of a training job: every field, its range, and what null means (contract training.md, 1 and 2)."""
+
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, ConfigDict, Field
+
+from heddle.training.config import KlSource, Level, RlConfig
+from heddle.training.trajectories import Finite, Part
+
+AtLeastZero = Annotated[Finite, Field(ge=0)]
+AboveZero = Annotated[Finite, Field(gt=0)]
+
+
+class ExperimentalConfig(Part):
+    """What a client may set; null is the default of every field. Unknown fields are ignored and named in an event."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    advantage_balance: Annotated[Finite, Field(ge=-1, le=1)] | None = None
+    allow_training_without_logprobs: bool | None = None
+    epsilon: AtLeastZero | None = None
+    epsilon_high: AtLeastZero | None = None
+    importance_sampling_level: Level | None = None
+    kimi_k2_tau: AtLeastZero | None = Field(None, validation_alias=AliasChoices("kimi_k2_tau", "alt_k2_tau"))
+    kl_penalty_coef: AtLeastZero | None = None
+    kl_penalty_reference_step: Annotated[int, Field(ge=0)] | None = None
+    kl_penalty_source: KlSource | None = None
+    kl_penalty_step_lag: Annotated[int, Field(ge=1)] | None = None
+    kl_ref_adapter_path: str | None = None
+    learning_rate: AboveZero | None = None
+    logprob_calculation_chunk_size: Annotated[int, Field(ge=1)] | None = None
+    loss_fn: Literal["cispo", "ppo"] | None = None
+    mask_prob_ratio: bool | None = None
+    max_negative_advantage_importance_sampling_weight: AboveZero | None = None
+    normalize_advantages: bool | None = None
+    num_trajectories_learning_rate_multiplier_power: Finite | None = None
+    packed_sequence_length: Annotated[int, Field(ge=1)] | None = None
+    plot_tensors: bool | None = None
+    ppo: bool | None = None
+    precalculate_logprobs: bool | None = None
+    scale_learning_rate_by_reward_std_dev: bool | None = None
+    scale_rewards: bool | None = None
+    truncated_importance_sampling: AboveZero | None = None
+
+    def unknown(self) -> list[str]:
+        """The names of fields that heddle does not know."""
+        return sorted(self.model_extra or {})
+
+
+def resolve(given: ExperimentalConfig | None) -> RlConfig:
+    """Fill in the defaults; the bounds depend on the loss (training.md, section 2, point 2)."""
+    if given is None:
+        return RlConfig()
+    known = [name for name in RlConfig.__slots__ if name in ExperimentalConfig.model_fields]
+    values = {name: value for name in known if (value := getattr(given, name)) is not None}
+    values["ppo"] = given.loss_fn == "ppo" if given.loss_fn is not None else bool(given.ppo)
+    if values["ppo"]:
+        values.setdefault("epsilon", 0.2)
+        values.setdefault("epsilon_high", values["epsilon"])
+    return RlConfig(**values, ignored=tuple(given.unknown()))

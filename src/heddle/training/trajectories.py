@@ -1,0 +1,96 @@
+"""Trajectories as clients send them (interface, section 2.4; contract training.md, section 2).
+
+What a type, a range or a missing field forbids is refused here with its place (422). Defects that the field tolerates
+(a choice without logprobs, an empty group) pass, and are counted when the job runs.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from heddle.http import RequestModel
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Item = dict[str, Any]
+"""A chat message (`role`) or a sampled choice (`finish_reason` and `message`)."""
+
+
+class Part(RequestModel):
+    """A nested object of a training body; numbers are numbers and texts are texts."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class ToolFunction(Part):
+    """What a tool is called with."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Part):
+    """A tool that the model may call."""
+
+    type: str
+    function: ToolFunction
+
+
+def is_choice(item: Item) -> bool:
+    """True for a sampled choice, False for a plain message."""
+    return "finish_reason" in item and "message" in item
+
+
+class History(Part):
+    """One conversation of a trajectory."""
+
+    messages_and_choices: list[Item]
+    tools: list[Tool] | None = None
+
+
+class ExceptionInfo(Part):
+    """A rollout that failed; no member of the group."""
+
+    type: str = ""
+    message: str = ""
+    traceback: str | None = None
+
+
+class Trajectory(Part):
+    """One rollout with its reward; nothing is required."""
+
+    messages_and_choices: list[Item] = []
+    tools: list[Tool] | None = None
+    additional_histories: list[History] = []
+    reward: Finite = 0.0
+    initial_policy_version: int | None = None
+    final_policy_version: int | None = None
+    metrics: dict[str, Finite | bool] = {}
+    metadata: dict[str, Finite | str | bool | None] = {}
+    logs: list[str] = []
+    start_time: str | None = None
+
+
+class TrajectoryGroup(Part):
+    """Rollouts of one scenario, compared with each other."""
+
+    trajectories: list[Trajectory]
+    exceptions: list[ExceptionInfo] = []
+    metadata: dict[str, Finite | str | bool | None] = {}
+    metrics: dict[str, Finite | bool] = {}
+    logs: list[str] = []
+
+
+class LogRequest(Part):
+    """The body of the log endpoint (interface, section 2.5)."""
+
+    split: str
+    trajectory_groups: list[TrajectoryGroup]
+
+    @model_validator(mode="after")
+    def _split_is_named(self) -> "LogRequest":
+        if not self.split.strip():
+            raise PydanticCustomError("value_error", "split must not be empty")
+        return self
