@@ -1,4 +1,4 @@
-"""`experimental_config` of a training job: every field, its range, and what null means (contract training.md, 1 and 2)."""
+"""`experimental_config` of a training job: every field with its range; null is its default (training.md, 2)."""
 
 from typing import Annotated, Literal
 

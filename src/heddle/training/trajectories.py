@@ -61,15 +61,15 @@ class ExceptionInfo(Part):
 class Trajectory(Part):
     """One rollout with its reward; nothing is required."""
 
-    messages_and_choices: list[Item] = []
+    messages_and_choices: list[Item] = Field(default_factory=list)
     tools: list[Tool] | None = None
-    additional_histories: list[History] = []
+    additional_histories: list[History] = Field(default_factory=list)
     reward: Finite = 0.0
     initial_policy_version: int | None = None
     final_policy_version: int | None = None
-    metrics: dict[str, Finite | bool] = {}
-    metadata: dict[str, Finite | str | bool | None] = {}
-    logs: list[str] = []
+    metrics: dict[str, Finite | bool] = Field(default_factory=dict)
+    metadata: dict[str, Finite | str | bool | None] = Field(default_factory=dict)
+    logs: list[str] = Field(default_factory=list)
     start_time: str | None = None
 
 
@@ -77,10 +77,10 @@ class TrajectoryGroup(Part):
     """Rollouts of one scenario, compared with each other."""
 
     trajectories: list[Trajectory]
-    exceptions: list[ExceptionInfo] = []
-    metadata: dict[str, Finite | str | bool | None] = {}
-    metrics: dict[str, Finite | bool] = {}
-    logs: list[str] = []
+    exceptions: list[ExceptionInfo] = Field(default_factory=list)
+    metadata: dict[str, Finite | str | bool | None] = Field(default_factory=dict)
+    metrics: dict[str, Finite | bool] = Field(default_factory=dict)
+    logs: list[str] = Field(default_factory=list)
 
 
 class LogRequest(Part):

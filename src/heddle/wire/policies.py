@@ -1,4 +1,4 @@
-"""Where training and inference meet: the versions of a trainable model that are served, and the base models there are."""
+"""Where training and inference meet: the served versions of trainable models, and the base models."""
 
 from dataclasses import dataclass
 from pathlib import Path
