@@ -3,6 +3,7 @@
 PYTHON ?= python3
 WEAVE_VERSIONS := 0.54.0 0.53.13 0.53.0
 OPENAI_VERSIONS := 3.54.0
+ART_VERSIONS := 0.5.18
 NODE_PACKAGES := weave@0.11.1 openai@6
 
 BIN := .venv/bin
@@ -10,6 +11,7 @@ PIP := pip install -qq --disable-pip-version-check --no-input
 LOCK := $(if $(shell command -v flock 2>/dev/null),flock .cache/install.lock,)
 CLIENTS := $(foreach version,$(WEAVE_VERSIONS),.clients/weave-$(version)/.installed)
 CLIENTS += $(foreach version,$(OPENAI_VERSIONS),.clients/openai-$(version)/.installed)
+CLIENTS += $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
@@ -90,6 +92,14 @@ clients: $(CLIENTS) $(NODE)
 	@mkdir -p .clients
 	@$(LOCK) sh -c 'test -x .clients/openai-$*/bin/python || $(PYTHON) -m venv .clients/openai-$*'
 	@$(LOCK) .clients/openai-$*/bin/$(PIP) 'openai==$*'
+	@touch $@
+
+# The ART client does not work with openai 3, and imports wandb, pyarrow and numpy without asking for them.
+.clients/art-%/.installed: | .cache
+	@echo "installing openpipe-art $* into .clients/art-$*"
+	@mkdir -p .clients
+	@$(LOCK) sh -c 'test -x .clients/art-$*/bin/python || $(PYTHON) -m venv .clients/art-$*'
+	@$(LOCK) .clients/art-$*/bin/$(PIP) 'openpipe-art==$*' 'openai>=2.14,<3' wandb pyarrow numpy
 	@touch $@
 
 .node/.installed: Makefile | .cache

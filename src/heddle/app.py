@@ -15,12 +15,14 @@ from heddle import failures
 from heddle.compat import graphql, pages
 from heddle.edge import Edge
 from heddle.errors import HeddleError
+from heddle.evals.service import Evaluations
 from heddle.house import House
 from heddle.inference import catalogue, chat, completions
 from heddle.inference import usage as inference_usage
 from heddle.inference.accounts import Accounts
 from heddle.inference.engine.make import local_engine
 from heddle.inference.figures import InferenceFigures
+from heddle.inference.policies import Policies
 from heddle.inference.service import Inference
 from heddle.settings import Settings
 from heddle.store import direct
@@ -30,6 +32,13 @@ from heddle.trace import costs, files, objects, project, refs, service, stats, t
 from heddle.trace.calls import routes as calls
 from heddle.trace.feedback import routes as feedback
 from heddle.trace.inference_calls import InferenceCalls, InferencePrices
+from heddle.trace.training_calls import TrainingCalls
+from heddle.trace.training_data import TrainingData
+from heddle.training.figures import TrainingFigures
+from heddle.training.promotion import Promotion
+from heddle.training.routes import base_models, checkpoints, jobs, logs, models, sft_jobs
+from heddle.training.service import Training
+from heddle.training.supervisor import Supervisor
 
 _GROUPS = (
     calls,
@@ -48,6 +57,12 @@ _GROUPS = (
     catalogue,
     inference_usage,
     completions,
+    models,
+    checkpoints,
+    logs,
+    jobs,
+    sft_jobs,
+    base_models,
     graphql,
     pages,
 )
@@ -119,10 +134,15 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
             house = House(settings, store)
             await _insist_on_keys(house)
             house.inference = _inference(house)
+            house.training = _training(house)
             await house.inference.start()
             try:
-                async with _background(house):
-                    yield house
+                await house.training.start()
+                try:
+                    async with _background(house):
+                        yield house
+                finally:
+                    await house.training.stop()
             finally:
                 await house.inference.stop()
             await house.gate.note_use()
@@ -139,6 +159,21 @@ def _inference(house: House) -> Inference:
     figures.watch(inference.engines)
     house.metrics.refreshers.append(figures.refresh)
     return inference
+
+
+def _training(house: House) -> Training:
+    """Training, given what the other rooms do for it: inference serves its policies, the trace shows its jobs."""
+    settings, store = house.settings, house.store
+    policies, calls = Policies(house.inference), TrainingCalls(house)
+    promotion = Promotion(Evaluations(store, house.inference, InferenceCalls(house)))
+    figures = TrainingFigures(house.metrics.registry)
+    house.metrics.refreshers.append(figures.refresh)
+    supervisor = Supervisor(settings, store.train_models, store.train_jobs, policies, store.blobs.path, figures)
+    supervisor.publisher.judge = promotion
+    supervisor.publisher.observers.append(calls)
+    return Training(
+        settings, store, policies, supervisor, calls=calls, datasets=TrainingData(house), promotion=promotion
+    )
 
 
 async def _insist_on_keys(house: House) -> None:

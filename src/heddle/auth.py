@@ -52,6 +52,13 @@ class Caller:
         bound = self.project.partition("/")[0] if self.project is not None else self.entity
         return bound is None or bound == entity
 
+    @property
+    def default_entity(self) -> str:
+        """The entity that is meant where the caller names none."""
+        if self.project is not None:
+            return self.project.partition("/")[0]
+        return self.entity or self.user
+
     def may_read(self, project_id: str) -> bool:
         """True when the caller can read `entity/project`."""
         return self.has(Scope.READ) and self.reaches(project_id)

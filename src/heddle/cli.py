@@ -2,13 +2,15 @@
 
 import gc
 import inspect
+import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from heddle import settings as table
-from heddle.errors import HeddleError
+from heddle.errors import ExtraMissing, HeddleError
 from heddle.settings import BadSetting, Settings
 
 app = typer.Typer(
@@ -21,6 +23,8 @@ app = typer.Typer(
 )
 keys = typer.Typer(help="Keys for callers: make, list, revoke.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
+checking = typer.Typer(invoke_without_command=True)
+app.add_typer(checking, name="check")
 
 Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
 Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
@@ -33,7 +37,9 @@ def _settings_flags(**flags: Any) -> Settings:
 
 def _with_every_setting(command: Any) -> Any:
     """Give a command one flag per row of the table; texts, so that every source is read and refused alike."""
-    parameters = [
+    own = inspect.signature(command).parameters.values()
+    parameters = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters += [
         inspect.Parameter(
             row.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -59,9 +65,12 @@ def serve(**flags: Any) -> None:
     settings = _settings_flags(**flags)
     # Imports make much and leave nothing: without the collector the start is a seventh shorter. `run` turns it on.
     gc.disable()
+    from heddle.listen import listen
+
+    listener = listen(settings)
     from heddle.serve import run
 
-    run(settings)
+    run(settings, listener)
 
 
 @app.command()
@@ -143,13 +152,29 @@ def restore(
     typer.echo(backup.restore(_settings_flags(data=data, config=config), source))
 
 
-@app.command()
+@checking.callback()
 @_with_every_setting
-def check(**flags: Any) -> None:
+def check(context: typer.Context, **flags: Any) -> None:
     """Say what is wrong with this installation, and how to mend it; exit code 1 when something is."""
+    if context.invoked_subcommand is not None:
+        if any(value is not None for value in flags.values()):
+            raise typer.BadParameter(f"`heddle check {context.invoked_subcommand}` takes no settings")
+        return
     from heddle import checks
 
     raise typer.Exit(0 if checks.run(_settings_flags(**flags)) else 1)
+
+
+@checking.command("vectors")
+def check_vectors(
+    file: Annotated[Path, typer.Argument(help="Recorded cases as JSON; what they expect may be missing.")],
+) -> None:
+    """Print what this installation computes for recorded losses and advantages, as one JSON object."""
+    try:
+        from heddle.training.trainer.vectors import computed
+    except ImportError as error:
+        raise ExtraMissing("training is not installed: pip install 'heddle[training]'") from error
+    typer.echo(json.dumps(computed(file)))
 
 
 def main() -> None:

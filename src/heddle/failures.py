@@ -13,6 +13,7 @@ from heddle.wire import jsontext
 MOST_DETAILS = 100
 
 _OPENAI_PREFIX = "/v1/"
+_TRAINING_PREFIX = "/v1/preview/"
 _OPENAI_TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",
@@ -29,8 +30,13 @@ _OPENAI_TYPES = {
 
 
 def render(error: HeddleError, path: str) -> Response:
-    """The answer of a failure; routes under /v1 have the `{"error": ...}` body that their clients read."""
+    """The answer of a failure; routes under /v1 have the `{"error": ...}` body that their clients read.
+
+    Training routes say the reason as `detail` too, where a validation failure has its list.
+    """
     body = openai_body(error) if path.startswith(_OPENAI_PREFIX) else error.body()
+    if path.startswith(_TRAINING_PREFIX):
+        body = {"detail": error.reason, **body}
     return _json(error.status, body, error.headers)
 
 

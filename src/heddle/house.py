@@ -10,6 +10,7 @@ from heddle.metrics import Metrics
 from heddle.retention import Retention
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.training.service import Training
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class House:
     metrics: Metrics = field(init=False)
     retention: Retention = field(init=False)
     inference: Inference = field(init=False)
+    training: Training = field(init=False)
     _proven: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:

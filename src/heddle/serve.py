@@ -14,23 +14,22 @@ import uvloop
 
 from heddle import settings as table
 from heddle.app import create_app, open_house
-from heddle.errors import HeddleError
 from heddle.house import House
+from heddle.listen import BACKLOG
 from heddle.settings import Settings
 
 logger = logging.getLogger("heddle.serve")
 
-BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 
 
-def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; raises HeddleError when the server cannot start."""
+def run(settings: Settings, listener: socket.socket) -> None:
+    """Serve on a listening socket until SIGTERM or SIGINT; raises HeddleError when the server cannot start."""
     _log(settings.log_level)
     for name in table.unknown_variables(os.environ):
         logger.warning("variable %s is no setting of heddle and is ignored", name)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, listener))
 
 
 def _log(level: str) -> None:
@@ -40,8 +39,7 @@ def _log(level: str) -> None:
     logging.getLogger("uvicorn.error").setLevel("WARNING")
 
 
-async def _serve(settings: Settings) -> None:
-    listener = _bind(settings)
+async def _serve(settings: Settings, listener: socket.socket) -> None:
     try:
         async with open_house(settings) as house:
             config = uvicorn.Config(
@@ -71,18 +69,6 @@ def _collect_seldom() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     gc.enable()
-
-
-def _bind(settings: Settings) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        where = f"{settings.host}:{settings.port}"
-        raise HeddleError(f"Cannot listen on {where}: {reason}. Choose another with --host and --port") from None
-    listener.set_inheritable(False)
-    return listener
 
 
 def _address(host: str, listener: socket.socket) -> str:

@@ -1,4 +1,7 @@
-"""Arrows point one way: cli -> app -> {trace, inference, compat} -> {models, store} -> wire (docs: the house)."""
+"""Arrows point one way (docs: the house).
+
+cli -> app -> {trace, evals, inference, training, compat} -> {models, store} -> wire
+"""
 
 import ast
 from collections.abc import Iterator
@@ -21,6 +24,8 @@ HTTP = (
 ROOMS = (
     "heddle.trace",
     "heddle.inference",
+    "heddle.training",
+    "heddle.evals",
     "heddle.compat",
     "heddle.demo",
     "heddle.cli",
@@ -33,8 +38,11 @@ INSIDE = tuple(room for room in ROOMS if room != "heddle.inference")
 
 FORBIDDEN = {
     "store": (*HTTP, *ROOMS, "heddle.house", "heddle.metrics"),
-    "trace": (*SQL, *ABOVE, "heddle.inference", "heddle.models"),
-    "inference": (*SQL, *ABOVE, "heddle.trace"),
+    "trace": (*SQL, *ABOVE, "heddle.inference", "heddle.training", "heddle.evals", "heddle.models"),
+    "evals": (*SQL, *ABOVE, "heddle.inference", "heddle.training", "heddle.trace", "heddle.models"),
+    "inference": (*SQL, *ABOVE, "heddle.trace", "heddle.training", "heddle.evals"),
+    "training": (*SQL, *ABOVE, "heddle.trace", "heddle.inference", "heddle.evals"),
+    "training/trainer": (*HTTP, "heddle.store", "heddle.house"),
     "inference/engine": (*SQL, *HTTP, *INSIDE, "heddle.store", "heddle.house"),
     "models": (*SQL, *HTTP, *ROOMS, "heddle.store", "heddle.house", "heddle.wire"),
     "compat": (*SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.trace", "heddle.demo"),
@@ -64,7 +72,7 @@ def lies_in(name: str, packages: tuple[str, ...]) -> bool:
 
 def test_torch_stays_in_the_engines_process() -> None:
     """The server itself imports no torch: only what the worker runs does."""
-    allowed = ("models", "inference/engine/local", "demo/tiny")
+    allowed = ("models", "inference/engine/local", "training/trainer", "demo/tiny")
     found = {
         str(path.relative_to(SOURCE).parent)
         for path in SOURCE.rglob("*.py")

@@ -52,13 +52,6 @@ def _choose(operations: list[Operation], name: str | None) -> Operation:
     return chosen[0]
 
 
-def default_entity(caller: Caller) -> str:
-    """The entity of a caller who names none."""
-    if caller.project is not None:
-        return caller.project.partition("/")[0]
-    return caller.entity or caller.user
-
-
 class _Questions:
     """The root fields, for one caller."""
 
@@ -85,7 +78,7 @@ class _Questions:
         return data
 
     async def _viewer(self, _: dict[str, Any]) -> dict[str, Any]:
-        user, entity = self._caller.user, default_entity(self._caller)
+        user, entity = self._caller.user, self._caller.default_entity
         return {
             "id": _node_id("User", user),
             "username": user,
@@ -109,7 +102,7 @@ class _Questions:
         return {"frontendHost": self._address}
 
     async def _project(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        name, entity = _text(arguments, "name"), arguments.get("entityName") or default_entity(self._caller)
+        name, entity = _text(arguments, "name"), arguments.get("entityName") or self._caller.default_entity
         project_id = f"{entity}/{name}"
         try:
             internal = self._caller.open(project_id)
@@ -128,7 +121,7 @@ class _Questions:
         given = arguments.get("input")
         if not isinstance(given, dict):
             raise GraphQLProblem("Argument 'input' of 'upsertModel' is required")
-        name, entity = _text(given, "name"), given.get("entityName") or default_entity(self._caller)
+        name, entity = _text(given, "name"), given.get("entityName") or self._caller.default_entity
         project_id, description = f"{entity}/{name}", given.get("description")
         if description is not None and not (isinstance(description, str) and len(description) <= MAX_DESCRIPTION):
             raise GraphQLProblem(f"description is a text of at most {MAX_DESCRIPTION} characters")

@@ -1,34 +1,24 @@
-"""The adapters that are offered: kept as immutable versions, addressed as clients address them, loaded when asked for.
+"""The adapters that are offered: immutable versions, addressed as clients address them, loaded when asked for.
 
-Addresses: `name` (latest), `name@step`, `wandb-artifact:///entity/project/name` (latest) with `:stepN` or `:latest`.
+Those that were loaded by hand are copies below the data folder, and the newest one is the latest. Those of a trainable
+model stay in training's own folders, and the latest is the one that training points at.
 """
 
 import asyncio
-import errno
-import filecmp
-import os
-import re
 import shutil
-import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from heddle.auth import Caller
-from heddle.errors import InvalidRequest, NotFound, StorageFull
+from heddle.errors import Conflict, InvalidRequest, NotFound
+from heddle.inference.adapter_files import FILES, FOLDER, NAME, copy, same_files, sweep
+from heddle.inference.addresses import Address, artifact
 from heddle.inference.engine.base import AdapterRef
-from heddle.store.control.adapters import AdapterRow
-from heddle.wire import ids, times
-
-FOLDER = "adapters"
-_FILES = ("adapter_config.json", "adapter_model.safetensors")
-_ARTIFACT = re.compile(
-    r"wandb-artifact:/{2,3}(?P<entity>[^/:]+)/(?P<project>[^/:]+)/(?P<name>[^/:@]+)(?::(?P<at>[^/]+))?"
-)
-_SHORT = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<at>[^/]+)|:(?P<step>step\d+|latest))?")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
+from heddle.store.control.adapters import AdapterRow, Name
+from heddle.wire import times
 
 
 class AdapterTable(Protocol):
@@ -46,34 +36,17 @@ class AdapterTable(Protocol):
         """Every version, oldest first."""
         ...
 
+    async def point(self, name: Name, step: int) -> None:
+        """Let a trainable name mean a step from now on."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """What a client calls an adapter; a step of None is the latest."""
+    async def forget(self, name: Name) -> None:
+        """A trainable name ends."""
+        ...
 
-    name: str
-    step: int | None = None
-    entity: str = ""
-    project: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> "Address | None":
-        """The address in a model name, None when it cannot be one."""
-        if match := _ARTIFACT.fullmatch(text):
-            step = _step(match["at"])
-            return None if step == -1 else cls(match["name"], step, match["entity"], match["project"])
-        if match := _SHORT.fullmatch(text):
-            step = _step(match["at"] or match["step"])
-            return None if step == -1 else cls(match["name"], step)
-        return None
-
-
-def _step(text: str | None) -> int | None:
-    """The number in `stepN` or `N`; None for the latest, -1 for what is neither."""
-    if text is None or text == "latest":
-        return None
-    digits = text.removeprefix("step")
-    return int(digits) if digits.isdigit() and digits.isascii() and len(digits) < 16 else -1
+    async def pointers(self) -> dict[Name, int]:
+        """The step that every trainable name means."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +60,7 @@ class Version:
     def name(self) -> str:
         """The full name without a step."""
         row = self.row
-        return f"wandb-artifact:///{row.entity}/{row.project}/{row.name}" if row.entity else row.name
+        return artifact(row.entity, row.project, row.name) if row.entity else row.name
 
     @property
     def label(self) -> str:
@@ -100,6 +73,11 @@ class Version:
         place = f"{self.row.entity}/{self.row.project}/" if self.row.entity else ""
         return place + self.label
 
+    @property
+    def is_trainable(self) -> bool:
+        """True for a step of a trainable model: its folder is training's, and not ours to remove."""
+        return not self.row.folder.startswith(f"{FOLDER}/")
+
     def reached_by(self, caller: Caller) -> bool:
         """True when the caller may use it."""
         return not self.row.entity or caller.reaches(f"{self.row.entity}/{self.row.project}")
@@ -111,33 +89,51 @@ class Adapters:
     def __init__(self, table: AdapterTable, data: Path) -> None:
         self._table = table
         self._data = data
-        self._versions: dict[tuple[str, str, str], dict[int, Version]] = {}
+        self._versions: dict[Name, dict[int, Version]] = {}
+        self._aside: dict[tuple[Name, int], AdapterRow] = {}
+        self._latest: dict[Name, int] = {}
         self._changing = asyncio.Lock()
+        self._pointing = asyncio.Lock()
 
     async def open(self, base_model: str) -> None:
         """Read the table; versions for another base model are left aside, folders that no version has are removed."""
-        self._versions.clear()
         rows = await self._table.all()
+        self._latest = await self._table.pointers()
+        self._versions.clear()
         for row in rows:
-            if row.base_model == base_model and all((self._data / row.folder / name).is_file() for name in _FILES):
+            if row.base_model == base_model and self._has_files(row.folder):
                 self._keep(self._version(row))
-        await asyncio.to_thread(_sweep, self._data / FOLDER, {Path(row.folder).name for row in rows})
+            else:
+                self._aside[_key(row), row.step] = row
+        known = {Path(row.folder).name for row in rows if Path(row.folder).parent == Path(FOLDER)}
+        await asyncio.to_thread(sweep, self._data / FOLDER, known)
+
+    def _has_files(self, folder: str) -> bool:
+        return all((self._data / folder / name).is_file() for name in FILES)
 
     def _version(self, row: AdapterRow) -> Version:
         place = f"{row.entity}/{row.project}/" if row.entity else ""
-        # The folder is new for each version, so a name that is used again is another policy to every cache.
-        return Version(
-            row, AdapterRef(f"{place}{row.name}@{row.step}#{Path(row.folder).name}", self._data / row.folder)
-        )
+        # The instant makes a name and step that are used again another policy to every cache.
+        return Version(row, AdapterRef(f"{place}{row.name}@{row.step}#{row.created_at:x}", self._data / row.folder))
 
     def _keep(self, version: Version) -> None:
-        row = version.row
-        self._versions.setdefault((row.entity, row.project, row.name), {})[row.step] = version
+        self._versions.setdefault(_key(version.row), {})[version.row.step] = version
+
+    def _drop(self, key: Name, step: int) -> Version | None:
+        steps = self._versions.get(key, {})
+        version = steps.pop(step, None)
+        if not steps:
+            self._versions.pop(key, None)
+        return version
 
     def latest(self, caller: Caller) -> list[Version]:
-        """The newest version of every adapter that the caller may use."""
-        newest = [steps[max(steps)] for steps in self._versions.values()]
-        return [version for version in newest if version.reached_by(caller)]
+        """What the name of every adapter means that the caller may use."""
+        meant = [steps.get(self._meant(key, steps)) for key, steps in self._versions.items()]
+        return [version for version in meant if version is not None and version.reached_by(caller)]
+
+    def _meant(self, key: Name, steps: Collection[int]) -> int:
+        """The step behind a name without one: training's choice, else the newest."""
+        return self._latest[key] if key in self._latest else max(steps)
 
     def find(self, address: Address, caller: Caller, project: str | None = None) -> Version | None:
         """The version behind an address; `project` (`team/project`) decides between equal short names.
@@ -145,7 +141,7 @@ class Adapters:
         Raises InvalidRequest when a short name means several adapters.
         """
         if address.entity:
-            keys = [(address.entity, address.project, address.name)]
+            keys = [address.key]
         else:
             keys = [key for key in self._versions if key[2] == address.name]
         found = [steps for key in keys if (steps := self._versions.get(key))]
@@ -161,7 +157,8 @@ class Adapters:
         if not found:
             return None
         steps = found[0]
-        return steps.get(max(steps) if address.step is None else address.step)
+        key = _key(next(iter(steps.values())).row)
+        return steps.get(self._meant(key, steps) if address.step is None else address.step)
 
     @asynccontextmanager
     async def adding(
@@ -170,13 +167,14 @@ class Adapters:
         """Copy a PEFT folder for a new version, which is offered when the body ends well, and leaves nothing otherwise.
 
         Without a step in the address it is 0, or the next one. Raises InvalidRequest when the folder is no adapter or
-        the version exists, StorageFull when there is no room for the copy.
+        the version exists, Conflict for a trainable name, StorageFull when there is no room for the copy.
         """
-        if not _NAME.fullmatch(address.name):
+        if not NAME.fullmatch(address.name):
             raise InvalidRequest(f"{address.name!r} is no name for an adapter", param="lora_name")
         async with self._changing:
+            self._refuse_trainable(address)
             step = self._free_step(address, next_step)
-            folder = await asyncio.to_thread(_copy, source, self._data)
+            folder = await asyncio.to_thread(copy, source, self._data)
             version = self._version(
                 AdapterRow(address.entity, address.project, address.name, step, base_model, folder, times.now(), user)
             )
@@ -188,8 +186,16 @@ class Adapters:
                 raise
             self._keep(version)
 
+    def _refuse_trainable(self, address: Address) -> None:
+        steps = self._versions.get(address.key, {})
+        if address.key in self._latest or any(version.is_trainable for version in steps.values()):
+            raise Conflict(
+                f"{address.name!r} is a trainable model: training jobs make its steps, and its checkpoints are deleted "
+                "at /v1/preview/models"
+            )
+
     def _free_step(self, address: Address, next_step: bool) -> int:
-        steps = self._versions.get((address.entity, address.project, address.name), {})
+        steps = self._versions.get(address.key, {})
         step = address.step
         if step is None:
             step = max(steps) + 1 if steps and next_step else 0
@@ -202,82 +208,84 @@ class Adapters:
 
     async def holds(self, address: Address, source: Path) -> bool:
         """True when the newest version of a name has the same files as the folder."""
-        steps = self._versions.get((address.entity, address.project, address.name))
+        steps = self._versions.get(address.key)
         if not steps:
             return False
         newest = steps[max(steps)].ref.path
-        return await asyncio.to_thread(_same_files, source, newest)
+        return await asyncio.to_thread(same_files, source, newest)
 
     async def discard(self, version: Version) -> None:
-        """Remove the folder of a version that is not offered, or not any more."""
-        await asyncio.to_thread(shutil.rmtree, self._data / version.row.folder, True)
+        """Remove the copied folder of a version that is not offered, or not any more."""
+        if not version.is_trainable:
+            await asyncio.to_thread(shutil.rmtree, self._data / version.row.folder, True)
 
     async def remove(self, address: Address, user: str) -> list[Version]:
-        """Forget one version, or all when the address has no step; raises NotFound. Folders stay until `discard`."""
-        key = (address.entity, address.project, address.name)
+        """Forget one version, or all when the address has no step. Folders stay until `discard`.
+
+        Raises NotFound, and Conflict for a trainable name.
+        """
         async with self._changing:
-            steps = self._versions.get(key, {})
-            chosen = (
-                list(steps.values()) if address.step is None else [steps[address.step]] if address.step in steps else []
-            )
+            self._refuse_trainable(address)
+            steps = self._versions.get(address.key, {})
+            chosen = [step for step in steps if address.step in (None, step)]
             if not chosen:
                 raise NotFound(f"The adapter {address.name!r} is not there", param="lora_name")
-            for version in chosen:
-                await self._table.remove(version.row, times.now(), user)
-                del steps[version.row.step]
-            if not steps:
-                self._versions.pop(key, None)
-            return chosen
+            removed = []
+            for step in chosen:
+                await self._table.remove(steps[step].row, times.now(), user)
+                removed.append(steps[step])
+                self._drop(address.key, step)
+            return removed
+
+    async def offer(self, row: AdapterRow, ready: Callable[[AdapterRef], Awaitable[None]]) -> None:
+        """Make a step of a trainable model addressable from its folder, which stays where it is; once `ready` is done.
+
+        A no-op when it is offered already. Raises InvalidRequest when the folder holds no adapter, Conflict when the
+        step is another folder's or the name that of an adapter which was loaded by hand.
+        """
+        key = _key(row)
+        async with self._changing:
+            steps = self._versions.get(key, {})
+            if row.step in steps and steps[row.step].row.folder == row.folder:
+                return
+            if row.step in steps or not all(version.is_trainable for version in steps.values()):
+                raise Conflict(f"The adapter {row.name}@{row.step} exists already")
+            if not await asyncio.to_thread(self._has_files, row.folder):
+                raise InvalidRequest(f"The checkpoint {row.name}@{row.step} has no {' and '.join(FILES)}")
+            version = self._version(row)
+            await ready(version.ref)
+            if (lost := self._aside.pop((key, row.step), None)) is not None:
+                await self._table.remove(lost, times.now(), row.created_by)
+            await self._table.add(row)
+            self._keep(version)
+
+    async def point(self, key: Name, step: int) -> None:
+        """Let a trainable name mean a step: durably, then for every request that comes. Raises NotFound."""
+        async with self._pointing:
+            if step not in self._versions.get(key, {}):
+                raise NotFound(f"{key[2]}@{step} is not served here")
+            await self._table.point(key, step)
+            self._latest[key] = step
+
+    async def pointed(self, key: Name) -> int | None:
+        """The step that a trainable name means; None for another name."""
+        return self._latest[key] if key in self._latest else (await self._table.pointers()).get(key)
+
+    async def withdraw(self, key: Name, steps: Collection[int] | None, user: str) -> list[Version]:
+        """Forget steps of a trainable model (None: all, and the name with them); returns those that were served."""
+        async with self._changing:
+            known = self._versions.get(key, {})
+            gone = [self._drop(key, step) for step in list(known) if steps is None or step in steps]
+            # The table knows steps of base models that are not served now, too.
+            for row in await self._table.all():
+                if _key(row) == key and (steps is None or row.step in steps):
+                    await self._table.remove(row, times.now(), user)
+                    self._aside.pop((key, row.step), None)
+            if steps is None:
+                await self._table.forget(key)
+                self._latest.pop(key, None)
+            return [version for version in gone if version is not None]
 
 
-def _copy(source: Path, data: Path) -> str:
-    """Copy a PEFT folder durably to a place of its own; returns that relative to the data folder."""
-    missing = [name for name in _FILES if not (source / name).is_file()]
-    if missing:
-        raise InvalidRequest(
-            f"The folder {source.name!r} is no LoRA adapter: it has no {missing[0]}", param="lora_path"
-        )
-    try:
-        return f"{FOLDER}/{_durable_copy(source, data / FOLDER)}"
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull("There is no room for a copy of the adapter") from error
-        raise InvalidRequest(
-            f"The folder {source.name!r} cannot be copied: {error.strerror or error}", param="lora_path"
-        ) from error
-
-
-def _durable_copy(source: Path, parent: Path) -> str:
-    parent.mkdir(exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
-    try:
-        for name in _FILES:
-            shutil.copyfile(source / name, temporary / name)
-            _sync(temporary / name)
-        _sync(temporary)
-        final = parent / ids.uuid7()
-        os.rename(temporary, final)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    _sync(parent)
-    return final.name
-
-
-def _sweep(parent: Path, known: set[str]) -> None:
-    """Remove what an interrupted change left behind."""
-    for path in parent.iterdir() if parent.is_dir() else ():
-        if path.name not in known:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _same_files(one: Path, other: Path) -> bool:
-    return all((one / name).is_file() and filecmp.cmp(one / name, other / name, shallow=False) for name in _FILES)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _key(row: AdapterRow) -> Name:
+    return (row.entity, row.project, row.name)

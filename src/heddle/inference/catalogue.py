@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http import BearerAdmin, BearerReader, Services, answer, group, inlined_body, validated_body
-from heddle.inference.adapters import Address, Version
+from heddle.inference.adapters import Version
+from heddle.inference.addresses import Address
+from heddle.inference.arrival import Arrival
 from heddle.inference.model import ServedModel
 from heddle.inference.service import Inference
 
@@ -50,11 +52,13 @@ async def list_models_by_post(caller: BearerReader, house: Services) -> Response
 
 @router.get("/v1/models/{model:path}")
 async def read_model(model: str, caller: BearerReader, house: Services) -> Response:
-    """One model."""
-    for entry in await _entries(house.inference, caller):
-        if entry["id"] == model:
-            return answer(entry)
-    raise NotFound(f"The model `{model[:200]}` does not exist.", param="model")
+    """One model, under any of its addresses."""
+    inference = house.inference
+    if inference.is_off:
+        raise NotFound(f"The model `{model[:200]}` does not exist.", param="model")
+    shown, version = await inference.resolve(model, Arrival(caller))
+    served = await inference.model()
+    return answer(_base_entry(served) if version is None else {**_adapter_entry(served, version), "id": shown})
 
 
 @router.get("/v1/engine")

@@ -19,8 +19,9 @@ from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFa
 from heddle.http import BearerWriter, Services, group, inlined_body
 from heddle.inference import fields
 from heddle.inference.accounts import project_of
+from heddle.inference.arrival import Arrival
 from heddle.inference.response import Json
-from heddle.inference.service import Arrival, Inference, Running
+from heddle.inference.service import Inference, Running
 from heddle.wire import jsontext
 
 logger = logging.getLogger("heddle.inference")
@@ -33,6 +34,7 @@ _LAST = b"data: [DONE]\n\n"
 _MOST_IGNORED = 50
 
 
+@router.post("/v1/chat/completions/", response_model=None, include_in_schema=False)
 @router.post("/v1/chat/completions", response_model=None, openapi_extra=inlined_body(fields.ChatRequest))
 async def create_chat_completion(request: Request, caller: BearerWriter, house: Services) -> Response:
     """Create a chat completion."""

@@ -50,6 +50,8 @@ class Reading:
     ending: frozenset[int] = frozenset()
     """Tokens that end the text and are no part of it."""
     shows_reasoning: bool = True
+    shows_tokens: bool = True
+    """Ids and logprobs; they would tell a reasoning that is hidden."""
 
 
 class Choice:
@@ -104,8 +106,7 @@ class Choice:
         self.completion_tokens += 1
         self.reasoning_tokens += self._splitter is not None and self._splitter.inside
         delta.completion_tokens, delta.reasoning_tokens = self.completion_tokens, self.reasoning_tokens
-        if not self._reading.shows_reasoning:
-            # Ids and logprobs would tell what the client asked to hide.
+        if not self._reading.shows_tokens:
             return
         delta.token_ids.append(token)
         self.token_ids.append(token)

@@ -17,6 +17,7 @@ from heddle.inference.prompt.messages import message_text, template_messages
 from heddle.inference.prompt.template import Prompt, build_prompt, choose_template
 from heddle.inference.reasoning import ReasoningSplitter, after_optional_reasoning
 from heddle.inference.response import Facts, Shape
+from heddle.inference.rollout import Rollout
 from heddle.inference.sampling import sampling_of, seed_of_choice
 from heddle.inference.structured import ResponseFormat, constraint_for
 from heddle.inference.tools import ToolPlan, detect_format
@@ -69,15 +70,21 @@ class Plan:
 
 async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Version | None) -> Plan:
     """Check the request against the model and lay out its choices; raises InvalidRequest naming the field."""
-    request = asked.request
+    rollout = Rollout.of(asked.request, model.tokenizer) if version is not None and version.is_trainable else None
+    request = asked.request if rollout is None else rollout.request
     _check_engine_fields(request, model)
     priority = _priority(asked, model)
     tools = _tools(request, model)
     prompt = await (_aside if asked.is_long else _at_once)(_prompt, request, model, tools)
     token_ids = _truncated(request, prompt.token_ids, model.info.max_model_len)
     sampling = sampling_of(request, len(token_ids), model.defaults, model.tokenizer, model.info)
+    if rollout is not None:
+        sampling = rollout.sampling(sampling)
     constraint = await _aside(_constraint, request, model, tools, prompt) if _may_constrain(request) else None
     name = _request_id(asked)
+    shape = _shape(request, model, name, shown_name, version)
+    if rollout is not None:
+        shape = rollout.shape(shape, sampling)
     requests = tuple(
         TokenRequest(
             id=f"{name}-{uuid.uuid4().hex[:8]}-{index}",
@@ -93,10 +100,12 @@ async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Versi
         for index in range(request.choices)
     )
     return Plan(
-        shape=_shape(request, model, name, shown_name, version),
+        shape=shape,
         facts=Facts(token_ids),
         requests=requests,
-        choices=tuple(_choice(index, request, model, tools, prompt) for index in range(request.choices)),
+        choices=tuple(
+            _choice(index, request, model, tools, prompt, rollout is not None) for index in range(request.choices)
+        ),
         max_tokens=sampling.max_tokens,
         wants_stream=bool(request.stream),
         ignored=prompt.ignored,
@@ -241,18 +250,22 @@ def _shape(request: ChatRequest, model: ServedModel, name: str, shown: str, vers
         logprobs=bool(request.logprobs),
         names_as_ids=bool(request.return_tokens_as_token_ids),
         token_ids=bool(request.return_token_ids),
+        prompt_ids=bool(request.return_token_ids),
         reasons=model.reasoning is not None,
         **usage,
     )
 
 
-def _choice(index: int, request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt) -> Choice:
+def _choice(
+    index: int, request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt, is_rollout: bool
+) -> Choice:
     reading = Reading(
         stops=tuple(request.stops),
         include_stop=bool(request.include_stop_str_in_output),
         min_tokens=request.min_tokens or 0,
         ending=frozenset(model.info.eos_token_ids).union(request.stop_token_ids or ()),
         shows_reasoning=request.wants_reasoning,
+        shows_tokens=request.wants_reasoning or is_rollout,
     )
     marks = model.reasoning.token_ids if model.reasoning is not None else frozenset()
     detokenizer = model.tokenizer.detokenizer(

@@ -25,7 +25,13 @@ class Shape:
     tokenizer: Tokenizer
     logprobs: bool = False
     names_as_ids: bool = False
+    logprobs_temperature: float | None = None
+    """Named beside logprobs that are not raw."""
     token_ids: bool = False
+    prompt_ids: bool = False
+    """The prompt's token ids, for the whole answer."""
+    prompt_ids_in_choices: bool = False
+    """The same in each choice, which is what becomes part of a trajectory."""
     include_usage: bool = False
     usage_in_every_chunk: bool = False
     reasons: bool = False
@@ -49,12 +55,12 @@ def completion(shape: Shape, facts: Facts, choices: Sequence[Choice]) -> Json:
         "object": "chat.completion",
         "created": shape.created,
         "model": shape.model,
-        "choices": [_choice(shape, choice) for choice in choices],
+        "choices": [{**_choice(shape, choice), **_for_training(shape, facts)} for choice in choices],
         "service_tier": None,
         "system_fingerprint": shape.fingerprint,
         "usage": usage(shape, facts, *_made(choices)),
         "prompt_logprobs": _prompt_logprobs(shape, facts),
-        "prompt_token_ids": list(facts.prompt_token_ids) if shape.token_ids else None,
+        "prompt_token_ids": list(facts.prompt_token_ids) if shape.prompt_ids else None,
         "kv_transfer_params": facts.kv_transfer_params,
     }
 
@@ -100,6 +106,16 @@ def _choice(shape: Shape, choice: Choice) -> Json:
         "stop_reason": choice.stop_reason,
         "token_ids": (choice.token_ids or None) if shape.token_ids else None,
     }
+
+
+def _for_training(shape: Shape, facts: Facts) -> Json:
+    """What a choice of a trainable model carries into a trajectory, where it is out of the ordinary."""
+    extra: Json = {}
+    if shape.logprobs_temperature is not None:
+        extra["logprobs_temperature"] = shape.logprobs_temperature
+    if shape.prompt_ids_in_choices:
+        extra["prompt_token_ids"] = list(facts.prompt_token_ids)
+    return extra
 
 
 def _logprobs(shape: Shape, items: Sequence[TokenLogprobs]) -> Json | None:
@@ -148,12 +164,13 @@ class Chunks:
     def opening(self) -> Iterator[Json]:
         """The role of every choice, then the echoed text."""
         shape, facts = self._shape, self._facts
-        first: Json = {"prompt_token_ids": list(facts.prompt_token_ids) if shape.token_ids else None}
+        first: Json = {"prompt_token_ids": list(facts.prompt_token_ids) if shape.prompt_ids else None}
         if facts.prompt_logprobs is not None:
             first["prompt_logprobs"] = _prompt_logprobs(shape, facts)
         for choice in self._choices:
             delta = {"role": shape.role, "content": ""}
-            chunk = self._chunk({"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None})
+            part = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
+            chunk = self._chunk({**part, **_for_training(shape, facts)})
             yield {**chunk, **first}
             first = {"prompt_token_ids": None}
         for choice in self._choices if shape.echo else ():

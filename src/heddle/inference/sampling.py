@@ -17,6 +17,7 @@ MOST_CHOICES = 128
 _INT64_MAX = 2**63 - 1
 _MASK64 = 2**64 - 1
 _GREEDY_BELOW = 1e-5
+_LOWEST_TEMPERATURE = 0.01
 _LEAST_PENALTY = 1e-6
 """Smaller factors would take logits out of the range of float32."""
 
@@ -63,7 +64,7 @@ def sampling_of(
     _check_fixed(request)
     _check_ranges(request)
     temperature = _given(request.temperature, defaults.temperature)
-    if request.choices > 1 and temperature < _GREEDY_BELOW:
+    if request.choices > 1 and is_greedy(temperature):
         raise _bad(f"n must be 1 when using greedy sampling, got {request.choices}.", "n")
     most = _max_tokens(request, prompt_length, info)
     ids = _TokenIds(info.vocab_size)
@@ -87,6 +88,16 @@ def sampling_of(
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         prompt_logprobs=_prompt_logprobs(request),
     )
+
+
+def is_greedy(temperature: float) -> bool:
+    """True when the best token is taken."""
+    return temperature < _GREEDY_BELOW
+
+
+def temperature_of(temperature: float) -> float:
+    """The temperature that acts: a lower one than 0.01 is raised to it."""
+    return max(temperature, _LOWEST_TEMPERATURE)
 
 
 def seed_of_choice(seed: int, index: int) -> int:

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from heddle.auth import Caller
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.inference import fields, source
 from heddle.inference.accounts import Accounts, Ticket
-from heddle.inference.adapters import Adapters, AdapterTable, Address, Version
+from heddle.inference.adapters import Adapters, AdapterTable, Version
+from heddle.inference.addresses import Address
+from heddle.inference.arrival import Arrival
 from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused
 from heddle.inference.generation import Generation, as_answer
 from heddle.inference.model import ServedModel
@@ -31,20 +32,6 @@ INSTALL = "pip install 'heddle[inference]'"
 _NEEDED = ("torch", "tokenizers", "jinja2", "llguidance", "safetensors")
 
 MakeEngine = Callable[[Settings, ModelSource], Engine]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Who asks, for which project, and what came in headers."""
-
-    caller: Caller
-    project: str | None = None
-    request_id: str | None = None
-    priority: int | None = None
-    size: int = 0
-    """Bytes of the body; 0 where nobody counted."""
-    traced: bool = False
-    """True when the one who asks shows the completion in a trace already."""
 
 
 @dataclass(slots=True)
@@ -138,8 +125,9 @@ class Inference:
         if self._model is None:
             async with self._opening:
                 if self._model is None:
-                    self._model = await asyncio.to_thread(self._open)
-                    await self.adapters.open(self._model.source.name)
+                    model = await asyncio.to_thread(self._open)
+                    await self.adapters.open(model.source.name)
+                    self._model = model
         return self._model
 
     def _open(self) -> ServedModel:

@@ -1,99 +1,55 @@
-"""A differentiable Llama/Qwen decoder in plain torch, with Hugging Face's parameter names: ground of training."""
+"""A differentiable decoder of the Llama family in plain torch, with Hugging Face's parameter names.
+
+It computes what the engine's own forward pass (`native`) computes, from the same config, frequencies and files, and
+in the same types: the stream and the norms in float32, products in the type of the weights.
+"""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+from heddle.models.config import ModelConfig, parse_config, read_json
+from heddle.models.interfaces import ModelError
+from heddle.models.rope import frequencies
+from heddle.models.weights import Weights
+
 OUTPUT_HEAD = "lm_head.weight"
+EMBEDDING = "model.embed_tokens.weight"
+UNUSED = ("rotary_emb.inv_freq", OUTPUT_HEAD)
+"""Tensors that files of some models hold though the config already says what is in them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecoderConfig:
-    """Shape of a decoder; `query_key_norm` is Qwen3's, `projection_bias` is Qwen2's."""
+class Mixer(Protocol):
+    """Which tokens look at which."""
 
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    max_position_embeddings: int = 32768
-    rope_theta: float = 10000.0
-    rms_norm_eps: float = 1e-6
-    tie_word_embeddings: bool = True
-    query_key_norm: bool = False
-    projection_bias: bool = False
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
+        """Mixed values [..., heads, head_dim] of queries of that shape; keys and values have kv_heads instead."""
+        ...
 
-    @property
-    def model_type(self) -> str:
-        """Hugging Face's name of the family that has these switches."""
-        if self.query_key_norm:
-            return "qwen3"
-        return "qwen2" if self.projection_bias else "llama"
 
-    @classmethod
-    def from_huggingface(cls, config: dict[str, Any]) -> "DecoderConfig":
-        """Read `config.json`; ValueError names what this decoder cannot compute."""
-        model_type = config.get("model_type")
-        if model_type not in ARCHITECTURES:
-            raise ValueError(f"model_type {model_type!r} is not one of {', '.join(ARCHITECTURES)}")
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        if rope.get("rope_type", rope.get("type", "default")) != "default":
-            raise ValueError(f"rope_type {rope.get('rope_type', rope.get('type'))!r} is not supported")
-        for name, plain in (("hidden_act", "silu"), ("mlp_bias", False), ("use_sliding_window", False)):
-            if config.get(name, plain) != plain:
-                raise ValueError(f"{name} {config[name]!r} is not supported")
-        if config.get("attention_bias", False):
-            raise ValueError("attention_bias is not supported")
-        heads = config["num_attention_heads"]
-        return cls(
-            vocab_size=config["vocab_size"],
-            hidden_size=config["hidden_size"],
-            intermediate_size=config["intermediate_size"],
-            num_hidden_layers=config["num_hidden_layers"],
-            num_attention_heads=heads,
-            num_key_value_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            max_position_embeddings=config["max_position_embeddings"],
-            rope_theta=rope.get("rope_theta", config.get("rope_theta", 10000.0)),
-            rms_norm_eps=config["rms_norm_eps"],
-            tie_word_embeddings=config.get("tie_word_embeddings", False),
-            query_key_norm=model_type == "qwen3",
-            projection_bias=model_type == "qwen2",
-        )
-
-    def to_huggingface(self) -> dict[str, Any]:
-        """The content of `config.json`, without token ids and the type of the stored weights."""
-        return {
-            "architectures": [ARCHITECTURES[self.model_type]],
-            "model_type": self.model_type,
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size,
-            "num_hidden_layers": self.num_hidden_layers,
-            "num_attention_heads": self.num_attention_heads,
-            "num_key_value_heads": self.num_key_value_heads,
-            "head_dim": self.head_dim,
-            "hidden_act": "silu",
-            "max_position_embeddings": self.max_position_embeddings,
-            "rms_norm_eps": self.rms_norm_eps,
-            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
-            "rope_theta": self.rope_theta,
-            "attention_bias": False,
-            "tie_word_embeddings": self.tie_word_embeddings,
-        }
+def causal(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
+    """A `Mixer` of sequences [batch, length, heads, head_dim] that begin together; padding at the end is harmless."""
+    length = query.shape[1]
+    mask = None
+    if window is not None and length > window:
+        places = torch.arange(length, device=query.device)
+        behind = places[:, None] - places
+        mask = (behind >= 0) & (behind < window)
+    query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    mixed = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=True
+    )
+    return mixed.transpose(1, 2)
 
 
 class Norm(nn.Module):
-    """Root-mean-square norm with a learned scale."""
+    """Root-mean-square norm with a learned scale, in float32."""
 
     def __init__(self, size: int, epsilon: float) -> None:
         super().__init__()
@@ -101,54 +57,46 @@ class Norm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return functional.rms_norm(hidden.to(self.weight.dtype), self.weight.shape, self.weight, self.epsilon)
+        return functional.rms_norm(hidden.float(), self.weight.shape, self.weight.float(), self.epsilon)
 
 
 class Attention(nn.Module):
     """Grouped-query attention with rotary positions."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: ModelConfig, window: int | None) -> None:
         super().__init__()
         self.head_dim = config.head_dim
-        queries = config.num_attention_heads * config.head_dim
-        keys = config.num_key_value_heads * config.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, queries, bias=config.projection_bias)
-        self.k_proj = nn.Linear(config.hidden_size, keys, bias=config.projection_bias)
-        self.v_proj = nn.Linear(config.hidden_size, keys, bias=config.projection_bias)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+        self.window = window
+        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, queries, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=config.output_bias)
         if config.query_key_norm:
-            self.q_norm = Norm(config.head_dim, config.rms_norm_eps)
-            self.k_norm = Norm(config.head_dim, config.rms_norm_eps)
+            self.q_norm = Norm(config.head_dim, config.norm_epsilon)
+            self.k_norm = Norm(config.head_dim, config.norm_epsilon)
         self.query_key_norm = config.query_key_norm
 
-    def forward(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        batch, length, _ = hidden.shape
-        split = (batch, length, -1, self.head_dim)
+    def forward(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], mixer: Mixer) -> Tensor:
         query, key, value = (
-            project(hidden).view(split).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
+            project(hidden).unflatten(-1, (-1, self.head_dim)) for project in (self.q_proj, self.k_proj, self.v_proj)
         )
+        kind = value.dtype
         if self.query_key_norm:
             query, key = self.q_norm(query), self.k_norm(key)
-        mixed = functional.scaled_dot_product_attention(
-            rotate(query, rotation).to(hidden.dtype),
-            rotate(key, rotation).to(hidden.dtype),
-            value.to(hidden.dtype),
-            attn_mask=mask,
-            is_causal=mask is None,
-            enable_gqa=True,
-        )
-        output: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
+        mixed = mixer(rotate(query, rotation).to(kind), rotate(key, rotation).to(kind), value, self.window)
+        output: Tensor = self.o_proj(mixed.flatten(-2))
         return output
 
 
 class FeedForward(nn.Module):
     """Gated two-layer network (SwiGLU)."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         output: Tensor = self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
@@ -158,43 +106,49 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Attention and feed-forward, each behind a norm and added to the stream."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: ModelConfig, window: int | None) -> None:
         super().__init__()
-        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config)
-        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = Norm(config.hidden_size, config.norm_epsilon)
+        self.self_attn = Attention(config, window)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.norm_epsilon)
         self.mlp = FeedForward(config)
 
-    def forward(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        hidden = hidden + self.self_attn(self.input_layernorm(hidden), rotation, mask)
-        output: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+    def forward(self, hidden: Tensor, kind: torch.dtype, rotation: tuple[Tensor, Tensor], mixer: Mixer) -> Tensor:
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden).to(kind), rotation, mixer)
+        output: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden).to(kind))
         return output
 
 
 class Stack(nn.Module):
     """Embedding, layers and last norm."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
-        self.norm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.layers = nn.ModuleList(Layer(config, window) for window in config.windows)
+        self.norm = Norm(config.hidden_size, config.norm_epsilon)
 
 
 class Decoder(nn.Module):
     """A causal language model; `load` and `save` speak Hugging Face folders."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.recompute = False
+        """Keep only what enters each layer, and compute the rest again for the gradient: less memory, more time."""
         self.model = Stack(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        if config.tie_word_embeddings:
+        self.tie()
+
+    def tie(self) -> None:
+        """Let the output head be the embedding, where the config says so."""
+        if self.config.tied_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
     def initialise(self, generator: torch.Generator, deviation: float = 0.02) -> None:
         """Fresh weights: normal matrices (those that write to the stream scaled by depth), unit norms, zero biases."""
-        depth = (2 * self.config.num_hidden_layers) ** -0.5
+        depth = (2 * self.config.layers) ** -0.5
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if parameter.dim() == 2:
@@ -203,64 +157,75 @@ class Decoder(nn.Module):
                 else:
                     parameter.fill_(0.0 if name.endswith(".bias") else 1.0)
 
-    def hidden(self, tokens: Tensor, positions: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Last hidden states, (batch, length, hidden_size), of token ids (batch, length).
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the rotary angles, float32 [..., 1, head_dim] for positions [...]."""
+        radians, factor = frequencies(self.config.rope, self.config.head_dim)
+        angles = positions[..., None, None].float() * radians.to(positions.device)
+        both = torch.cat((angles, angles), dim=-1)
+        return both.cos() * factor, both.sin() * factor
 
-        `positions` (batch, length) default to 0, 1, ...; `mask` is True where a query (dim -2) may look at a key
-        (dim -1), and default is causal, which also serves sequences padded on the right.
+    def hidden(self, tokens: Tensor, positions: Tensor | None = None, mixer: Mixer = causal) -> Tensor:
+        """Last hidden states [..., hidden_size], in the type of the weights, of token ids [...].
+
+        `positions` have the shape of `tokens` and default to 0, 1, ... along the last dimension; the default mixer
+        wants tokens [batch, length].
         """
         if positions is None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        hidden = self.model.embed_tokens(tokens)
-        rotation = rotary(positions, self.config.head_dim, self.config.rope_theta)
+            positions = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
+        hidden, kind = self.model.embed_tokens(tokens).float(), self.model.embed_tokens.weight.dtype
+        rotation = self.rotation(positions)
         for layer in self.model.layers:
-            hidden = layer(hidden, rotation, mask)
-        normed: Tensor = self.model.norm(hidden)
+            if self.recompute and torch.is_grad_enabled():
+                hidden = checkpoint(layer, hidden, kind, rotation, mixer, use_reentrant=False)
+            else:
+                hidden = layer(hidden, kind, rotation, mixer)
+        normed: Tensor = self.model.norm(hidden).to(kind)
         return normed
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Logits, (batch, length, vocab_size); arguments as in `hidden`."""
-        logits: Tensor = self.lm_head(self.hidden(tokens, positions, mask))
+    def forward(self, tokens: Tensor, positions: Tensor | None = None, mixer: Mixer = causal) -> Tensor:
+        """Logits [..., vocab_size]; arguments as in `hidden`."""
+        logits: Tensor = self.lm_head(self.hidden(tokens, positions, mixer))
         return logits
 
     @classmethod
-    def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "Decoder":
-        """Read `config.json` and `model.safetensors`; ValueError when the two do not fit together."""
-        config = DecoderConfig.from_huggingface(json.loads((folder / "config.json").read_text()))
-        decoder = cls(config).to(dtype)
-        weights = load_file(folder / "model.safetensors")
-        if config.tie_word_embeddings:
-            weights[OUTPUT_HEAD] = weights["model.embed_tokens.weight"]
-        expected = {name: tensor.shape for name, tensor in decoder.state_dict().items()}
-        found = {name: tensor.shape for name, tensor in weights.items()}
-        if odd := sorted(dict(expected.items() ^ found.items())):
-            raise ValueError(f"{folder}: config.json and the weights disagree on {', '.join(odd)}")
-        decoder.load_state_dict(weights)
+    def load(cls, folder: Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> "Decoder":
+        """Read a folder as the engine does; raises ModelError, or NotNative for what it does not compute."""
+        config = parse_config(read_json(folder / "config.json"))
+        with torch.device("meta"):
+            decoder = cls(config)
+        wanted = {name: tensor.shape for name, tensor in decoder.state_dict().items()}
+        with Weights(folder) as weights:
+            odd = [name for name in sorted(weights.places) if name not in wanted and not name.endswith(UNUSED)]
+            if odd:
+                raise ModelError(f"{folder}: config.json has no place for the tensor {odd[0]}")
+            found = {
+                name: weights.get(name, *shape).to(device, torch.float32 if "norm" in name else dtype, copy=True)
+                for name, shape in wanted.items()
+                if not (name == OUTPUT_HEAD and config.tied_embeddings)
+            }
+        if config.tied_embeddings:
+            found[OUTPUT_HEAD] = found[EMBEDDING]
+        decoder.load_state_dict(found, assign=True)
+        decoder.tie()
         return decoder
 
-    def save(self, folder: Path, dtype: torch.dtype = torch.bfloat16, **extra: Any) -> None:
-        """Write `config.json` (with `extra` keys, such as token ids) and `model.safetensors` into `folder`."""
+    def save(self, folder: Path, content: dict[str, Any], dtype: torch.dtype = torch.bfloat16) -> None:
+        """Write `config.json` with a content that describes this model, and `model.safetensors`, into `folder`."""
+        if parse_config(content) != self.config:
+            raise ValueError("the content of config.json describes another model")
         weights = {
             name: tensor.detach().to("cpu", dtype).contiguous()
             for name, tensor in self.state_dict().items()
-            if not (name == OUTPUT_HEAD and self.config.tie_word_embeddings)
+            if not (name == OUTPUT_HEAD and self.config.tied_embeddings)
         }
         folder.mkdir(parents=True, exist_ok=True)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        content = self.config.to_huggingface() | {"dtype": str(dtype).removeprefix("torch.")} | extra
+        content = content | {"dtype": str(dtype).removeprefix("torch.")}
         (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
 
 
-def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the rotary angles, each (batch, 1, length, head_dim), in float32."""
-    exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
-    angles = positions[:, None, :, None].to(torch.float32) * (1.0 / theta**exponents)
-    both = torch.cat((angles, angles), dim=-1)
-    return both.cos(), both.sin()
-
-
 def rotate(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn queries or keys (batch, heads, length, head_dim) by their positions' angles."""
+    """Turn queries or keys [..., heads, head_dim] by their positions' angles, in float32."""
     cosine, sine = rotation
     half = heads.shape[-1] // 2
     turned = torch.cat((-heads[..., half:], heads[..., :half]), dim=-1)

@@ -20,6 +20,10 @@ class Renderer(Protocol):
         """The ids of a conversation; raises ValueError with the template's reason."""
         ...
 
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text alone, without a template."""
+        ...
+
     def token_id(self, token: str) -> int | None:
         """The id of a token as logprobs name it (`token_id:17`, or its text); None for one that is not there."""
         ...
@@ -104,6 +108,8 @@ class Task:
     """The longest sequence, in tokens."""
     kl_reference: str | None = None
     """The checkpoint folder that the KL penalty compares with; None: the base model."""
+    parent_step: int | None = None
+    """The step of `parent`, from which lags are counted; None: the one before `step`."""
 
     def as_json(self) -> Json:
         """Plain values."""

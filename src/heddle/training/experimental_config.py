@@ -2,13 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field
+from pydantic import AliasChoices, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from heddle.training.config import KlSource, Level, RlConfig
-from heddle.training.trajectories import Finite, Part
-
-AtLeastZero = Annotated[Finite, Field(ge=0)]
-AboveZero = Annotated[Finite, Field(gt=0)]
+from heddle.training.trajectories import AboveZero, AtLeastZero, Finite, Part
 
 
 class ExperimentalConfig(Part):
@@ -41,6 +39,14 @@ class ExperimentalConfig(Part):
     scale_learning_rate_by_reward_std_dev: bool | None = None
     scale_rewards: bool | None = None
     truncated_importance_sampling: AboveZero | None = None
+
+    @model_validator(mode="after")
+    def _has_one_reference(self) -> "ExperimentalConfig":
+        if self.kl_penalty_reference_step is not None and self.kl_penalty_step_lag is not None:
+            raise PydanticCustomError(
+                "value_error", "give only one of kl_penalty_reference_step and kl_penalty_step_lag"
+            )
+        return self
 
     def unknown(self) -> list[str]:
         """The names of fields that heddle does not know."""

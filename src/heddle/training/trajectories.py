@@ -6,13 +6,16 @@ What a type, a range or a missing field forbids is refused here with its place (
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from heddle.http import RequestModel
+from heddle.training.items import checked
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Item = dict[str, Any]
+AtLeastZero = Annotated[Finite, Field(ge=0)]
+AboveZero = Annotated[Finite, Field(gt=0)]
+Item = Annotated[dict[str, Any], AfterValidator(checked)]
 """A chat message (`role`) or a sampled choice (`finish_reason` and `message`)."""
 
 

@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from heddle.auth import LOCAL
-from heddle.inference.adapters import FOLDER, Adapters, Address
-from heddle.store.control.adapters import AdapterRow
+from heddle.errors import InvalidRequest
+from heddle.inference.adapter_files import FOLDER
+from heddle.inference.adapters import Adapters
+from heddle.inference.addresses import Address
+from heddle.inference.engine.base import AdapterRef
+from heddle.store.control.adapters import AdapterRow, Name
 
 ADDRESS = Address("tuned", None, "team", "project")
 
@@ -17,6 +21,7 @@ class Table:
 
     def __init__(self) -> None:
         self.rows: list[AdapterRow] = []
+        self.latest: dict[Name, int] = {}
 
     async def add(self, row: AdapterRow) -> None:
         self.rows.append(row)
@@ -25,7 +30,16 @@ class Table:
         self.rows.remove(row)
 
     async def all(self) -> list[AdapterRow]:
-        return self.rows
+        return list(self.rows)
+
+    async def point(self, name: Name, step: int) -> None:
+        self.latest[name] = step
+
+    async def forget(self, name: Name) -> None:
+        self.latest.pop(name, None)
+
+    async def pointers(self) -> dict[Name, int]:
+        return dict(self.latest)
 
 
 @pytest.fixture
@@ -72,3 +86,89 @@ def test_a_version_that_fails_leaves_nothing_and_a_start_sweeps(tmp_path: Path, 
     (tmp_path / FOLDER / ".new-left").mkdir()
     asyncio.run(adapters.open("base"))
     assert folders(tmp_path) == set()
+
+
+def checkpoint(data: Path, step: int) -> str:
+    """The folder of a trainable model's step, relative to the data folder."""
+    folder = data / "training" / "model" / "checkpoints" / f"{step:04d}"
+    folder.mkdir(parents=True)
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (folder / name).write_text("{}")
+    return str(folder.relative_to(data))
+
+
+def step_of(data: Path, step: int) -> AdapterRow:
+    """The row that training offers."""
+    return AdapterRow("team", "project", "policy", step, "base", checkpoint(data, step), step + 1, "me")
+
+
+async def nothing(_: AdapterRef) -> None:
+    """An engine that does not run."""
+
+
+def test_folders_of_training_are_never_removed(tmp_path: Path, source: Path) -> None:
+    table = Table()
+    adapters = Adapters(table, tmp_path)
+    key = ("team", "project", "policy")
+
+    async def work() -> None:
+        async with adapters.adding(ADDRESS, source, "base", "me", next_step=True):
+            pass
+        for step in range(3):
+            await adapters.offer(step_of(tmp_path, step), nothing)
+            await adapters.point(key, step)
+        (version,) = await adapters.withdraw(key, [0], "me")
+        await adapters.discard(version)
+        await adapters.open("base")
+        assert await adapters.withdraw(key, None, "me") != []
+        await adapters.open("base")
+
+    asyncio.run(work())
+    assert len(list((tmp_path / "training").rglob("adapter_model.safetensors"))) == 3
+    assert len(folders(tmp_path)) == 1 and [row.name for row in table.rows] == ["tuned"] and table.latest == {}
+
+
+def test_a_step_whose_files_were_lost_can_be_made_again(tmp_path: Path) -> None:
+    table = Table()
+    row = step_of(tmp_path, 0)
+
+    async def work() -> None:
+        adapters = Adapters(table, tmp_path)
+        await adapters.offer(row, nothing)
+        (tmp_path / row.folder / "adapter_model.safetensors").unlink()
+        await adapters.open("base")
+        assert adapters.find(Address("policy", 0), LOCAL) is None
+        with pytest.raises(InvalidRequest):
+            await adapters.offer(row, nothing)
+        (tmp_path / row.folder / "adapter_model.safetensors").touch()
+        await adapters.offer(row, nothing)
+        assert adapters.find(Address("policy", 0), LOCAL) is not None
+
+    asyncio.run(work())
+    assert len(table.rows) == 1
+
+
+def test_a_base_model_that_is_not_served_keeps_its_steps(tmp_path: Path) -> None:
+    """They are left aside, can be deleted all the same, and answer again with their base model."""
+    table = Table()
+
+    async def work() -> None:
+        adapters = Adapters(table, tmp_path)
+        for step in range(2):
+            await adapters.offer(step_of(tmp_path, step), nothing)
+        await adapters.point(("team", "project", "policy"), 1)
+        await adapters.open("another")
+        assert adapters.find(Address("policy"), LOCAL) is None
+        assert await adapters.pointed(("team", "project", "policy")) == 1
+        assert await adapters.withdraw(("team", "project", "policy"), [0], "me") == []
+        await adapters.open("base")
+        found = adapters.find(Address("policy"), LOCAL)
+        assert found is not None and found.row.step == 1
+
+    asyncio.run(work())
+    assert [row.step for row in table.rows] == [1]
+
+
+@pytest.mark.parametrize("text", ["a/b", "a//b/c", "a/b/c/d", "wandb-artifact:///a/b", "weave:///a/b/c", "n:x", "n@-1"])
+def test_what_is_no_address(text: str) -> None:
+    assert Address.parse(text) is None

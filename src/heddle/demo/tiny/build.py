@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer
 
 from heddle.demo.tiny.tokenizer import END_ID, PAD_ID, build_tokenizer, save_tokenizer
-from heddle.demo.tiny.train import Recipe, train
+from heddle.demo.tiny.train import Recipe, shape, train
 from heddle.models.decoder import Decoder
 
 
@@ -15,10 +15,11 @@ def build(folder: Path, recipe: Recipe, tokenizer: Tokenizer | None = None, chec
     """Make the tokenizer (unless given), train, and leave a complete folder; its weights follow every checkpoint."""
     tokenizer = tokenizer or build_tokenizer()
     save_tokenizer(tokenizer, folder)
+    ends = {"eos_token_id": END_ID, "pad_token_id": PAD_ID, "bos_token_id": None}
 
     def keep(model: Decoder, step: int) -> None:
         staged = folder / f".step-{step}"
-        model.save(staged, torch.bfloat16, eos_token_id=END_ID, pad_token_id=PAD_ID, bos_token_id=None)
+        model.save(staged, shape(tokenizer.get_vocab_size()) | ends, torch.bfloat16)
         for name in ("config.json", "model.safetensors"):
             (staged / name).chmod(0o644)
             (staged / name).replace(folder / name)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -12,7 +13,8 @@ from torch.nn import functional
 
 from heddle.demo.tiny.batches import Batch, batches
 from heddle.demo.tiny.optimizer import optimizers
-from heddle.models.decoder import Decoder, DecoderConfig
+from heddle.models.config import parse_config
+from heddle.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +33,26 @@ class Recipe:
     mixed_precision: bool = True
 
 
-def shape(vocabulary: int) -> DecoderConfig:
-    """The architecture: Qwen3's, so that queries and keys are normed."""
-    return DecoderConfig(
-        vocab_size=vocabulary,
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=32,
-        query_key_norm=True,
-    )
+def shape(vocabulary: int) -> dict[str, Any]:
+    """The content of `config.json`: Qwen3's architecture, so that queries and keys are normed."""
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "vocab_size": vocabulary,
+        "hidden_size": 192,
+        "intermediate_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "hidden_act": "silu",
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "rope_theta": 10000.0,
+        "attention_bias": False,
+        "tie_word_embeddings": True,
+    }
 
 
 def rate(progress: float, recipe: Recipe) -> float:
@@ -64,7 +74,7 @@ def train(
     tokenizer: Tokenizer, recipe: Recipe, checkpoint: Callable[[Decoder, int], None], every: int = 1000
 ) -> Decoder:
     """Train from nothing; `checkpoint` is called with the model and the step number each `every` steps."""
-    model = Decoder(shape(tokenizer.get_vocab_size()))
+    model = Decoder(parse_config(shape(tokenizer.get_vocab_size())))
     model.initialise(torch.Generator().manual_seed(recipe.seed), deviation=0.04)
     chosen = optimizers(model, recipe.matrix_rate, recipe.other_rate)
     source = batches(tokenizer, Random(recipe.seed + 1), recipe.batch_tokens, recipe.easy_tokens)

@@ -56,6 +56,8 @@ class Sampling:
     """None = none; k = the chosen token's and those of the k best (0 = only the chosen one)."""
     prompt_logprobs: int | None = None
     """The same for each prompt token."""
+    logprobs_temperature: float = 1.0
+    """What the logits are divided by for `logprobs` (not for those of the prompt); 1 = raw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class TokenRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Raw (before any sampling step) log-probabilities at one position, natural logarithm, float32."""
+    """Log-probabilities at one position, natural logarithm, float32: before any sampling step but
+    `Sampling.logprobs_temperature`."""
 
     token_id: int
     logprob: float
@@ -213,8 +216,11 @@ class Engine(Protocol):
         """
         ...
 
-    async def load_adapter(self, adapter: AdapterRef) -> None:
-        """Make a version ready; a no-op when it is. Raises RequestRefused when it does not fit the model."""
+    async def load_adapter(self, adapter: AdapterRef, start: bool = True) -> None:
+        """Make a version ready; a no-op when it is, and without `start` where the engine does not run.
+
+        Raises EngineFailed, and RequestRefused when it does not fit the model.
+        """
         ...
 
     async def unload_adapter(self, adapter_id: str) -> None:

@@ -83,9 +83,11 @@ class LocalEngine:
         finally:
             connection.shut(number)
 
-    async def load_adapter(self, adapter: AdapterRef) -> None:
+    async def load_adapter(self, adapter: AdapterRef, start: bool = True) -> None:
         """Make a version ready. Raises RequestRefused when it does not fit the model, and EngineFailed."""
-        await (await self._ready()).call("load", adapter)
+        connection = await self._ready() if start else self._connection
+        if connection is not None:
+            await connection.call("load", adapter)
 
     async def unload_adapter(self, adapter_id: str) -> None:
         """Forget a version with the end of its last request; does not wait for that."""

@@ -1,4 +1,4 @@
-"""Raw log-probabilities: of the chosen token, its rank, and the best k, before anything changes the logits."""
+"""Log-probabilities of the chosen token, its rank, and the best k, before masks and penalties change the logits."""
 
 import numpy as np
 import torch

@@ -35,6 +35,9 @@ class RowPlan:
         rows = range(len(sequences))
         self.logprobs = [row for row in rows if samplings[row].logprobs is not None]
         self.best = [samplings[row].logprobs or 0 for row in self.logprobs]
+        divisors = [samplings[row].logprobs_temperature for row in self.logprobs]
+        tempered = any(divisor != 1.0 for divisor in divisors)
+        self.logprobs_temperature = torch.tensor(divisors, device=device)[:, None] if tempered else None
         self.allowed = [
             (row, torch.tensor(sampling.allowed_token_ids, device=device))
             for row, sampling in enumerate(samplings)
@@ -83,6 +86,8 @@ class Sampler:
         if not all(map(math.isfinite, highest)):
             self._explain(highest, sequences, plan, choices)
         if plan.logprobs:
+            if plan.logprobs_temperature is not None:
+                raw = raw / plan.logprobs_temperature
             chosen = [choices.tokens[row] for row in plan.logprobs]
             choices.logprobs = dict(zip(plan.logprobs, describe(raw, chosen, plan.best), strict=True))
         return choices

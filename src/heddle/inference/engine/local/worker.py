@@ -5,11 +5,9 @@ socket or dies.
 """
 
 import contextlib
-import ctypes
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 import time
@@ -19,6 +17,7 @@ from typing import Any
 
 import torch
 
+from heddle.children import die_with_parent, log_to_parent
 from heddle.inference.engine.base import EngineBusy, EngineFailed, EngineStats, RequestRefused
 from heddle.inference.engine.local.engine import EngineCore
 from heddle.inference.engine.local.options import LocalOptions, read_facts
@@ -35,7 +34,6 @@ UNKNOWN_MEMORY = 4 * 1024**3
 SHARE_OF_MEMORY = {"cpu": 0.25}
 SHARE_OF_DEVICE = 0.7
 RECENT_STEPS = 64
-_DEATH_SIGNAL_OPTION = 1
 
 
 class Channel:
@@ -184,17 +182,10 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def die_with_parent() -> None:
-    """On Linux the kernel ends this process with its parent; elsewhere the closed socket does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL_OPTION, signal.SIGKILL)
-
-
 def main() -> None:
     """Read the options, load, serve."""
     die_with_parent()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+    log_to_parent()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     with contextlib.suppress(EOFError, ConnectionError):
         (options,) = channel.receive(wait=True)

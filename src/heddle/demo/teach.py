@@ -1,0 +1,116 @@
+"""The teaching program: answers are sampled through the OpenAI SDK, rewarded, and sent as trajectories to be trained on.
+
+It speaks the wire of ART (groups of trajectories, jobs, events) in plain HTTP, and prints a JSON line after each step.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from typing import Any
+
+import httpx
+from openai import AsyncOpenAI
+
+from heddle.demo import task
+
+BASE_MODEL = "heddle-tiny"
+STEPS = 25
+_GROUPS = 8
+_SIZE = 8
+_LEARNING_RATE = 5e-3
+_LONGEST = 60.0
+"""Seconds that one job may take."""
+Json = dict[str, Any]
+
+
+class Teacher:
+    """One trainable model and what is done with it."""
+
+    def __init__(self, address: str, project: str, name: str) -> None:
+        headers = {"authorization": "Bearer demo"}
+        self._http = httpx.AsyncClient(base_url=f"{address}/v1/preview", headers=headers, timeout=_LONGEST)
+        self._chats = AsyncOpenAI(base_url=f"{address}/v1", api_key="demo").chat.completions
+        entity, _, project_name = project.partition("/")
+        self._wanted = {"entity": entity, "project": project_name, "name": name, "base_model": BASE_MODEL}
+        self._model = ""
+        self._name = f"wandb-artifact:///{project}/{name}"
+        self._chance = random.Random(0)
+
+    async def register(self) -> Json:
+        """Make the model; it answers from now on."""
+        made = await self._post("/models", self._wanted | {"return_existing": True})
+        self._model = str(made["id"])
+        return made | {"address": self._name}
+
+    async def step(self, questions: list[str]) -> Json:
+        """Sample and reward a group of answers to each of some questions, and train on them."""
+        began = time.perf_counter()
+        asked = self._chance.sample(questions, _GROUPS)
+        groups = await asyncio.gather(*(self._group(question) for question in asked))
+        sampled = time.perf_counter()
+        events = await self._train(list(groups))
+        rewards = [trajectory["reward"] for group in groups for trajectory in group["trajectories"]]
+        steps = [event["data"] for event in events if event["type"] == "gradient_step"]
+        return {
+            "reward": sum(rewards) / len(rewards),
+            "loss": sum(data.get("loss", 0.0) for data in steps) / max(1, len(steps)),
+            "sampling_seconds": sampled - began,
+            "training_seconds": time.perf_counter() - sampled,
+        }
+
+    async def _group(self, question: str) -> Json:
+        message = {"role": "user", "content": question}
+        answer = await self._chats.create(
+            model=self._name,
+            messages=[message],
+            n=_SIZE,
+            temperature=1.0,
+            max_tokens=8,  # type: ignore[list-item]
+        )
+        trajectories = [
+            {
+                "messages_and_choices": [message, choice.model_dump(mode="json")],
+                "reward": task.reward(choice.message.content or ""),
+            }
+            for choice in answer.choices
+        ]
+        return {"trajectories": trajectories}
+
+    async def _train(self, groups: list[Json]) -> list[Json]:
+        """All events of a job, when it has ended."""
+        settings = {"learning_rate": _LEARNING_RATE}
+        body = {"model_id": self._model, "trajectory_groups": groups, "experimental_config": settings}
+        job = (await self._post("/training-jobs", body))["id"]
+        events: list[Json] = []
+        deadline = time.monotonic() + _LONGEST
+        while not events or events[-1]["type"] not in ("training_ended", "training_failed"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"training job {job} has not ended after {_LONGEST:g} s")
+            query = {"after": events[-1]["id"]} if events else {}
+            answer = await self._http.get(f"/training-jobs/{job}/events", params=query)
+            new = answer.raise_for_status().json()["data"]
+            events += new
+            if not new:
+                await asyncio.sleep(0.02)
+        if events[-1]["type"] == "training_failed":
+            raise RuntimeError(f"training job {job} failed: {events[-1]['data']['error_message']}")
+        return events
+
+    async def _post(self, path: str, body: Json) -> Json:
+        answer = await self._http.post(path, json=body)
+        return dict(answer.raise_for_status().json())
+
+
+async def main(address: str, project: str, name: str, steps: str) -> None:
+    """Teach one model; with 0 steps it is only made."""
+    teacher = Teacher(address, project, name)
+    print(json.dumps({"model": await teacher.register()}), flush=True)
+    questions, _ = task.split()
+    for number in range(1, int(steps) + 1):
+        print(json.dumps({"step": {"number": number, **await teacher.step(questions)}}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Evaluations: a model answers the rows of a dataset, scorers judge the answers."""

@@ -1,0 +1,193 @@
+"""Rows for fine-tuning: an uploaded file, a published dataset, or an address that the settings allow."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from heddle.auth import Caller
+from heddle.errors import ExtraMissing, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.house import House
+from heddle.wire import digests, jsontext, refs
+
+Json = dict[str, Any]
+PARAM = "training_data_url"
+_SECONDS = 600.0
+_INSTALL = "pip install 'heddle[inference]'"
+_MOST_ROWS = 10_000_000
+
+
+class TrainingData:
+    """A DatasetReader over files, datasets and addresses."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        listed = house.settings.training_sources
+        self._sources = [part.strip() for part in listed.split(",") if part.strip() and part.strip() != "none"]
+
+    async def read(self, caller: Caller, project_id: str, url: str, max_bytes: int) -> list[Json]:
+        """The rows behind an address, in order.
+
+        A bare file digest is one of the project. Raises ValidationFailed for an address of none of the three forms,
+        NotFound, Forbidden, TooLarge beyond `max_bytes`, InvalidRequest for a file that is no JSONL.
+        """
+        if url.startswith((refs.EXTERNAL, refs.INTERNAL)):
+            return await self._dataset(caller, url, max_bytes)
+        if digests.looks_like_digest(url):
+            return await _parsed(await self._file(caller, project_id, url, max_bytes))
+        if not any(_lies_under(url, source) for source in self._sources):
+            raise _refused(url, self._sources)
+        if url.startswith("file:"):
+            return await _parsed(await asyncio.to_thread(_local, url, self._sources, max_bytes))
+        return await _parsed(await _download(url, max_bytes))
+
+    async def _file(self, caller: Caller, project_id: str, digest: str, max_bytes: int) -> bytes:
+        found = await self._house.store.files.expect(caller.open(project_id), digest)
+        if found is None:
+            raise NotFound(f"The file {digest} is not found in {project_id}")
+        _check_size(found.size, max_bytes)
+        with await asyncio.to_thread(self._house.store.blobs.open, found.blob) as stream:
+            return await asyncio.to_thread(stream.read)
+
+    async def _dataset(self, caller: Caller, url: str, max_bytes: int) -> list[Json]:
+        """The rows of a Dataset object, or of a table."""
+        try:
+            ref = refs.parse(refs.to_internal(url) if url.startswith(refs.EXTERNAL) else url)
+        except InvalidRequest as error:
+            raise ValidationFailed.at(["body", PARAM], error.reason) from None
+        if ref.kind not in ("object", "table") or ref.edges:
+            raise ValidationFailed.at(["body", PARAM], "The ref names neither a Dataset nor a table")
+        self._require(caller, ref)
+        if ref.kind == "object":
+            version = await self._house.store.objects.read(ref.project, ref.name, ref.version)
+            if version is None or version.deleted_at is not None:
+                raise NotFound(
+                    f"The dataset {refs.to_external(url) if url.startswith(refs.INTERNAL) else url} is not found"
+                )
+            value = orjson.loads(version.val or "null")
+            rows = value.get("rows") if isinstance(value, dict) else None
+            if isinstance(rows, list):
+                return _objects(rows)
+            if not isinstance(rows, str) or not rows.startswith(refs.INTERNAL):
+                raise InvalidRequest(f"{ref.name} is no Dataset: it has no rows", param=PARAM)
+            ref = refs.parse(rows)
+            self._require(caller, ref)
+        return await self._table(ref, max_bytes)
+
+    async def _table(self, ref: refs.Ref, max_bytes: int) -> list[Json]:
+        tables = self._house.store.tables
+        known = await tables.stats(ref.project, [ref.name], with_size=True)
+        if ref.kind != "table" or not known:
+            raise NotFound(f"The table {ref.name[:100]} of the dataset is not found")
+        _check_size(known[0].size or 0, max_bytes)
+        rows = await tables.query(ref.project, ref.name, limit=_MOST_ROWS)
+        return _objects(await asyncio.to_thread(lambda: [orjson.loads(row.val) for row in rows]))
+
+    @staticmethod
+    def _require(caller: Caller, ref: refs.Ref) -> None:
+        project = refs.external_project(ref.project)
+        if project is None or not caller.may_read(project):
+            raise Forbidden(f"The key of user '{caller.user}' may not read datasets of '{project}'")
+
+
+def _refused(url: str, sources: Sequence[str]) -> ValidationFailed:
+    allowed = ", ".join(sources) if sources else "none (setting training_sources)"
+    return ValidationFailed.at(
+        ["body", PARAM],
+        f"{url[:200]!r} is neither the digest of an uploaded file, nor a weave:///.../object/<dataset>:<version> ref, "
+        f"nor an address that this server reads; allowed are: {allowed}",
+    )
+
+
+def _lies_under(url: str, source: str) -> bool:
+    """True when an address is a source, or lies in the folder that a source names."""
+    try:
+        asked, allowed = urlsplit(url), urlsplit(source)
+    except ValueError:
+        return False
+    if asked.scheme not in ("https", "file") or (asked.scheme, asked.netloc) != (allowed.scheme, allowed.netloc):
+        return False
+    path, folder = unquote(asked.path), unquote(allowed.path)
+    if ".." in path.split("/") or "\\" in path or "\0" in path:
+        return False
+    return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
+
+
+def _local(url: str, sources: Sequence[str], max_bytes: int) -> bytes:
+    """The bytes of a file; links out of the allowed folders are not followed."""
+    path = Path(unquote(urlsplit(url).path)).resolve()
+    folders = [Path(unquote(urlsplit(source).path)).resolve() for source in sources if source.startswith("file:")]
+    if not any(path == folder or folder in path.parents for folder in folders):
+        raise _refused(url, sources)
+    if not path.is_file():
+        raise NotFound(f"{url[:200]} is no file here")
+    try:
+        _check_size(path.stat().st_size, max_bytes)
+        with path.open("rb") as stream:
+            content = stream.read(max_bytes + 1)
+    except OSError as error:
+        raise NotFound(f"{url[:200]} cannot be read: {error.strerror}") from None
+    _check_size(len(content), max_bytes)
+    return content
+
+
+async def _download(url: str, max_bytes: int) -> bytes:
+    httpx = _httpx()
+    content = bytearray()
+    try:
+        # Redirects could lead to an address that nobody allowed.
+        async with (
+            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client,
+            client.stream("GET", url) as response,
+        ):
+            if response.status_code != 200:
+                raise InvalidRequest(f"{url[:200]} answered {response.status_code}", param=PARAM)
+            async for part in response.aiter_bytes():
+                content += part
+                _check_size(len(content), max_bytes)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise InvalidRequest(f"{url[:200]} cannot be read: {type(error).__name__}", param=PARAM) from None
+    return bytes(content)
+
+
+def _check_size(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise TooLarge(f"{PARAM}: the data has more than {max_bytes} bytes (limit max_training_body)")
+
+
+async def _parsed(content: bytes) -> list[Json]:
+    return await asyncio.to_thread(parse_lines, content)
+
+
+def parse_lines(content: bytes) -> list[Json]:
+    """The objects of JSON lines, empty lines left out; raises InvalidRequest naming the line (from 1) that is none."""
+    rows: list[Any] = []
+    for number, line in enumerate(content.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = jsontext.loads(line)
+        except ValidationFailed as error:
+            raise InvalidRequest(f"{PARAM}: line {number} is no JSON: {error.reason}", param=PARAM) from None
+        if not isinstance(row, dict):
+            raise InvalidRequest(f"{PARAM}: line {number} is no JSON object", param=PARAM)
+        rows.append(row)
+    return rows
+
+
+def _objects(rows: Sequence[Any]) -> list[Json]:
+    for place, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise InvalidRequest(f"{PARAM}: row {place} of the dataset is no object", param=PARAM)
+    return list(rows)
+
+
+def _httpx() -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise ExtraMissing(f"Reading addresses needs an extra that is not installed: {_INSTALL}") from None
+    return httpx

@@ -1,0 +1,110 @@
+"""Trajectory groups from the calls of a server, over HTTP."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from heddle.errors import ExtraMissing, HeddleError
+from heddle.training.rewards import Reward
+from heddle.training.source import SourceRequest, resolve
+from heddle.wire.training import CallSelection
+
+if TYPE_CHECKING:
+    import httpx
+
+Json = dict[str, Any]
+_INSTALL = "pip install 'heddle[inference]'"
+_MOST_BYTES = 1 << 30
+_EXPANDED = {"expand_columns": ["inputs.messages", "inputs.tools", "output"]}
+
+
+class HttpCalls:
+    """A CallSource that asks POST /calls/stream_query of a server."""
+
+    def __init__(self, client: "httpx.AsyncClient") -> None:
+        self._client = client
+
+    async def read(self, _caller: Any, selection: CallSelection) -> AsyncIterator[bytes]:
+        """The selected calls, line by line, with the rights of the key; raises HeddleError with the server's reason."""
+        body = stream_query(selection)
+        async with self._client.stream("POST", "/calls/stream_query", json=body) as response:
+            if response.status_code != 200:
+                raise _refusal(response.status_code, await response.aread())
+            async for line in response.aiter_lines():
+                yield line.encode()
+
+
+def stream_query(selection: CallSelection) -> Json:
+    """The body of /calls/stream_query for a selection, with feedback, refs in messages followed."""
+    wanted = {"columns": ["id", "trace_id"]} if selection.ids_only else {"include_feedback": True, **_EXPANDED}
+    return {
+        "project_id": selection.project_id,
+        "filter": selection.filter,
+        "query": selection.query,
+        "sort_by": selection.sort_by,
+        "limit": selection.limit,
+        **wanted,
+    }
+
+
+async def fetch_trajectory_groups(
+    base_url: str,
+    project_id: str,
+    reward: str | Mapping[str, Any] | Reward,
+    *,
+    api_key: str | None = None,
+    filter: Mapping[str, Any] | None = None,
+    query: Mapping[str, Any] | None = None,
+    sort_by: Sequence[Mapping[str, str]] | None = None,
+    limit: int = 1000,
+    group_by: str | list[str] | None = None,
+    policy: str | None = None,
+) -> list[Json]:
+    """The trajectory groups of a project's calls, as `source` of a training job finds them on the server itself.
+
+    `filter`, `query`, `sort_by` and `limit` are those of /calls/stream_query and choose the calls that stand for
+    rollouts (root calls unless the filter says otherwise); `reward`, `group_by` and `policy` as in
+    `trajectory_groups`. Raises ValueError for what no request may say, HeddleError with the server's reason.
+    """
+    found = Reward.of(reward)
+    told = {"path": found.path, "feedback_type": found.feedback_type, "values": dict(found.values)}
+    try:
+        source = SourceRequest.model_validate(
+            {
+                "project_id": project_id,
+                "filter": filter,
+                "query": query,
+                "sort_by": None if sort_by is None else [dict(term) for term in sort_by],
+                "limit": limit,
+                "reward": {**told, "default": found.default},
+                "group_by": group_by,
+            }
+        )
+    except ValidationError as error:
+        raise ValueError(str(error)) from None
+    httpx = _httpx()
+    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+    async with httpx.AsyncClient(base_url=base_url.rstrip("/"), headers=headers, timeout=600.0) as client:
+        resolved = await resolve(source, HttpCalls(client), None, max_bytes=_MOST_BYTES, policy=policy)
+    return resolved.groups
+
+
+def _refusal(status: int, body: bytes) -> HeddleError:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = {}
+    reason = value.get("reason") or value.get("detail") if isinstance(value, dict) else None
+    error = HeddleError(f"The server answered {status}: {reason or body[:500].decode('utf-8', 'replace')}")
+    error.status = status
+    return error
+
+
+def _httpx() -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise ExtraMissing(f"Fetching calls needs an extra that is not installed: {_INSTALL}") from None
+    return httpx

@@ -1,0 +1,66 @@
+"""Where training keeps its files below the data folder, and what of it is left over.
+
+training/<model id>/checkpoints/<step>   immutable, made under another name and renamed
+training/<model id>/jobs/<job id>        a job's own: snapshots, until it ends
+"""
+
+import hashlib
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+ROOT = "training"
+ADAPTER_FILE = "adapter_model.safetensors"
+
+
+def model_folder(model_id: str) -> str:
+    """Everything of a model; relative to the data folder."""
+    return f"{ROOT}/{model_id}"
+
+
+def checkpoint_folder(model_id: str, step: int) -> str:
+    """One step of a model; relative to the data folder."""
+    return f"{model_folder(model_id)}/checkpoints/{step:04d}"
+
+
+def work_folder(model_id: str, job_id: str) -> str:
+    """What a job needs while it runs; relative to the data folder."""
+    return f"{model_folder(model_id)}/jobs/{job_id}"
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder; does nothing when it is not there."""
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def measure(folder: Path) -> tuple[str, int]:
+    """The SHA-256 of a checkpoint's adapter, and the bytes of the whole folder; raises OSError."""
+    with (folder / ADAPTER_FILE).open("rb") as adapter:
+        digest = hashlib.file_digest(adapter, "sha256").hexdigest()
+    return digest, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def sweep(data: Path, kept: Collection[str]) -> list[str]:
+    """Remove the checkpoints and work folders that are not in `kept` (relative), as a crash leaves them.
+
+    Only for the one process that holds the data folder. Returns what was removed, relative to it.
+    """
+    removed = []
+    for pattern in ("*/checkpoints/*", "*/jobs/*"):
+        for path in sorted((data / ROOT).glob(pattern)):
+            name = path.relative_to(data).as_posix()
+            if name not in kept:
+                _remove_any(path)
+                removed.append(name)
+    for model in (data / ROOT).glob("*"):
+        if not any(name.startswith(f"{ROOT}/{model.name}/") for name in kept):
+            _remove_any(model)
+    return removed
+
+
+def _remove_any(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -1,0 +1,150 @@
+"""Step 0 of a model: a LoRA adapter that changes nothing yet, in PEFT's layout; numpy only, no weights are read."""
+
+import errno
+import json
+import math
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from heddle.errors import InvalidRequest, StorageFull, Unavailable
+from heddle.training.folders import ADAPTER_FILE
+
+if TYPE_CHECKING:
+    import numpy
+
+CONFIG_FILE = "adapter_config.json"
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Attention and MLP projections, as models of the Llama kind call them."""
+_OTHER = re.compile(r"(?:.+\.)?\d+\..*(?<!norm)(?<!gate)(?<!router)\.weight")
+"""In models of another kind: every matrix of the repeated layers."""
+_TRANSPOSED = ("gpt2", "openai-gpt")
+"""Model types that keep their linears as [inputs, outputs]."""
+_WEIGHT = ".weight"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseShape:
+    """What a base model's files say about it."""
+
+    parameters: int
+    projections: dict[str, tuple[int, int]]
+    """Outputs and inputs of every linear that LoRA changes, by its name."""
+
+    @property
+    def targets(self) -> list[str]:
+        """The kinds of projections that are there."""
+        found = {_last(name) for name in self.projections}
+        return [target for target in TARGETS if target in found] or sorted(found)
+
+
+def base_shape(folder: Path, config: dict[str, Any]) -> BaseShape:
+    """Read the headers of a Hugging Face folder's safetensors files; raises Unavailable when they cannot be read.
+
+    `config` is the content of its `config.json`.
+    """
+    shapes: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        shapes |= _header(path)
+    matrices = {name.removesuffix(_WEIGHT): shape for name, shape in shapes.items() if len(shape) == 2}
+    chosen = {
+        name: shape for name, shape in matrices.items() if _last(name) in TARGETS and ".experts." not in name
+    } or {name: shape for name, shape in matrices.items() if _OTHER.fullmatch(name + _WEIGHT)}
+    is_transposed = config.get("model_type") in _TRANSPOSED
+    projections = {
+        name: (shape[1], shape[0]) if is_transposed else (shape[0], shape[1]) for name, shape in chosen.items()
+    }
+    return BaseShape(sum(math.prod(shape) for shape in shapes.values()), projections)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _header(path: Path) -> dict[str, list[int]]:
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+    except (OSError, ValueError, KeyError, MemoryError) as error:
+        raise Unavailable(f"The base model's file {path.name} cannot be read: {error}") from None
+
+
+def make_adapter(target: Path, base: BaseShape, base_id: str, lora: dict[str, Any], seed: str) -> None:
+    """Write a fresh adapter to a folder that does not exist yet; it appears whole and durable, or not at all.
+
+    `seed` is a UUID: equal seeds give equal bytes. Raises StorageFull.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+        try:
+            _write(temporary, base, base_id, lora, seed)
+            os.rename(temporary, target)
+            _flush(target.parent)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull("There is no room for the model's first checkpoint") from error
+        raise
+
+
+def lora_of(base: BaseShape, base_id: str, rank: int, alpha: float) -> dict[str, Any]:
+    """How adapters of a new model are made; raises InvalidRequest for a base that has nothing to put LoRA on."""
+    if not base.projections:
+        raise InvalidRequest(
+            f"base_model: {base_id} cannot be trained: no linear projection was found in its files", param="base_model"
+        )
+    return {"rank": rank, "alpha": alpha, "target_modules": base.targets}
+
+
+def _write(folder: Path, base: BaseShape, base_id: str, lora: dict[str, Any], seed: str) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(_tensors(base, int(lora["rank"]), seed), folder / ADAPTER_FILE, metadata={"format": "pt"})
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base_id,
+        "r": lora["rank"],
+        "lora_alpha": lora["alpha"],
+        "lora_dropout": 0.0,
+        "target_modules": lora["target_modules"],
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+    }
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    for path in (folder / ADAPTER_FILE, folder / CONFIG_FILE, folder):
+        _flush(path)
+
+
+def _tensors(base: BaseShape, rank: int, seed: str) -> "dict[str, numpy.ndarray[Any, Any]]":
+    """A uniform in +-1/sqrt(inputs) (Kaiming with a = sqrt 5, as PEFT begins), B zero; float32."""
+    import numpy
+
+    generator = numpy.random.default_rng(UUID(seed).int)
+    tensors = {}
+    for name in sorted(base.projections):
+        outputs, inputs = base.projections[name]
+        bound = 1 / math.sqrt(inputs)
+        down = generator.uniform(-bound, bound, (rank, inputs)).astype(numpy.float32)
+        tensors[f"base_model.model.{name}.lora_A.weight"] = down
+        tensors[f"base_model.model.{name}.lora_B.weight"] = numpy.zeros((outputs, rank), numpy.float32)
+    return tensors
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,198 @@
+"""Trainable models and their checkpoints: made, found, rolled back and deleted."""
+
+import asyncio
+import re
+import secrets
+import uuid
+from pathlib import Path
+
+from heddle.auth import Caller
+from heddle.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.store.control.jobs import OPEN
+from heddle.store.control.training import CheckpointRow, ModelRow
+from heddle.training import folders, fresh
+from heddle.training.requests import CreateModel
+from heddle.training.retention import Retention
+from heddle.training.supervisor import Supervisor
+from heddle.training.tasks import policy_name
+from heddle.wire import times
+from heddle.wire.policies import BaseModel, PolicyHost
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
+_PLACE = re.compile(r"[^/:@\s][^/:@]{0,127}")
+TINY = "heddle-tiny"
+TINY_SPELLINGS = ("tiny/chat", "heddle/heddle-tiny")
+"""What recorded clients call the shipped model."""
+_MOST_SECONDS_TO_END = 60.0
+
+
+class TrainableModels:
+    """The models of this server; made and changed one at a time."""
+
+    def __init__(
+        self, settings: Settings, store: Store, policies: PolicyHost, supervisor: Supervisor, retention: Retention
+    ) -> None:
+        self._settings = settings
+        self._data = Path(settings.data)
+        self._table = store.train_models
+        self._jobs = store.train_jobs
+        self._policies = policies
+        self._supervisor = supervisor
+        self._retention = retention
+        self._changing = asyncio.Lock()
+        self._shapes: dict[tuple[str, str], fresh.BaseShape] = {}
+        self.ending: set[str] = set()
+        """Models that are being deleted: they take no more jobs."""
+
+    async def base(self, name: str) -> BaseModel:
+        """The base model that a client names; raises InvalidRequest naming those that can be trained."""
+        bases = await self._policies.base_models()
+        if not bases:
+            raise Unavailable("This server serves no model, so none can be trained; start it with --model", 60)
+        wanted = TINY if name in TINY_SPELLINGS else name
+        for base in bases:
+            if base.id == wanted:
+                return base
+        known = ", ".join(sorted(base.id for base in bases))
+        raise InvalidRequest(
+            f"base_model {name[:200]!r} cannot be trained here; available: {known}", param="base_model"
+        )
+
+    async def shape(self, base: BaseModel) -> fresh.BaseShape:
+        """What the files of a base model say; read once."""
+        key = (base.id, base.digest)
+        if key not in self._shapes:
+            self._shapes[key] = await asyncio.to_thread(fresh.base_shape, base.folder, base.config)
+        return self._shapes[key]
+
+    async def find(self, model_id: str, caller: Caller) -> ModelRow:
+        """A model that the caller's key reaches; raises NotFound for any other."""
+        row = await self._table.find(str(model_id).lower())
+        if row is None or not caller.reaches(row.project_id):
+            raise NotFound("Model not found")
+        return row
+
+    async def reached(self, caller: Caller) -> list[ModelRow]:
+        """Every model that the caller's key reaches, oldest first."""
+        return [row for row in await self._table.all() if caller.reaches(row.project_id)]
+
+    async def latest(self, row: ModelRow) -> int | None:
+        """The step that the bare name means; None while its base model is not served."""
+        return await self._policies.latest(policy_name(row))
+
+    async def create(self, wanted: CreateModel, caller: Caller) -> ModelRow:
+        """A new model, served under its name already; or the one of that name where the request allows it.
+
+        Raises InvalidRequest, Forbidden, Conflict, StorageFull.
+        """
+        entity = caller.default_entity if wanted.entity is None else wanted.entity
+        caller.open(f"{entity}/{wanted.project}")
+        _check_names(entity, wanted.project, wanted.name)
+        base = await self.base(wanted.base_model)
+        async with self._changing:
+            found = await self._table.find_named(entity, wanted.project, wanted.name)
+            if found is None:
+                return await self._make(entity, wanted, base, caller.user)
+            if found.base_model != base.id:
+                raise Conflict(f"The model {found.name!r} exists already, made from {found.base_model!r}")
+            if not wanted.return_existing:
+                raise Conflict(f"The model {found.name!r} exists already in {found.project_id}")
+            await self._ensure_served(found)
+            return found
+
+    async def _make(self, entity: str, wanted: CreateModel, base: BaseModel, user: str) -> ModelRow:
+        settings, shape, model_id, at = self._settings, await self.shape(base), str(uuid.uuid4()), times.now()
+        lora = fresh.lora_of(shape, base.id, settings.training_lora_rank, settings.training_lora_alpha)
+        row = ModelRow(model_id, entity, wanted.project, wanted.name, base.id, secrets.token_hex(4), lora, at, user)
+        folder = folders.checkpoint_folder(model_id, 0)
+        try:
+            await asyncio.to_thread(fresh.make_adapter, self._data / folder, shape, base.id, lora, model_id)
+            digest, size = await asyncio.to_thread(folders.measure, self._data / folder)
+            first = CheckpointRow(str(uuid.uuid4()), model_id, 0, None, None, folder, digest, size, {}, at)
+            await self._table.create(row, first)
+            await self._serve(row, [first])
+        except BaseException:
+            await asyncio.shield(self._forget(row, user))
+            raise
+        return row
+
+    async def _serve(self, row: ModelRow, checkpoints: list[CheckpointRow]) -> None:
+        """Offer checkpoints and let the name mean the newest."""
+        for checkpoint in checkpoints:
+            await self._policies.offer(
+                policy_name(row), checkpoint.step, row.base_model, checkpoint.folder, row.created_by
+            )
+        await self._policies.point(policy_name(row), checkpoints[-1].step)
+
+    async def _ensure_served(self, row: ModelRow) -> None:
+        """Finish what a crash in the middle of a creation or a deletion left."""
+        if await self.latest(row) is None and (checkpoints := await self._table.checkpoints(row.id)):
+            await self._serve(row, checkpoints)
+
+    async def _forget(self, row: ModelRow, user: str) -> list[CheckpointRow]:
+        """Take a model away: its addresses, its rows, its files."""
+        await self._policies.forget(policy_name(row), user)
+        gone = await self._table.delete(row, times.now(), user)
+        await asyncio.to_thread(folders.remove, self._data / folders.model_folder(row.id))
+        return gone
+
+    async def delete(self, row: ModelRow, user: str) -> int:
+        """Cancel its jobs and take it away with all it has; returns how many checkpoints it had."""
+        self.ending.add(row.id)
+        try:
+            await self._end_jobs(row)
+            async with self._changing:
+                gone = await self._forget(row, user)
+            for job in await self._jobs.of_model(row.id):
+                await self._jobs.update(job.id, payload="")
+        finally:
+            self.ending.discard(row.id)
+        return len(gone)
+
+    async def _end_jobs(self, row: ModelRow) -> None:
+        open_jobs = [job for job in await self._jobs.of_model(row.id) if job.state in OPEN]
+        # Last first, so that none of them begins while the others are ended.
+        for job in reversed(open_jobs):
+            await self._supervisor.cancel(job.id)
+        try:
+            async with asyncio.timeout(_MOST_SECONDS_TO_END):
+                for job in open_jobs:
+                    await self._supervisor.wait_until_ended(job.id)
+        except TimeoutError:
+            raise Conflict(f"A job of the model {row.name!r} has not ended yet; try again") from None
+
+    async def checkpoints(self, row: ModelRow) -> list[CheckpointRow]:
+        """The checkpoints of a model, by step."""
+        return await self._table.checkpoints(row.id)
+
+    async def delete_checkpoints(self, row: ModelRow, steps: list[int], user: str) -> tuple[int, list[int]]:
+        """Take steps away; returns how many there were, and which were not there.
+
+        Raises Conflict, with nothing deleted, when one of them is still needed.
+        """
+        async with self._changing:
+            rows = await self.checkpoints(row)
+            there = {checkpoint.step for checkpoint in rows}
+            needed = await self._retention.needed(row, rows)
+            if kept := sorted(there.intersection(steps, needed)):
+                reasons = "; ".join(f"step {step} cannot be deleted: {needed[step]}" for step in kept)
+                raise Conflict(f"Nothing was deleted: {reasons}")
+            gone = await self._retention.remove(row, there.intersection(steps), user)
+        return len(gone), [step for step in dict.fromkeys(steps) if step not in there]
+
+    async def roll_back(self, row: ModelRow, step: int) -> None:
+        """Let the bare name mean a step; raises NotFound for one that is not listed."""
+        async with self._changing:
+            if all(checkpoint.step != step for checkpoint in await self.checkpoints(row)):
+                raise NotFound(f"The model {row.name!r} has no step {step}", param="step")
+            await self._policies.point(policy_name(row), step)
+
+
+def _check_names(entity: str, project: str, name: str) -> None:
+    """Raise InvalidRequest for names that no address could carry."""
+    for param, text, form in (("entity", entity, _PLACE), ("project", project, _PLACE), ("name", name, _NAME)):
+        if not form.fullmatch(text):
+            what = "letters, digits, '_', '-', '.' and spaces" if form is _NAME else "no '/', ':' and '@'"
+            raise InvalidRequest(f"{param} {text[:200]!r} cannot be addressed: it is up to 128 of {what}", param=param)

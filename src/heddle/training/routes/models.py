@@ -1,0 +1,82 @@
+"""`/v1/preview/models`: trainable models come, are found, rolled back and go."""
+
+from typing import Any
+
+from fastapi import Request, Response
+
+from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body, validated_body
+from heddle.store.control.training import ModelRow
+from heddle.training.paging import USUAL, After, Limit, Order, cut, page
+from heddle.training.requests import CreateModel, Rollback
+from heddle.training.service import Training
+from heddle.wire import times
+
+router = group("Training")
+
+
+async def shown(training: Training, row: ModelRow) -> dict[str, Any]:
+    """A model as clients see it."""
+    return {
+        "id": row.id,
+        "entity": row.entity,
+        "project": row.project,
+        "name": row.name,
+        "base_model": row.base_model,
+        "run_id": row.run_id,
+        "latest_step": await training.models.latest(row),
+        "created_at": times.to_iso(row.created_at),
+    }
+
+
+@router.post("/v1/preview/models", response_model=None, openapi_extra=inlined_body(CreateModel))
+async def create_model(request: Request, caller: BearerWriter, house: Services) -> Response:
+    """Make a trainable model; its name can be asked at once, and answers as the base model does."""
+    training = house.training
+    wanted = validated_body(CreateModel, await request.body())
+    training.require()
+    return answer(await shown(training, await training.models.create(wanted, caller)))
+
+
+@router.get("/v1/preview/models", response_model=None)
+async def list_models(
+    caller: BearerReader,
+    house: Services,
+    entity: str | None = None,
+    project: str | None = None,
+    name: str | None = None,
+    after: After = None,
+    limit: Limit = USUAL,
+    order: Order = "asc",
+) -> Response:
+    """The trainable models that the caller's key reaches."""
+    wanted = {"entity": entity, "project": project, "name": name}
+    rows = [
+        row
+        for row in await house.training.models.reached(caller)
+        if all(value is None or getattr(row, field) == value for field, value in wanted.items())
+    ]
+    chosen, has_more = cut(rows, lambda row: row.id, after, limit, order)
+    return answer(page([await shown(house.training, row) for row in chosen], has_more))
+
+
+@router.get("/v1/preview/models/{model_id}", response_model=None)
+async def read_model(model_id: str, caller: BearerReader, house: Services) -> Response:
+    """One trainable model."""
+    return answer(await shown(house.training, await house.training.models.find(model_id, caller)))
+
+
+@router.delete("/v1/preview/models/{model_id}", response_model=None)
+async def delete_model(model_id: str, caller: BearerWriter, house: Services) -> Response:
+    """Cancel a model's jobs and delete it with its checkpoints and logs; the space is free again."""
+    row = await house.training.models.find(model_id, caller)
+    deleted = await house.training.models.delete(row, caller.user)
+    return answer({"model_id": row.id, "deleted_checkpoints": deleted, "deleted_run": row.run_id is not None})
+
+
+@router.post("/v1/preview/models/{model_id}/rollback", response_model=None, openapi_extra=inlined_body(Rollback))
+async def roll_back(model_id: str, request: Request, caller: BearerWriter, house: Services) -> Response:
+    """Let the model's bare name mean a step that there is; nothing is deleted (ours)."""
+    wanted = validated_body(Rollback, await request.body())
+    row = await house.training.models.find(model_id, caller)
+    await house.training.models.roll_back(row, wanted.step)
+    return answer(await shown(house.training, row))

@@ -1,0 +1,254 @@
+"""Runs the queue of training jobs: takes them, lets processes do them, counts attempts, and has them published."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from heddle.errors import HeddleError
+from heddle.settings import Settings
+from heddle.store.control.jobs import CANCELLED, FAILED, OPEN, PUBLISHING, EventRow, JobRow, TrainJobs
+from heddle.store.control.training import ModelRow, TrainModels
+from heddle.training import folders
+from heddle.training.attempt import Slot, Work
+from heddle.training.base import Failed, Finished
+from heddle.training.events import EventLog, now
+from heddle.training.figures import TrainingFigures
+from heddle.training.messages import Stopped
+from heddle.training.process import ProcessEnded, ProcessOptions
+from heddle.training.publish import CANCELLED_MESSAGE, Publisher
+from heddle.training.tasks import Impossible, TaskBuilder
+from heddle.wire.policies import PolicyHost
+
+logger = logging.getLogger("heddle.training")
+
+MICROSECONDS = 1_000_000
+RENEWALS_PER_LEASE = 3
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds before a slot tries again after an error of the server itself, such as a full disk."""
+
+
+class Supervisor:
+    """One per server; needs the lock on the data folder. `publisher` has the hooks that other rooms set."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        models: TrainModels,
+        jobs: TrainJobs,
+        policies: PolicyHost,
+        payload: Callable[[str], Path],
+        figures: TrainingFigures,
+        options: ProcessOptions | None = None,
+    ) -> None:
+        """`payload` gives the path of a blob; `options` replaces how processes are started."""
+        self._settings = settings
+        self._models = models
+        self._jobs = jobs
+        self._figures = figures
+        self._data = Path(settings.data).resolve()
+        self._log = EventLog(jobs)
+        self._builder = TaskBuilder(models, policies, self._data, payload, settings.training_ranks)
+        self.publisher = Publisher(models, policies, self._data, self._log)
+        options = options or ProcessOptions(settings.training_ranks, settings.training_lease)
+        count = settings.training_workers if settings.training == "on" else 0
+        self._slots = [Slot(number, options, self._log, figures) for number in range(count)]
+        self._taking = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        figures.watch(jobs.open)
+
+    async def start(self) -> None:
+        """Take back what an earlier server left unfinished, and begin to work."""
+        released = await self._jobs.release_all()
+        if released:
+            logger.info("%d training jobs are continued", released)
+        await self._sweep()
+        self._tasks = [asyncio.create_task(self._serve(slot), name=slot.name) for slot in self._slots]
+
+    async def stop(self) -> None:
+        """End the processes; their jobs are continued by the next server."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    def wake(self) -> None:
+        """A job was added: look for it now."""
+        for slot in self._slots:
+            slot.wake.set()
+
+    def pids(self) -> list[int]:
+        """The training processes that are alive."""
+        return [slot.pid for slot in self._slots if slot.pid is not None]
+
+    async def cancel(self, job_id: str) -> bool:
+        """Give a job up: one that waits ends at once, one that runs is asked. False for one that is done."""
+        async with self._taking:
+            job = await self._jobs.find(job_id)
+            if job is None or job.state not in OPEN:
+                return False
+            await self._jobs.update(job_id, cancel_asked=1)
+            for slot in self._slots:
+                if slot.work is not None and slot.work.job.id == job_id:
+                    slot.work.cancelled.set()
+                    return True
+            await self._cancel_untaken(job)
+        return True
+
+    async def wait_until_ended(self, job_id: str) -> None:
+        """Return once a job is done and nothing works on its folders any more."""
+        await self._log.wait_until_ended(job_id)
+        for slot in self._slots:
+            if slot.work is not None and slot.work.job.id == job_id:
+                await slot.work.left.wait()
+
+    async def wait_for_events(self, job_id: str, after: int, seconds: float) -> list[EventRow]:
+        """Events of a job behind a place; waits for one, at most `seconds`, then the list is empty."""
+        return await self._log.wait(job_id, after, seconds)
+
+    async def _cancel_untaken(self, job: JobRow) -> None:
+        model = await self._models.find(job.model_id)
+        if model is not None and job.state == PUBLISHING:
+            cancelled = asyncio.Event()
+            cancelled.set()
+            self._figures.ended(await self.publisher.publish(model, job, cancelled))
+        else:
+            await self._end(model, job, CANCELLED, CANCELLED_MESSAGE)
+
+    async def _serve(self, slot: Slot) -> None:
+        """What a slot does all day. An error of the server itself costs a pause, and the job is taken again."""
+        pause = FIRST_PAUSE
+        try:
+            while True:
+                slot.wake.clear()
+                try:
+                    async with self._taken(slot) as work:
+                        if work is not None:
+                            await self._do(slot, work)
+                    pause = FIRST_PAUSE
+                except Exception:
+                    logger.exception("training cannot go on; trying again in %g s", pause)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE)
+                    continue
+                if work is None:
+                    await self._rest(slot)
+        finally:
+            await slot.close()
+
+    async def _rest(self, slot: Slot) -> None:
+        """Wait for work; a process that has nothing to do for long is ended."""
+        if slot.pid is not None:
+            if await _is_set(slot.wake, self._settings.training_idle):
+                return
+            await slot.close()
+        await _is_set(slot.wake, self._settings.training_lease)
+
+    @asynccontextmanager
+    async def _taken(self, slot: Slot) -> AsyncIterator[Work | None]:
+        """The oldest job that may run, leased as long as it is worked on; None when there is none."""
+        async with self._taking:
+            job = await self._jobs.lease(slot.name, now(), self._until())
+            if job is not None:
+                slot.work = Work(job)
+                if job.cancel_asked:
+                    slot.work.cancelled.set()
+        if job is None:
+            yield None
+            return
+        renewal = asyncio.create_task(self._renew(job.id))
+        try:
+            yield slot.work
+        except Exception:
+            with contextlib.suppress(HeddleError):
+                await self._jobs.update(job.id, lease_until=0)
+            raise
+        finally:
+            if slot.work is not None:
+                slot.work.left.set()
+            slot.work = None
+            renewal.cancel()
+
+    async def _renew(self, job_id: str) -> None:
+        while True:
+            await asyncio.sleep(self._settings.training_lease / RENEWALS_PER_LEASE)
+            try:
+                await self._jobs.update(job_id, lease_until=self._until())
+            except HeddleError:
+                logger.exception("the lease of job %s was not renewed", job_id)
+
+    def _until(self) -> int:
+        return now() + int(self._settings.training_lease * MICROSECONDS)
+
+    async def _do(self, slot: Slot, work: Work) -> None:
+        """Bring a job to its end."""
+        job = work.job
+        model = await self._models.find(job.model_id)
+        if model is None:
+            await self._end(None, job, FAILED, "the model was deleted")
+            return
+        if job.state != PUBLISHING:
+            result = await self._train(slot, model, work)
+            if isinstance(result, Stopped):
+                await self._end(model, work.job, CANCELLED, CANCELLED_MESSAGE)
+                return
+            if isinstance(result, Failed):
+                await self._end(model, work.job, FAILED, result.message)
+                return
+            await self._jobs.update(job.id, state=PUBLISHING, metrics=result.metrics)
+            work.job = replace(work.job, state=PUBLISHING, metrics=result.metrics)
+        self._figures.ended(await self.publisher.publish(model, work.job, work.cancelled))
+
+    async def _train(self, slot: Slot, model: ModelRow, work: Work) -> Finished | Failed | Stopped:
+        """Attempts, until one has a result or too many in a row had no progress."""
+        attempts = work.job.attempts
+        while not work.cancelled.is_set():
+            try:
+                await self._fix_steps(model, work)
+                return await slot.attempt(work, await self._builder.build(model, work.job))
+            except Impossible as error:
+                return Failed(str(error))
+            except ProcessEnded as error:
+                attempts = 0 if work.has_progress else attempts + 1
+                self._figures.lost()
+                logger.warning("job %s: %s (attempts without progress: %d)", work.job.id, error, attempts)
+                await self._jobs.update(work.job.id, attempts=attempts)
+                if attempts >= self._settings.training_attempts:
+                    return Failed(f"{error}; {attempts} attempts ended without progress")
+        return Stopped()
+
+    async def _fix_steps(self, model: ModelRow, work: Work) -> None:
+        """Write down, once, from which step a job starts and which one it makes."""
+        if work.job.step is not None:
+            return
+        parent, step = await self._builder.first_steps(model)
+        await asyncio.to_thread(folders.remove, self._data / folders.checkpoint_folder(model.id, step))
+        await self._jobs.update(work.job.id, parent_step=parent, step=step)
+        work.job = replace(work.job, parent_step=parent, step=step)
+
+    async def _end(self, model: ModelRow | None, job: JobRow, state: str, error: str) -> None:
+        self._figures.ended(await self.publisher.end(model, job, state, error))
+
+    async def _sweep(self) -> None:
+        """Remove folders that no checkpoint and no open job names."""
+        kept: set[str] = set()
+        for model in await self._models.all():
+            kept.update(row.folder for row in await self._models.checkpoints(model.id))
+        for job in await self._jobs.open():
+            kept.add(folders.work_folder(job.model_id, job.id))
+            if job.step is not None:
+                kept.add(folders.checkpoint_folder(job.model_id, job.step))
+        removed = await asyncio.to_thread(folders.sweep, self._data, kept)
+        if removed:
+            logger.info("%d folders of training that nothing names were removed", len(removed))
+
+
+async def _is_set(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event; False when the time is over."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

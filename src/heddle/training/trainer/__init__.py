@@ -1,0 +1,1 @@
+"""The torch side of training: objective, policy, optimizer steps, and a whole job as one function."""

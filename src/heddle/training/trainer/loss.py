@@ -1,0 +1,158 @@
+"""The objective of reinforcement learning (contract: training.md, section 2, objective per token).
+
+Every tensor describes tokens in one order and shape; entry i is about one predicted token, so that nothing is shifted
+here. What needs the whole row (token counts, the mean divergence) passes through `total`, which adds over the ranks
+that hold parts of the row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heddle.training.config import RlConfig
+
+SMALL = 1e-6
+SMALL_COUNT = 1e-8
+"""Beside the number of tokens of a segment."""
+
+
+@dataclass(slots=True)
+class Tokens:
+    """What is known about tokens before the policy has judged them; all of one shape."""
+
+    old: Tensor
+    """Logprobs under the policy that sampled; NaN where unknown, which means: under the present one."""
+    advantages: Tensor
+    weights: Tensor
+    mask: Tensor
+    """bool: trained."""
+    segments: Tensor
+    """int64: tokens of one sequence have one number, no matter where they lie."""
+    reference: Tensor | None = None
+    """Logprobs under the policy that the KL penalty compares with."""
+    original: Tensor | None = None
+    """Logprobs of the rollout, where `old` was computed anew; NaN where unknown."""
+
+
+@dataclass(slots=True)
+class Objective:
+    """The objective's parts as sums over these tokens; `loss_sum` has a gradient, all others have none."""
+
+    loss_sum: Tensor
+    token_losses: Tensor
+    """Per token, weighted and masked."""
+    ratios: Tensor
+    """Importance ratio per token at the level asked for, before any bound."""
+    clipped: Tensor
+    """bool: outside the bounds, or above the cap, and trained."""
+    divergence: Tensor | None
+    """Mean over the row of log policy (or log rollout: `kl_penalty_source`) - log reference."""
+
+
+def whole(value: Tensor) -> Tensor:
+    """The total of a value when one process holds the row."""
+    return value
+
+
+def objective(new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[Tensor], Tensor] = whole) -> Objective:
+    """Compare the policy's logprobs `new` with what was sampled; divide `loss_sum` by the row's trained tokens."""
+    mask = tokens.mask.to(new.dtype)
+    old = torch.where(torch.isnan(tokens.old), new.detach(), tokens.old)
+    difference = new - old
+    ratios = importance(difference, tokens, settings)
+    low, high = 1 - settings.epsilon, 1 + settings.epsilon_high
+    bounded = bound(ratios, settings, low, high)
+    source = old if settings.kl_penalty_source == "sample" else new
+    advantages, divergence = adjusted(source, difference, mask, tokens, settings, total)
+    if settings.ppo:
+        losses = -torch.minimum(bounded * advantages, bounded.clamp(low, high) * advantages)
+    else:
+        losses = -bounded.detach().clamp(low, high) * advantages * new
+    if settings.truncated_importance_sampling is not None:
+        against = bounded if tokens.original is None else since_rollout(new, old, tokens.original)
+        losses = losses * against.detach().clamp(max=settings.truncated_importance_sampling)
+    losses = losses * tokens.weights * mask
+    seen = ratios.detach()
+    cap = settings.max_negative_advantage_importance_sampling_weight
+    outside = (seen < low) | (seen > (high if cap is None else min(high, cap)))
+    return Objective(losses.sum(), losses.detach(), seen, outside & tokens.mask, divergence)
+
+
+def importance(difference: Tensor, tokens: Tokens, settings: RlConfig) -> Tensor:
+    """Policy over rollout per token: of the token, of its whole segment, or a mean of both."""
+    level = settings.importance_sampling_level
+    ratios = difference.exp()
+    if level == "token":
+        return ratios
+    segment_ratios = segment_means(difference, tokens.segments, tokens.mask).exp()
+    if level == "sequence":
+        return segment_ratios
+    if level == "average":
+        return (ratios + segment_ratios) / 2
+    return ratios**0.5 * segment_ratios**0.5
+
+
+def segment_means(values: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
+    """For every token the mean over the trained tokens of its segment; untrained tokens get their own value."""
+    places = torch.unique(segments, return_inverse=True)[1].reshape(-1)
+    counted = mask.reshape(-1).to(values.dtype)
+    count = int(places.max()) + 1 if places.numel() else 0
+    sums = values.new_zeros(count).index_add(0, places, values.reshape(-1) * counted)
+    counts = values.new_zeros(count).index_add(0, places, counted)
+    means = (sums / (counts + SMALL_COUNT))[places].reshape(values.shape)
+    return torch.where(mask, means, values)
+
+
+def bound(ratios: Tensor, settings: RlConfig, low: float, high: float) -> Tensor:
+    """Cap the ratios, and zero those outside the bounds where that is asked for."""
+    cap = settings.max_negative_advantage_importance_sampling_weight
+    if cap is not None:
+        ratios = ratios.clamp(max=cap)
+    if settings.mask_prob_ratio:
+        ratios = torch.where((ratios > low) & (ratios < high), ratios, torch.zeros_like(ratios))
+    return ratios
+
+
+def adjusted(
+    source: Tensor,
+    difference: Tensor,
+    mask: Tensor,
+    tokens: Tokens,
+    settings: RlConfig,
+    total: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor | None]:
+    """Advantages with the two penalties, and the mean divergence from the reference."""
+    advantages = tokens.advantages
+    if settings.kimi_k2_tau:
+        advantages = advantages - settings.kimi_k2_tau * difference.detach()
+    if settings.kl_penalty_coef <= 0 or tokens.reference is None:
+        return advantages, None
+    divergences = (source - tokens.reference).detach() * mask
+    mean = total(divergences.sum()) / (total(mask.sum()) + SMALL)
+    return advantages + settings.kl_penalty_coef * (mean - divergences) * mask, mean
+
+
+def since_rollout(new: Tensor, old: Tensor, original: Tensor) -> Tensor:
+    """The ratio of the recomputed old policy over the rollout's."""
+    return (old - torch.where(torch.isnan(original), new.detach(), original)).exp()
+
+
+def probability_sums(new: Tensor, tokens: Tokens) -> Tensor:
+    """Sums for `correlation`, [6] float64: count, x, y, xx, yy, xy of old and new probabilities that are known."""
+    known = ~torch.isnan(tokens.old)
+    x, y = tokens.old[known].double().exp(), new.detach()[known].double().exp()
+    return torch.stack([torch.ones_like(x).sum(), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()])
+
+
+def correlation(sums: Tensor) -> float:
+    """Correlation of old and new token probabilities; NaN when one of them does not vary."""
+    count, x, y, xx, yy, xy = sums.tolist()
+    variances = (count * xx - x * x) * (count * yy - y * y)
+    return (count * xy - x * y) / variances**0.5 if variances > 0 else float("nan")
+
+
+def shift(values: Tensor, padding: float) -> Tensor:
+    """Move what is stored at each token [batch, length] to the place that predicts it, and pad the end."""
+    return torch.nn.functional.pad(values[:, 1:], (0, 1), value=padding)

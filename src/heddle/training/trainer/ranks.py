@@ -1,0 +1,142 @@
+"""Several processes on one job: each computes a part of every row, and gradients and sums are added up.
+
+All ranks hold the same adapter and optimizer and take the same steps, so that nothing else has to be sent.
+"""
+
+import os
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+
+from heddle.training.base import Row
+
+Value = TypeVar("Value")
+PER_TOKEN = ("tokens", "positions", "segments", "parents", "mask", "logprobs", "advantages", "weights")
+
+
+class Ranks(Protocol):
+    """The processes that work on one job together."""
+
+    rank: int
+    count: int
+
+    def total(self, value: Tensor) -> Tensor:
+        """A value added over all ranks; without a gradient."""
+        ...
+
+    def largest(self, value: Tensor) -> Tensor:
+        """The largest value of all ranks."""
+        ...
+
+    def add_gradients(self, parameters: list[Tensor]) -> None:
+        """Let every rank have the sum of all ranks' gradients."""
+        ...
+
+    def share(self, value: Value | None) -> Value:
+        """What rank 0 gives; the others give None."""
+        ...
+
+
+class Alone:
+    """One process."""
+
+    rank = 0
+    count = 1
+
+    def total(self, value: Tensor) -> Tensor:
+        """The value."""
+        return value.detach()
+
+    def largest(self, value: Tensor) -> Tensor:
+        """The value."""
+        return value.detach()
+
+    def add_gradients(self, parameters: list[Tensor]) -> None:
+        """There is nothing to add."""
+
+    def share(self, value: Value | None) -> Value:
+        """The value."""
+        assert value is not None
+        return value
+
+
+class Together:
+    """The processes that `torchrun` (or another starter that sets its variables) has begun."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.rank = distributed.get_rank()
+        self.count = distributed.get_world_size()
+        self.device = device
+
+    def total(self, value: Tensor) -> Tensor:
+        """Added over all ranks."""
+        return self._reduced(value, distributed.ReduceOp.SUM)
+
+    def largest(self, value: Tensor) -> Tensor:
+        """The largest of all ranks."""
+        return self._reduced(value, distributed.ReduceOp.MAX)
+
+    def _reduced(self, value: Tensor, how: Any) -> Tensor:
+        copy = value.detach().clone().to(self.device)
+        distributed.all_reduce(copy, op=how)
+        return copy.to(value.device)
+
+    def add_gradients(self, parameters: list[Tensor]) -> None:
+        """One message for all of them."""
+        gradients = [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in parameters]
+        joined = self.total(torch.cat([gradient.flatten() for gradient in gradients]))
+        sizes = [tensor.numel() for tensor in parameters]
+        for tensor, part in zip(parameters, torch.split(joined, sizes), strict=True):
+            tensor.grad = part.view(tensor.shape).to(tensor.dtype)
+
+    def share(self, value: Value | None) -> Value:
+        """From rank 0 to all, as a pickle between processes of one job."""
+        box = [value]
+        distributed.broadcast_object_list(box, src=0, device=self.device)
+        assert box[0] is not None
+        return box[0]
+
+
+def join() -> Ranks:
+    """The ranks of this process: alone, unless it was started by torchrun with others."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Alone()
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return Together(device)
+
+
+def part_of(row: Row, rank: int, count: int) -> Row:
+    """The segments of a row that are a rank's own, about as many tokens for each, behind the prompts that they share.
+
+    Every trained token belongs to exactly one rank. A rank without segments gets one that is not trained, as all ranks
+    must take part in the same products.
+    """
+    if count == 1:
+        return row
+    edges = np.flatnonzero(np.diff(row.segments, prepend=row.segments[:1] - 1))
+    sizes = np.diff(np.append(edges, len(row.segments)))
+    middles = np.cumsum(sizes) - sizes / 2
+    owners = np.minimum((middles * count / len(row.segments)).astype(np.int64), count - 1)
+    own = row.segments[edges][owners == rank]
+    needed = np.union1d(own, row.parents[edges][owners == rank])
+    kept = np.isin(row.segments, needed if len(needed) else row.segments[:1])
+    values = {name: getattr(row, name)[kept] for name in PER_TOKEN}
+    values["mask"] = values["mask"] & np.isin(values["segments"], own)
+    return Row(**values, sequences=row.sequences, lags=row.lags)
+
+
+def spread_layers(layers: nn.ModuleList) -> None:
+    """Hold each rank's share of every layer's base weights, and gather a layer only while it computes (FSDP2).
+
+    The adapter is no part of the layers' parameters: it stays whole on every rank.
+    """
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in layers:
+        fully_shard(layer)

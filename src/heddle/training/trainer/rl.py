@@ -1,0 +1,146 @@
+"""Reinforcement learning from trajectory groups: one packed row is one optimizer step (training.md, section 2)."""
+
+import math
+import time
+from pathlib import Path
+
+import torch
+from safetensors.numpy import save_file
+from torch import Tensor
+
+from heddle.training.advantages import learning_rate_multiplier, reward_spread
+from heddle.training.base import Json, Renderer, Row, Started, Task, TrainingError
+from heddle.training.config import RlConfig
+from heddle.training.packing import pack
+from heddle.training.sequences import sequences
+from heddle.training.trainer.layout import Layout, lay_out
+from heddle.training.trainer.loss import SMALL, Objective, correlation, objective, probability_sums
+from heddle.training.trainer.policy import Policy, Which
+from heddle.training.trainer.ranks import PER_TOKEN, Ranks, part_of
+
+OF_JOB = ("num_groups_submitted", "num_groups_trainable", "num_trajectories", "num_datums")
+"""Counts of the whole job that every gradient step repeats: clients read gradient steps only, and take the mean."""
+TENSORS = "tensors"
+
+
+class RlJob:
+    """A job's rows, ready to be trained one after the other."""
+
+    def __init__(self, task: Task, body: Json, renderer: Renderer, ranks: Ranks) -> None:
+        groups = body["trajectory_groups"]
+        self.task = task
+        self.ranks = ranks
+        self.settings = RlConfig.of_json(task.config)
+        policy_step = task.step - 1 if task.parent_step is None else task.parent_step
+        prepared = sequences(groups, renderer, self.settings, task.max_length)
+        self.rows = pack(prepared.sequences, self.settings, task.max_length, task.job_id, policy_step)
+        self.spread = reward_spread(groups)
+        rewards = [member.get("reward", 0.0) for group in groups for member in group["trajectories"]]
+        self.counts = {name: prepared.counts[name] for name in OF_JOB}
+        data = prepared.counts | {"data/unknown_settings": float(len(self.settings.ignored))}
+        if rewards:
+            data["reward"] = math.fsum(rewards) / len(rewards)
+        if self.spread is not None:
+            data["reward_std_dev"] = self.spread
+        self.started = Started(len(self.rows), data)
+        self.rate = self.settings.learning_rate
+        self.reference: Which | None = None
+        self.recomputed: list[Tensor] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def begin(self, policy: Policy) -> None:
+        """What is worked out once, with the weights that the job starts from."""
+        if self.spread is not None:
+            policy.state.reward_std_dev.append((self.task.step, self.spread))
+        if self.settings.scale_learning_rate_by_reward_std_dev:
+            self.rate *= learning_rate_multiplier(policy.state.reward_std_dev)
+        if self.settings.kl_penalty_coef > 0:
+            self.reference = self._reference(policy)
+        if self.settings.precalculate_logprobs:
+            for row in self.rows:
+                with torch.no_grad():
+                    layout = self.layout(row, policy)
+                    self.recomputed.append(policy.score(layout, self.chunk)[0].double())
+
+    def _reference(self, policy: Policy) -> Which:
+        return "base" if self.task.kl_reference is None else policy.read(Path(self.task.kl_reference))
+
+    @property
+    def chunk(self) -> int:
+        """Tokens whose logits are in memory at once."""
+        return self.settings.logprob_calculation_chunk_size
+
+    def layout(self, row: Row, policy: Policy) -> Layout:
+        """This rank's part of a row."""
+        return lay_out(part_of(row, self.ranks.rank, self.ranks.count), policy.model.device)
+
+    def step(self, index: int, policy: Policy) -> dict[str, float]:
+        """Train one row; returns the metrics of the step. TrainingError when the numbers run away."""
+        began = time.perf_counter()
+        row, settings = self.rows[index], self.settings
+        layout = self.layout(row, policy)
+        if self.recomputed:
+            layout.known.original, layout.known.old = layout.known.old, self.recomputed[index]
+        if self.reference is not None:
+            layout.known.reference = policy.score(layout, self.chunk, self.reference)[0].double()
+        logprobs, entropies = policy.score(layout, self.chunk)
+        new = logprobs.double()
+        tokens = float(self.ranks.total(torch.tensor(float(layout.trained))))
+        result = objective(new, layout.known, settings, self.ranks.total)
+        (result.loss_sum / (tokens + SMALL)).backward()  # type: ignore[no-untyped-call]
+        self.ranks.add_gradients(policy.adapter.parameters())
+        rate = self.rate * row.sequences**settings.num_trajectories_learning_rate_multiplier_power
+        norm = policy.step(rate)
+        metrics = self.measured(new, entropies, layout, result, tokens)
+        metrics |= {"loss/learning_rate": rate, "loss/grad_norm": norm} | self.counts
+        if row.lags:
+            metrics["offpolicy/lag_mean"] = math.fsum(row.lags) / len(row.lags)
+        check(metrics, index)
+        length = float(self.ranks.total(torch.tensor(float(layout.length))))
+        return metrics | {"tokens_per_second": length / (time.perf_counter() - began)}
+
+    def measured(
+        self, new: Tensor, entropies: Tensor, layout: Layout, result: Objective, tokens: float
+    ) -> dict[str, float]:
+        """What the row says about the policy, over all ranks."""
+        known = layout.known
+        parts = [
+            result.loss_sum.detach(),
+            (entropies.double() * known.weights).sum(),
+            result.ratios.sum(),
+            result.clipped.sum().double(),
+        ]
+        sums = self.ranks.total(torch.cat([torch.stack(parts), probability_sums(new, known)]))
+        nothing = result.ratios.new_zeros(1)
+        largest = self.ranks.largest(torch.cat([result.ratios, nothing]).max())
+        loss, entropy, ratio, clipped = (sums[:4] / (tokens + SMALL)).tolist()
+        metrics = {
+            "loss/train": loss,
+            "loss/entropy": entropy,
+            "offpolicy/ratio_mean": ratio,
+            "offpolicy/ratio_max": float(largest),
+            "offpolicy/clip_fraction": clipped,
+            "num_trainable_tokens": tokens,
+        }
+        if result.divergence is not None:
+            metrics["loss/kl_policy_ref"] = float(result.divergence)
+        agreement = correlation(sums[4:])
+        return metrics if math.isnan(agreement) else metrics | {"loss/probs_corr": agreement}
+
+    def keep(self, folder: Path) -> None:
+        """Write what a checkpoint keeps of the job beside the weights: the rows, when `plot_tensors` asks for them."""
+        if not self.settings.plot_tensors:
+            return
+        (folder / TENSORS).mkdir()
+        for index, row in enumerate(self.rows):
+            arrays = {name: getattr(row, name) for name in PER_TOKEN}
+            save_file(arrays, folder / TENSORS / f"row-{index:04d}.safetensors")
+
+
+def check(metrics: dict[str, float], index: int) -> None:
+    """TrainingError when a number is none."""
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise TrainingError(f"training diverged at gradient step {index + 1}: {name} is {value}")

@@ -1,0 +1,181 @@
+"""A whole job as one function: read, train, keep snapshots, and leave a checkpoint that is complete or not there.
+
+The same task gives the same adapter bytes, no matter how often it was interrupted: rows and their order follow from the
+payload and the job's id, and a snapshot holds everything that the next step depends on.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from heddle.models.lora import CONFIG, WEIGHTS
+from heddle.training import payload
+from heddle.training.base import Finished, Message, Renderer, Saved, Started, Stepped, Task
+from heddle.training.trainer.folders import add_snapshot, link_or_copy, make_whole, snapshots
+from heddle.training.trainer.policy import OPTIMIZER, Policy, State, read_state, write_state
+from heddle.training.trainer.ranks import Alone, Ranks
+from heddle.training.trainer.rl import RlJob
+from heddle.training.trainer.sft import SftJob
+
+SNAPSHOT_SHARE = 20
+"""Time between two snapshots over the time that one takes, at least."""
+
+Report = Callable[[Message], None]
+
+
+class Job(Protocol):
+    """What is trained, in gradient steps."""
+
+    started: Started
+
+    def __len__(self) -> int: ...
+
+    def begin(self, policy: Policy) -> None:
+        """What is worked out once, with the weights that the job starts from."""
+        ...
+
+    def step(self, index: int, policy: Policy) -> dict[str, float]:
+        """One gradient step; returns its metrics."""
+        ...
+
+    def keep(self, folder: Path) -> None:
+        """Write what the checkpoint keeps of the job beside the weights."""
+        ...
+
+
+class PolicyCache:
+    """The base model of the last job, kept for the next one."""
+
+    def __init__(self) -> None:
+        self._key: tuple[str, str, str] | None = None
+        self._policy: Policy | None = None
+
+    def policy(self, task: Task) -> Policy:
+        """The policy of a task's base model, with some adapter; raises ModelError."""
+        key = (task.base_folder, task.device, task.dtype)
+        if self._policy is None or key != self._key:
+            self._policy, self._key = None, None
+            self._policy, self._key = Policy.load(Path(task.base_folder), task.device, task.dtype), key
+        return self._policy
+
+
+def run_task(
+    task: Task,
+    renderer: Renderer,
+    report: Report,
+    cancelled: Callable[[], bool],
+    cache: PolicyCache,
+    ranks: Ranks | None = None,
+) -> None:
+    """Do a job and report it; returns without Finished when it is cancelled.
+
+    Raises TrainingError for data that cannot be trained on, and ModelError or OSError when files are broken. Every
+    attempt reports Started and all steps that are done already, with the same numbers.
+    """
+    ranks = Alone() if ranks is None else ranks
+    settle(task)
+    target = Path(task.target)
+    if ranks.share(target.exists() if ranks.rank == 0 else None):
+        if ranks.rank == 0:
+            replay(read_state(target), report)
+            report(finished(target))
+        return
+    body = payload.read(task.payload)
+    job: Job = RlJob(task, body, renderer, ranks) if task.kind == "rl" else SftJob(task, body, renderer, ranks)
+    if not len(job):
+        if ranks.rank == 0:
+            state = State(job_id=task.job_id, started=job.started.data)
+            report(job.started)
+            make_whole(target, lambda folder: same_again(Path(task.parent), folder, state, job))
+            report(finished(target))
+        return
+    policy = cache.policy(task)
+    resume(task, job, policy, ranks)
+    if ranks.rank == 0:
+        replay(policy.state, report)
+    if train(Path(task.work), job, policy, ranks, report, cancelled) and ranks.rank == 0:
+
+        def fill(folder: Path) -> None:
+            policy.save(folder)
+            job.keep(folder)
+
+        make_whole(target, fill)
+        report(finished(target))
+
+
+def settle(task: Task) -> None:
+    """Let torch compute the same way each time."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if torch.get_num_threads() != task.threads:
+        torch.set_num_threads(task.threads)
+    # A warning on CUDA: some of its attention kernels have no deterministic gradient.
+    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def resume(task: Task, job: Job, policy: Policy, ranks: Ranks) -> None:
+    """Bring the policy to the newest snapshot, or to the job's beginning."""
+    policy.restore(Path(task.parent), task.kind)
+    state = policy.state
+    state.kind, state.job_id, state.job_steps, state.stepped = task.kind, task.job_id, 0, []
+    state.started, state.num_sequences = job.started.data, len(job)
+    job.begin(policy)
+    found = [(0, "")] + [(steps, str(folder)) for steps, folder in snapshots(Path(task.work))]
+    steps, folder = ranks.share(found[-1] if ranks.rank == 0 else None)
+    if steps:
+        policy.restore(Path(folder), task.kind)
+
+
+def train(work: Path, job: Job, policy: Policy, ranks: Ranks, report: Report, cancelled: Callable[[], bool]) -> bool:
+    """Take the steps that are left; False when the job was cancelled."""
+    saved_at, cost = time.monotonic(), 0.0
+    for index in range(policy.state.job_steps, len(job)):
+        if ranks.share(cancelled() if ranks.rank == 0 else None):
+            return False
+        data = job.step(index, policy)
+        policy.state.job_steps = index + 1
+        policy.state.stepped.append(data)
+        if ranks.rank:
+            continue
+        report(Stepped(index, data))
+        if index + 1 < len(job) and time.monotonic() - saved_at >= SNAPSHOT_SHARE * cost:
+            began = time.monotonic()
+            add_snapshot(work, index + 1, policy.save)
+            saved_at = time.monotonic()
+            cost = saved_at - began
+            report(Saved(index + 1))
+    return True
+
+
+def replay(state: State, report: Report) -> None:
+    """Report what a folder says was done."""
+    report(Started(state.num_sequences, state.started or {}))
+    for index, data in enumerate(state.stepped):
+        report(Stepped(index, data))
+
+
+def same_again(parent: Path, folder: Path, state: State, job: Job) -> None:
+    """The next checkpoint of a job that has nothing to train: the same weights and optimizer."""
+    for name in (CONFIG, WEIGHTS, OPTIMIZER):
+        if (parent / name).exists():
+            link_or_copy(parent / name, folder / name)
+    before = read_state(parent)
+    state.kind, state.optimizer_steps, state.reward_std_dev = before.kind, before.optimizer_steps, before.reward_std_dev
+    write_state(folder, state)
+    job.keep(folder)
+
+
+def finished(target: Path) -> Finished:
+    """What a checkpoint's folder says about the job that made it; metrics are means over its gradient steps."""
+    content = (target / WEIGHTS).read_bytes()
+    steps = read_state(target).stepped
+    names = dict.fromkeys(name for data in steps for name in data)
+    held = {name: [data[name] for data in steps if name in data] for name in names}
+    metrics = {name: sum(values) / len(values) for name, values in held.items()}
+    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
+    return Finished(sha256(content).hexdigest(), size, metrics)

@@ -1,0 +1,179 @@
+"""Our numbers for a file of recorded cases (`heddle check vectors`): losses with gradients, and advantages.
+
+The file has the format of loss-vectors.json; what it expects is never read, and may be missing.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from heddle.errors import InvalidRequest
+from heddle.training.advantages import group_advantages, trajectory_weight
+from heddle.training.base import Json, TokenSequence
+from heddle.training.config import RlConfig
+from heddle.training.sequences import share_prompt
+from heddle.training.trainer.loss import SMALL, Tokens, correlation, objective, probability_sums, shift
+
+_INPUTS = (
+    "new_logprobs",
+    "logprobs",
+    "advantages",
+    "weights",
+    "assistant_mask",
+    "group_ids",
+    "ref_logprobs",
+    "original_logprobs",
+    "entropies",
+)
+_OFF_AT_ZERO = ("max_negative_advantage_importance_sampling_weight", "kimi_k2_tau", "truncated_importance_sampling")
+
+
+def computed(path: Path) -> Json:
+    """`loss` and `advantages` of the file's cases, as JSON values; null where a value does not exist.
+
+    InvalidRequest for a file that cannot be read, and for a case that lacks what it is computed from.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise InvalidRequest(f"{path} holds no JSON object")
+    return {
+        "loss": _cases(content, "loss", lambda case: {"expected": loss_values(case)}),
+        "advantages": _cases(content, "advantages", lambda case: {"results": advantage_values(case)}),
+    }
+
+
+def _cases(content: Json, kind: str, compute: Callable[[Json], Json]) -> list[Json]:
+    found = []
+    for place, case in enumerate(content.get(kind) or ()):
+        name = case.get("name") if isinstance(case, dict) else None
+        try:
+            found.append({"name": name, **compute(case)})
+        except KeyError as error:
+            raise InvalidRequest(f"{kind} case {name or place}: {error} is missing") from error
+        except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise InvalidRequest(f"{kind} case {name or place}: {error}") from error
+    return found
+
+
+def loss_values(case: Json) -> Json:
+    """The loss of one case in float64, its metrics, and its gradient with respect to the new logprobs."""
+    inputs = case["inputs"]
+    settings = raw_settings(case.get("config") or {})
+    new = _tensor(inputs["new_logprobs"]).requires_grad_(True)
+    _check_shapes(inputs, new.shape)
+    original, reference = inputs.get("original_logprobs"), inputs.get("ref_logprobs")
+    tokens = Tokens(
+        old=shift(_tensor(inputs["logprobs"]), math.nan),
+        advantages=shift(_tensor(inputs["advantages"]), 0.0),
+        weights=shift(_tensor(inputs["weights"]), 0.0),
+        mask=shift(_tensor(inputs["assistant_mask"]), 0.0).bool(),
+        segments=shift(torch.tensor(inputs["group_ids"]), 0),
+        reference=None if reference is None else _tensor(reference),
+        original=None if original is None else shift(_tensor(original), 0.0),
+    )
+    result = objective(new, tokens, settings)
+    divisor = int(tokens.mask.sum()) + SMALL if case.get("reduction", "mean") == "mean" else 1.0
+    loss = result.loss_sum / divisor
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert new.grad is not None
+    entropy = None
+    if inputs.get("entropies") is not None:
+        entropies = shift(_tensor(inputs["entropies"]), 0.0)
+        entropy = (entropies * tokens.weights * tokens.mask).sum() / divisor
+    return {
+        "policy_loss": _number(loss),
+        "policy_loss_sum": _number(result.loss_sum),
+        "entropy": _number(entropy),
+        "kl_policy_ref": _number(result.divergence),
+        "probs_corr": _number(correlation(probability_sums(new, tokens))),
+        "grad_new_logprobs": [[_number(value) for value in row] for row in new.grad.tolist()],
+    }
+
+
+def raw_settings(config: Json) -> RlConfig:
+    """The settings that a recorded config means.
+
+    Unlike on the wire, an `epsilon_high` of null is epsilon; only a missing one is the default of the loss.
+    """
+    ppo = bool(config.get("ppo"))
+    epsilon = config.get("epsilon")
+    epsilon = (0.2 if ppo else 1.0) if epsilon is None else epsilon
+    high = config.get("epsilon_high", None if ppo else 4.0)
+    given = {name: value for name, value in config.items() if value or (value is not None and name not in _OFF_AT_ZERO)}
+    return RlConfig(**given | {"ppo": ppo, "epsilon": epsilon, "epsilon_high": epsilon if high is None else high})
+
+
+def advantage_values(case: Json) -> list[Json]:
+    """Advantage, weight and shared prompt for each result, in the order of the trajectories that have an advantage.
+
+    Weight and prompt come from the result's own `token_ids` and `assistant_mask`, and are None without them.
+    """
+    scaled = case.get("scale_rewards", True)
+    members = [
+        (place, advantage)
+        for place, rewards in enumerate(case["rewards"])
+        for advantage in (group_advantages(rewards, scaled) if rewards else ())
+        if advantage
+    ]
+    given = [item or {} for item in case.get("results") or ()] or [{} for _ in members]
+    made = [_sequence(item) for item in given]
+    values = list(_shared(members, made))
+    for group in range(len(case["rewards"])):
+        together = [sequence for sequence, value in zip(made, values, strict=True) if sequence and value[0] == group]
+        share_prompt(together)
+    return [
+        {"advantage": advantage, "weight": weight, "prompt_length": sequence.prompt_length if sequence else None}
+        for sequence, (_, advantage, weight) in zip(made, values, strict=True)
+    ]
+
+
+def _shared(
+    members: Sequence[tuple[int, float]], made: Sequence[TokenSequence | None]
+) -> Iterator[tuple[int | None, float | None, float | None]]:
+    """Group, advantage and weight of each result; a trajectory with several histories has several results."""
+    each, rest = divmod(len(made), len(members)) if members else (0, len(made))
+    if rest or not each:
+        # which result belongs to which trajectory cannot be told
+        yield from ((None, None, None) for _ in made)
+        return
+    for place, (group, advantage) in enumerate(members):
+        own = made[place * each : (place + 1) * each]
+        known = all(sequence is not None for sequence in own)
+        tokens = sum(sum(sequence.mask) for sequence in own if sequence)
+        yield from ((group, advantage, trajectory_weight(tokens) if known else None) for _ in own)
+
+
+def _sequence(item: Json) -> TokenSequence | None:
+    ids, mask = item.get("token_ids"), item.get("assistant_mask")
+    if ids is None or mask is None:
+        return None
+    if len(ids) != len(mask):
+        raise ValueError(f"{len(ids)} token_ids and a mask of {len(mask)}")
+    return TokenSequence(ids, [bool(value) for value in mask], [], 0, 0)
+
+
+def _check_shapes(inputs: Json, shape: torch.Size) -> None:
+    for name in _INPUTS:
+        rows = inputs.get(name)
+        if rows is not None and (len(rows) != shape[0] or any(len(row) != shape[1] for row in rows)):
+            raise ValueError(f"{name} has another shape than new_logprobs, {list(shape)}")
+
+
+def _tensor(rows: Sequence[Sequence[float | None]]) -> Tensor:
+    """[batch, length] float64; None is NaN."""
+    return torch.tensor([[math.nan if value is None else value for value in row] for row in rows], dtype=torch.float64)
+
+
+def _number(value: Tensor | float | None) -> float | None:
+    """A number that JSON has, else None."""
+    if value is None:
+        return None
+    number = value.item() if isinstance(value, Tensor) else value
+    return number if math.isfinite(number) else None

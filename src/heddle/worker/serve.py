@@ -1,0 +1,121 @@
+"""What a training process does: one task after the other, for the server or once for a person."""
+
+import argparse
+import contextlib
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from heddle.children import die_with_parent, log_to_parent
+from heddle.training.base import Failed, Finished, Message, Task, TrainingError
+from heddle.training.messages import Answer, Stopped, encode
+from heddle.worker.channel import Channel
+
+TASK_FILE = "task.json"
+OOM_SCORE = "800"
+"""When memory runs out, the kernel takes this process and not the server; its job goes on from a snapshot."""
+_FOLDERS = ("base_folder", "payload", "parent", "target", "work", "kl_reference")
+
+Say = Callable[[Answer], None]
+RunTask = Callable[[Task, Callable[[Message], None], Callable[[], bool]], None]
+"""Does a whole task and reports it; returns early when it is cancelled. Raises TrainingError."""
+
+
+class Ranks(Protocol):
+    """The processes that work on one task together."""
+
+    rank: int
+
+    def share(self, task: Task | None) -> Task:
+        """The task that rank 0 gives; the others give None and wait."""
+        ...
+
+
+def perform(task: Task, run: RunTask, say: Say, cancelled: Callable[[], bool]) -> None:
+    """Do a task; the last thing said is Finished, Failed or Stopped. Raises what is no fault of the task's data."""
+    has_ended = False
+
+    def report(message: Message) -> None:
+        nonlocal has_ended
+        has_ended = has_ended or isinstance(message, Finished | Failed)
+        say(message)
+
+    try:
+        run(task, report, cancelled)
+    except TrainingError as error:
+        report(Failed(str(error)))
+    if not has_ended:
+        if not cancelled():
+            raise RuntimeError("the trainer returned without a result")
+        say(Stopped())
+
+
+def serve(arguments: list[str], start: Callable[[], tuple[RunTask, Ranks | None]]) -> None:
+    """Serve a server's socket, or do the job of a folder; `start` imports the trainer and joins the ranks."""
+    parser = argparse.ArgumentParser(prog="heddle.worker", description=__doc__)
+    parser.add_argument("socket", nargs="?", type=Path, help="the server's socket")
+    parser.add_argument("--job", type=Path, help="a folder with task.json: do it, print its messages as JSON lines")
+    parser.add_argument("--beat", type=float, default=5.0, help="seconds between heartbeats")
+    options = parser.parse_args(arguments)
+    if (options.socket is None) == (options.job is None):
+        parser.error("give either a socket or --job FOLDER")
+    _offer_to_the_kernel()
+    log_to_parent()
+    if options.job is not None:
+        _by_hand(options.job, start)
+        return
+    die_with_parent()
+    _for_server(options.socket, options.beat, start)
+
+
+def _for_server(socket: Path, beat: float, start: Callable[[], tuple[RunTask, Ranks | None]]) -> None:
+    """Rank 0 connects before the trainer is imported, so that the server hears it at once."""
+    channel = Channel(socket, beat) if _own_rank() == 0 else None
+    run, ranks = start()
+    while True:
+        task = channel.next_task() if channel is not None else None
+        if ranks is not None:
+            task = ranks.share(task)
+        assert task is not None
+        if channel is None:
+            perform(task, run, _say_nothing, lambda: False)
+        else:
+            perform(task, run, channel.say, functools.partial(channel.is_cancelled, task.job_id))
+
+
+def _by_hand(folder: Path, start: Callable[[], tuple[RunTask, Ranks | None]]) -> None:
+    """The task of a folder; paths in it are relative to the folder. Ends with code 1 when the job failed."""
+    task = Task(**json.loads((folder / TASK_FILE).read_bytes()))
+    places = {name: getattr(task, name) for name in _FOLDERS}
+    paths = {name: str((folder / place).resolve()) for name, place in places.items() if place is not None}
+    task = Task(**task.as_json() | paths)
+    run, ranks = start()
+    failed = False
+
+    def say(message: Answer) -> None:
+        nonlocal failed
+        failed = failed or isinstance(message, Failed)
+        if ranks is None or ranks.rank == 0:
+            sys.stdout.buffer.write(encode(message))
+            sys.stdout.buffer.flush()
+
+    perform(task, run, say, lambda: False)
+    if failed:
+        sys.exit(1)
+
+
+def _own_rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _say_nothing(_: Answer) -> None:
+    """Only rank 0 reports."""
+
+
+def _offer_to_the_kernel() -> None:
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")

@@ -1,0 +1,69 @@
+"""What the SDKs trace, turned into trajectory groups: the server holds what a training job needs."""
+
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle.training import fetch_trajectory_groups
+from heddle.training.trajectories import TrajectoryGroup
+from tests.conftest import API_KEY, SCENARIOS, Client, Wire
+from tests.support.chat import decoded
+from tests.support.server import HeddleProcess
+
+pytestmark = [
+    pytest.mark.client,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in ("weave", "openai")),
+        reason="the weave and openai SDKs are not installed beside heddle",
+    ),
+]
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def rollouts(server: HeddleProcess, project: str, tmp_path: Path) -> list[Json]:
+    """Six traced rollouts: question, texts and score of each."""
+    program = Client([sys.executable], SCENARIOS, server.url, project, tmp_path)
+    return list(program.run("traced_rollouts.py", SCENARIO_CHAT=f"{server.url}/v1")["runs"])
+
+
+def fetched(server: HeddleProcess, project: str, reward: Any, **options: Any) -> list[Json]:
+    """The groups, as any program fetches them."""
+    return asyncio.run(fetch_trajectory_groups(server.url, project, reward, api_key=API_KEY, **options))
+
+
+def sampled(trajectory: Json) -> list[str]:
+    """The texts of the sampled choices, from their token ids."""
+    choices = [item for item in trajectory["messages_and_choices"] if "finish_reason" in item]
+    ids = [[int(entry["token"].removeprefix("token_id:")) for entry in item["logprobs"]["content"]] for item in choices]
+    return [decoded(tokens) for tokens in ids]
+
+
+def test_traced_rollouts_are_trajectories(
+    server: HeddleProcess, project: str, wire: Wire, rollouts: list[Json]
+) -> None:
+    groups = fetched(server, project, {"feedback_type": "wandb.runnable.brevity", "path": "output.score"})
+    assert [len(group["trajectories"]) for group in groups] == [3, 3]
+    for group in groups:
+        TrajectoryGroup.model_validate(group)
+    found = [trajectory for group in groups for trajectory in group["trajectories"]]
+    for trajectory, rollout in zip(found, rollouts, strict=True):
+        kinds = ["choice" if "finish_reason" in item else item["role"] for item in trajectory["messages_and_choices"]]
+        assert kinds == ["user", "choice", "user", "choice"], "two turns are one conversation"
+        assert trajectory["additional_histories"] == []
+        assert sampled(trajectory) == rollout["texts"], "every sampled token is there"
+        assert trajectory["reward"] == pytest.approx(rollout["score"])
+        assert trajectory["messages_and_choices"][0]["content"] == rollout["question"]
+    assert wire.calls(filter={"call_ids": [found[0]["metadata"]["call_id"]]})[0]["inputs"]["question"]
+
+
+def test_a_filter_chooses_the_rollouts(server: HeddleProcess, project: str, rollouts: list[Json]) -> None:
+    query = {"$expr": {"$eq": [{"$getField": "inputs.question"}, {"$literal": "Say a word."}]}}
+    (group,) = fetched(server, project, "output.share", query=query, limit=2)
+    first = [rollout for rollout in rollouts if rollout["question"] == "Say a word."][:2]
+    shares = [len(item["texts"][0]) / (1 + len("".join(item["texts"]))) for item in first]
+    assert [trajectory["reward"] for trajectory in group["trajectories"]] == pytest.approx(shares)

@@ -1,0 +1,60 @@
+"""Runs programs with the unmodified ART client (openpipe-art) in its own environment."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, Client
+
+SOAK = os.environ.get("HEDDLE_SOAK") == "1"
+VERSION = "0.5.18"
+RATIO = "offpolicy/ratio_mean"
+PROGRAMS = Path(__file__).parent.parent / "clients" / "art"
+
+
+class ArtClient(Client):
+    """The ART client; the vendor's key is not in its environment, as the client's documentation wants it for us."""
+
+    def environment(self) -> dict[str, str]:
+        """What every run gets."""
+        environment = super().environment()
+        del environment["WANDB_API_KEY"]
+        return environment | {"WANDB_SILENT": "true", "TQDM_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def art_client(server: str, project: str, folder: Path) -> ArtClient:
+    """The client against a server; skips where `make clients` has not installed it."""
+    python = ROOT / ".clients" / f"art-{VERSION}" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"openpipe-art {VERSION} is not installed: run `make clients`")
+    return ArtClient([str(python)], PROGRAMS, server, project, folder)
+
+
+def check_loop(seen: dict[str, Any], project: str) -> None:
+    """Steps, names, metrics, deletions; the reward of the last three steps is 0.2 above that of the first."""
+    steps, count = seen["steps"], len(seen["steps"])
+    assert (seen["first"], seen["last"]) == (0, count)
+    assert [step["step"] for step in steps] == list(range(1, count + 1))
+    name = seen["tidy"]["name"].removeprefix("wandb-artifact:///")
+    assert [step["artifact"] for step in steps] == [f"{name}:step{number}" for number in range(1, count + 1)]
+    assert name.startswith(f"{project}/")
+    learned = [step["metrics"] for step in steps if step["metrics"].get("data/step_num_gradient_steps")]
+    assert len(learned) > count // 2
+    for metrics in learned:
+        assert metrics[RATIO] == pytest.approx(1, abs=1e-4)
+        assert metrics["loss/grad_norm"] > 0 and metrics["loss/learning_rate"] > 0
+        assert metrics["data/step_trainer_tokens"] > 0
+    rewards = [step["reward"] for step in steps]
+    assert sum(rewards[-3:]) / 3 >= rewards[0] + 0.2, rewards
+    check_tidy(seen["tidy"], count)
+
+
+def check_tidy(tidy: dict[str, Any], count: int) -> None:
+    """All steps are listed and answer until they are deleted; without the model there is no answer at all."""
+    assert tidy["before"] == list(range(count + 1))
+    assert tidy["after"] == [count // 2, count]
+    assert tidy["early"] and tidy["kept"]
+    for gone in ("gone", "without_model", "deleted_twice"):
+        assert (tidy[gone]["class"], tidy[gone]["status"]) == ("NotFoundError", 404), tidy[gone]

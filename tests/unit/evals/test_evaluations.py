@@ -1,0 +1,207 @@
+"""Stored evaluations, run for a model that is a function of the prompt."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle.auth import LOCAL, Caller, Scope
+from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.evals.service import Evaluations
+from heddle.house import House
+from heddle.trace.inference_calls import InferenceCalls
+from heddle.wire.evaluations import Sampling, Scored
+from tests.support.inprocess import Trace, running_house
+
+PROJECT = "team/judged"
+SUMS = [{"question": f"{n} + 1", "target": str(n + 1)} for n in range(4)]
+
+
+class Adder:
+    """A chat model: `right` adds, `wrong` does not; it refuses to add to 2, and is busy at first."""
+
+    def __init__(self) -> None:
+        self.asked: list[Mapping[str, Any]] = []
+        self.busy = 1
+
+    async def complete(
+        self, body: Mapping[str, Any], caller: Any, project: str | None, *, traced: bool = False
+    ) -> dict[str, Any]:
+        """A completion."""
+        if self.busy:
+            self.busy -= 1
+            raise Busy("one at a time", retry_after=0)
+        self.asked.append({**body, "caller": caller, "project": project, "traced": traced})
+        if body["model"] == "down":
+            raise Unavailable("The engine failed")
+        left = int(body["messages"][-1]["content"].split()[0])
+        if body["model"] == "picky" and left == 2:
+            raise InvalidRequest("too long")
+        text = str(left + 1) if body["model"] != "wrong" else "no idea"
+        usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+        return {"choices": [{"message": {"role": "assistant", "content": text}}], "usage": usage}
+
+
+Test = Callable[[House, Trace, Evaluations, Adder], Awaitable[None]]
+
+
+def in_house(folder: Path, test: Test) -> None:
+    """Run a test with an open house."""
+
+    async def run() -> None:
+        async with running_house(folder / "data") as (house, client):
+            model = Adder()
+            await test(house, Trace(client, PROJECT), Evaluations(house.store, model, InferenceCalls(house)), model)
+
+    asyncio.run(run())
+
+
+async def run(evaluations: Evaluations, ref: str, model: str, run_id: str = "run", **sampling: Any) -> Scored:
+    """One run."""
+    return await evaluations.run(
+        ref, model, LOCAL, PROJECT, sampling=Sampling(**sampling), run_id=run_id, label="policy step 1"
+    )
+
+
+async def sums(trace: Trace, **fields: Any) -> str:
+    """An evaluation of additions."""
+    parts = {"dataset": await trace.dataset("sums", SUMS), "scorers": [await trace.scorer("ExactMatchScorer")]}
+    return await trace.evaluation("adding", **{**parts, **fields})
+
+
+def test_a_run_scores_every_row(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
+        ref = await sums(trace)
+        assert await evaluations.check(ref, LOCAL) == ref
+        scored = await run(evaluations, ref, "right", max_tokens=5)
+        assert (scored.score, scored.rows, scored.failed) == (1.0, 4, 0)
+        assert scored.summary["ExactMatchScorer"] == {"exact_match": {"true_count": 4, "true_fraction": 1.0}}
+        assert (await run(evaluations, ref, "wrong", "other")).score == 0.0
+        asked = min(model.asked, key=lambda body: str(body["messages"]))
+        assert (asked["temperature"], asked["max_tokens"], asked["project"]) == (0.0, 5, PROJECT)
+        assert asked["messages"] == [{"role": "user", "content": "0 + 1"}] and asked["traced"] is True
+
+    in_house(tmp_path, test)
+
+
+def test_a_run_is_shown_as_the_sdks_show_theirs(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        ref = await sums(trace)
+        for _ in range(2):
+            scored = await run(evaluations, ref, "right")
+        root, *children = sorted(await trace.calls(), key=lambda call: call["op_name"])
+        assert root["id"] == scored.call_id and root["parent_id"] is None
+        assert (root["op_name"], root["display_name"]) == ("Evaluation.evaluate", "policy step 1")
+        assert root["inputs"] == {"self": ref, "model": "right"}
+        assert root["output"]["ExactMatchScorer"]["exact_match"]["true_count"] == 4
+        assert len(children) == 4, "the same run again is the same calls"
+        assert {child["op_name"] for child in children} == {"Evaluation.predict_and_score"}
+        for child in children:
+            assert child["parent_id"] == child["trace_id"] == root["id"]
+            assert child["output"]["scores"] == {"ExactMatchScorer": {"exact_match": True}}
+            assert isinstance(child["output"]["model_latency"], float)
+            assert child["summary"]["usage"]["right"]["total_tokens"] == 4
+        rows = (await trace.post("/refs/read_batch", refs=[child["inputs"]["example"] for child in children]))["vals"]
+        assert sorted(row["question"] for row in rows) == [row["question"] for row in SUMS]
+
+    in_house(tmp_path, test)
+
+
+def test_an_answer_that_fails_counts_nothing(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        scored = await run(evaluations, await sums(trace, trials=2), "picky")
+        assert (scored.score, scored.rows, scored.failed) == (0.75, 4, 2)
+        failed = [call for call in await trace.calls() if call["exception"]]
+        assert [(call["exception"], call["output"]["scores"]) for call in failed] == [("too long", {})] * 2
+
+    in_house(tmp_path, test)
+
+
+def test_trials_and_scorers_are_averaged(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
+        scorers = [await trace.scorer("ExactMatchScorer"), await trace.scorer("ValidJSONScorer")]
+        scored = await run(evaluations, await sums(trace, scorers=scorers, trials=3), "right")
+        assert scored.score == 1.0 and len(model.asked) == 12
+        assert sorted({body["seed"] for body in model.asked}) == [0, 1, 2]
+        rows = [{"prompt": "1 +", "target": "3"}, {"messages": [{"role": "user", "content": "4 +"}], "target": "5"}]
+        both = await sums(trace, scorers=scorers, dataset=await trace.dataset("two", rows))
+        assert (await run(evaluations, both, "right", "b")).score == 0.75
+
+    in_house(tmp_path, test)
+
+
+def test_a_model_that_is_down_ends_the_run(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        ref = await sums(trace)
+        with pytest.raises(Unavailable, match="engine failed"):
+            await run(evaluations, ref, "down")
+        (root,) = [call for call in await trace.calls() if call["op_name"] == "Evaluation.evaluate"]
+        assert root["exception"] == "The engine failed" and root["output"] is None
+
+    in_house(tmp_path, test)
+
+
+def test_latest_is_pinned_to_a_digest(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        ref = await sums(trace)
+        assert await evaluations.check(ref.rpartition(":")[0] + ":latest", LOCAL) == ref
+        await sums(trace, trials=2)
+        assert await evaluations.check(ref, LOCAL) == ref
+
+    in_house(tmp_path, test)
+
+
+def test_only_those_who_may_read_it_name_an_evaluation(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        ref = await sums(trace)
+        bound = Caller("eve", frozenset((Scope.READ, Scope.WRITE)), project="team/other")
+        writer = Caller("bob", frozenset((Scope.WRITE,)))
+        for caller in (bound, writer):
+            with pytest.raises(Forbidden):
+                await evaluations.check(ref, caller)
+
+    in_house(tmp_path, test)
+
+
+BROKEN: list[tuple[dict[str, Any], type[HeddleError], str]] = [
+    ({"scorers": []}, InvalidRequest, "no scorers"),
+    ({"scorers": ["weave:///team/judged/op/mine:abc"]}, InvalidRequest, r"op/mine:abc \(a function"),
+    ({"scorers": [{"_class_name": "Mine"}, 3]}, InvalidRequest, "number 0: Mine is no built-in scorer; number 1"),
+    ({"preprocess_model_input": "weave:///team/judged/op/f:a"}, InvalidRequest, "preprocess_model_input"),
+    ({"trials": 0}, InvalidRequest, "trials 0"),
+    ({"trials": True}, InvalidRequest, "trials True"),
+    ({"dataset": {"rows": []}}, InvalidRequest, "no rows"),
+    ({"dataset": {"rows": [{"target": "1"}]}}, InvalidRequest, "Row 0 .* gives no prompt"),
+    ({"dataset": {"rows": [{"messages": [], "target": "1"}]}}, InvalidRequest, "Row 0 .* gives no prompt"),
+    ({"dataset": {"rows": ["1 + 1"]}}, InvalidRequest, "Row 0 .* is no object"),
+    ({"dataset": {"rows": [{"input": "x"}]}}, InvalidRequest, "needs the column 'target'"),
+    ({"dataset": "weave:///team/judged/object/none:latest"}, NotFound, "object/none:latest is not found"),
+    ({"_class_name": "Dataset", "_type": "Dataset"}, InvalidRequest, "is no Evaluation but Dataset"),
+]
+
+
+@pytest.mark.parametrize(("fields", "kind", "reason"), BROKEN, ids=[reason for _, _, reason in BROKEN])
+def test_what_cannot_be_run_is_refused(
+    tmp_path: Path, fields: dict[str, Any], kind: type[HeddleError], reason: str
+) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        inline = {"_class_name": "ExactMatchScorer"}
+        parts = {"dataset": {"rows": SUMS}, "scorers": [inline], **fields}
+        ref = await trace.evaluation("broken", **parts)
+        with pytest.raises(kind, match=reason):
+            await evaluations.check(ref, LOCAL)
+
+    in_house(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "ref", ["adding", "weave:///team", "weave:///team/judged/call/1", "weave:///a/b/object/x:v0/attr/y"]
+)
+def test_what_is_no_ref_of_an_object_is_refused(tmp_path: Path, ref: str) -> None:
+    async def test(_house: House, _trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        with pytest.raises(InvalidRequest):
+            await evaluations.check(ref, LOCAL)
+
+    in_house(tmp_path, test)

@@ -1,0 +1,108 @@
+"""docs/training.md: a row for each route and each field of a job's settings, as the code has them; the tests exist."""
+
+import ast
+import re
+from dataclasses import MISSING, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle.app import routes
+from heddle.training.config import RlConfig
+from heddle.training.experimental_config import ExperimentalConfig, resolve
+
+ROOT = Path(__file__).parent.parent.parent.parent
+PAGE = ROOT / "docs" / "training.md"
+OTHER_ROUTES = ("/v1/system-check", "/v1/health")
+_WORDS = {"number": "number", "integer": "integer", "boolean": "true, false", "string": "text"}
+
+
+@cache
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading, without its head."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| (.+) \|$", section, re.MULTILINE)
+    return [[cell.strip() for cell in line.split(" | ")] for line in lines][1:]
+
+
+def allowed(field: str) -> str:
+    """What the field may be, from the model itself."""
+    schema = ExperimentalConfig.model_json_schema(by_alias=False)["properties"][field]
+    kind = next(option for option in schema["anyOf"] if option.get("type") != "null")
+    if "enum" in kind:
+        return ", ".join(f"`{value}`" for value in kind["enum"])
+    low, high, above = (kind.get(name) for name in ("minimum", "maximum", "exclusiveMinimum"))
+    bounds = ""
+    if low is not None:
+        bounds = f" {low:g} to {high:g}" if high is not None else f" ≥ {low:g}"
+    elif above is not None:
+        bounds = f" > {above:g}"
+    return _WORDS[kind["type"]] + bounds
+
+
+def default(field: str) -> Any:
+    """What null means."""
+    if field == "loss_fn":
+        return "cispo" if resolve(None).ppo is False else "ppo"
+    found = {item.name: item.default for item in fields(RlConfig)}
+    if field == "ppo":
+        return found["ppo"]
+    assert found[field] is not MISSING
+    return found[field]
+
+
+def shown(value: Any) -> str:
+    """A default as the page writes it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"`{value}`"
+    return f"{value:g}".replace("e-0", "e-")
+
+
+def test_every_field_has_one_row() -> None:
+    assert [row[0] for row in rows("Fields of experimental_config")] == [
+        f"`{name}`" for name in ExperimentalConfig.model_fields
+    ]
+
+
+@pytest.mark.parametrize("field", ExperimentalConfig.model_fields)
+def test_ranges_and_defaults_are_those_of_the_code(field: str) -> None:
+    row = next(row for row in rows("Fields of experimental_config") if row[0] == f"`{field}`")
+    assert row[1:3] == [allowed(field), shown(default(field))]
+    assert row[3].endswith(".")
+
+
+def test_every_named_test_exists() -> None:
+    missing = []
+    for test in sorted({row[-1].strip("`") for row in rows("Fields of experimental_config")}):
+        path, _, name = test.partition("::")
+        file = ROOT / "tests" / path
+        if not file.is_file() or name not in functions(file):
+            missing.append(test)
+    assert not missing
+
+
+def functions(file: Path) -> set[str]:
+    """Names of the functions at the top of a file."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_every_route_has_one_row() -> None:
+    there = {
+        f"`{method} {route.path}`"
+        for route in routes()
+        for method in route.methods or ()
+        if route.path.startswith("/v1/preview/") or route.path in OTHER_ROUTES
+    }
+    told = [row[0] for row in rows("Routes")]
+    assert sorted(told) == sorted(there)
+
+
+def test_every_row_of_a_route_says_something() -> None:
+    assert all(all(row) for row in rows("Routes"))

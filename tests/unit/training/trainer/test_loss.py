@@ -1,0 +1,129 @@
+"""The objective against recorded vectors: values, sums, metrics and gradients (training.md, section 5)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from heddle.training.config import RlConfig  # noqa: E402
+from heddle.training.trainer.loss import (  # noqa: E402
+    Tokens,
+    correlation,
+    objective,
+    probability_sums,
+    segment_means,
+    shift,
+)
+
+VECTORS = Path(__file__).parents[4].parent / "shared" / "corpus" / "loss-vectors.json"
+CASES: dict[str, Any] = json.loads(VECTORS.read_text()) if VECTORS.is_file() else {"loss": [], "trl": {"cases": []}}
+needs_vectors = pytest.mark.skipif(not CASES["loss"], reason="the corpus is not beside the repository")
+
+
+def tensor(rows: Any) -> Any:
+    return torch.tensor([[float("nan") if x is None else x for x in row] for row in rows], dtype=torch.float64)
+
+
+def settings_of(config: dict[str, Any]) -> RlConfig:
+    """A raw config of the vectors: `epsilon_high` null is epsilon, missing depends on the loss."""
+    ppo = bool(config.get("ppo"))
+    epsilon = config.get("epsilon", 0.2 if ppo else 1.0)
+    high = config.get("epsilon_high", None if ppo else 4.0)
+    known = {name: value for name, value in config.items() if value is not None}
+    return RlConfig(**known | {"ppo": ppo, "epsilon": epsilon, "epsilon_high": epsilon if high is None else high})
+
+
+@needs_vectors
+@pytest.mark.parametrize("case", CASES["loss"], ids=lambda case: case["name"])
+def test_recorded_loss(case: dict[str, Any]) -> None:
+    given, expected = case["inputs"], case["expected"]
+    new = tensor(given["new_logprobs"]).requires_grad_(True)
+    original = given["original_logprobs"]
+    tokens = Tokens(
+        old=shift(tensor(given["logprobs"]), float("nan")),
+        advantages=shift(tensor(given["advantages"]), 0.0),
+        weights=shift(tensor(given["weights"]), 0.0),
+        mask=shift(tensor(given["assistant_mask"]), 0.0).bool(),
+        segments=shift(tensor(given["group_ids"]), 0.0).long(),
+        reference=None if given["ref_logprobs"] is None else tensor(given["ref_logprobs"]),
+        original=None if original is None else shift(tensor(original), 0.0),
+    )
+    result = objective(new, tokens, settings_of(case["config"]))
+    denominator = tokens.mask.double().sum() + 1e-6 if case["reduction"] == "mean" else torch.tensor(1.0)
+    loss = result.loss_sum / denominator
+    loss.backward()
+    found = {
+        "policy_loss": loss.item(),
+        "policy_loss_sum": result.loss_sum.item(),
+        "kl_policy_ref": None if result.divergence is None else result.divergence.item(),
+        "probs_corr": correlation(probability_sums(new, tokens)),
+        "entropy": None,
+    }
+    if given["entropies"] is not None:
+        entropies = shift(tensor(given["entropies"]), 0.0)
+        found["entropy"] = ((entropies * tokens.weights * tokens.mask).sum() / denominator).item()
+    wanted = {name: value for name, value in expected.items() if name != "grad_new_logprobs" and value is not None}
+    assert {name for name, value in found.items() if value is not None} == set(wanted)
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-12, rel=1e-12)
+    torch.testing.assert_close(new.grad, tensor(expected["grad_new_logprobs"]), atol=1e-12, rtol=0)
+
+
+@needs_vectors
+@pytest.mark.parametrize(
+    "case", [case for case in CASES["trl"]["cases"] if case["ours"] is not None], ids=lambda case: case["name"]
+)
+def test_equivalent_settings_of_trl(case: dict[str, Any]) -> None:
+    given = CASES["trl"]["inputs"]
+    new = tensor(given["new_logprobs"]).requires_grad_(True)
+    mask = tensor(given["mask"]).bool()
+    weights = torch.ones_like(new)
+    if case["weights_to_match"] != "1":
+        weights = mask.sum() / (mask.shape[0] * mask.sum(1, keepdim=True)).expand_as(new)
+    tokens = Tokens(
+        old=tensor(given["old_logprobs"]),
+        advantages=torch.tensor(given["advantages"], dtype=torch.float64)[:, None].expand_as(new),
+        weights=weights,
+        mask=mask,
+        segments=torch.arange(mask.shape[0])[:, None].expand_as(mask),
+    )
+    loss = objective(new, tokens, settings_of(case["ours"])).loss_sum / (mask.sum() + 1e-6)
+    loss.backward()
+    assert loss.item() == pytest.approx(case["loss"], abs=1e-6)
+    torch.testing.assert_close(new.grad, tensor(case["grad_new_logprobs"]), atol=1e-6, rtol=0)
+
+
+def test_a_segment_is_one_wherever_its_tokens_lie() -> None:
+    values = torch.tensor([[1.0, 5.0, 3.0], [2.0, 8.0, 4.0]], dtype=torch.float64)
+    segments = torch.tensor([[7, 9, 7], [9, 7, 7]])
+    mask = torch.tensor([[True, True, True], [True, False, True]])
+    means = segment_means(values, segments, mask)
+    expected = [[8 / 3, 3.5, 8 / 3], [3.5, 8.0, 8 / 3]]
+    torch.testing.assert_close(means, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_parts_of_a_row_add_up() -> None:
+    """Two ranks with a part each, and totals over both, give the whole row's loss and gradient."""
+    generator = torch.Generator().manual_seed(0)
+    count = 12
+    new = -torch.rand(count, generator=generator, dtype=torch.float64)
+    tokens = Tokens(
+        old=-torch.rand(count, generator=generator, dtype=torch.float64),
+        advantages=torch.randn(count, generator=generator, dtype=torch.float64),
+        weights=torch.rand(count, generator=generator, dtype=torch.float64),
+        mask=torch.rand(count, generator=generator) > 0.3,
+        segments=torch.arange(count) // 3,
+        reference=-torch.rand(count, generator=generator, dtype=torch.float64),
+    )
+    settings = RlConfig(kl_penalty_coef=0.3, importance_sampling_level="sequence", ppo=True, epsilon_high=0.5)
+    joined = new.clone().requires_grad_(True)
+    objective(joined, tokens, settings).loss_sum.backward()
+    sums = iter([(new - tokens.reference)[tokens.mask].sum(), tokens.mask.double().sum()] * 2)
+    parted = new.clone().requires_grad_(True)
+    for part in (slice(0, 6), slice(6, 12)):
+        names = Tokens.__slots__
+        piece = Tokens(**{n: None if (v := getattr(tokens, n)) is None else v[part] for n in names})
+        objective(parted[part], piece, settings, lambda _: next(sums)).loss_sum.backward()
+    torch.testing.assert_close(parted.grad, joined.grad, atol=1e-12, rtol=0)
