@@ -13,7 +13,7 @@ from heddle.training.base import TokenSequence
 from heddle.training.config import RlConfig
 from heddle.training.sequences import sequences
 
-WORDS = "red green blue seven eleven apple river stone cloud paper window copy sort count these words please".split()
+WORDS = ("red", "green", "blue", "seven", "eleven", "apple", "river", "stone", "cloud", "paper", "window", "count")
 Json = dict[str, Any]
 
 

@@ -20,6 +20,7 @@ _OPENAI_TYPES = {
     403: "PermissionDeniedError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
+    409: "ConflictError",
     413: "RequestTooLargeError",
     422: "Bad Request",
     429: "RateLimitError",

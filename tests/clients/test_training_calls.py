@@ -1,4 +1,4 @@
-"""What the SDKs trace, turned into trajectory groups: the server holds what a training job needs."""
+"""What programs trace and publish with the SDK, used for training: rollouts as groups, an evaluation as the judge."""
 
 import asyncio
 import importlib.util
@@ -12,6 +12,7 @@ from heddle.training import fetch_trajectory_groups
 from heddle.training.trajectories import TrajectoryGroup
 from tests.conftest import API_KEY, SCENARIOS, Client, Wire
 from tests.support.chat import decoded
+from tests.support.rl import Trainer
 from tests.support.server import HeddleProcess
 
 pytestmark = [
@@ -67,3 +68,30 @@ def test_a_filter_chooses_the_rollouts(server: HeddleProcess, project: str, roll
     first = [rollout for rollout in rollouts if rollout["question"] == "Say a word."][:2]
     shares = [len(item["texts"][0]) / (1 + len("".join(item["texts"]))) for item in first]
     assert [trajectory["reward"] for trajectory in group["trajectories"]] == pytest.approx(shares)
+
+
+def test_a_published_evaluation_decides_about_promotion(
+    server: HeddleProcess, project: str, wire: Wire, tmp_path: Path
+) -> None:
+    """Scorers that are classes of the SDK are run, with a model as the judge; a function is refused by its ref."""
+    program = Client([sys.executable], SCENARIOS, server.url, project, tmp_path)
+    refs = program.run("promotion_evaluation.py")["refs"]
+    with Trainer(server.url, project) as trainer:
+        items = [{"role": "user", "content": "say yes or no"}]
+        members = [
+            {"messages_and_choices": [*items, trainer.chat(items, seed=seed)], "reward": float(seed)}
+            for seed in range(2)
+        ]
+        body: Json = {"model_id": trainer.model["id"], "trajectory_groups": [{"trajectories": members}]}
+        rule = {"evaluation": refs["known"], "minimum_gain": -9.0, "max_tokens": 8}
+        job_id = trainer.post("/v1/preview/training-jobs", **body, promotion=rule)["id"]
+        last = trainer.until_ended(job_id)[-1]
+        assert last["type"] == "training_ended" and last["data"]["promotion/promoted"] == 1.0, last
+        refused = {**body, "promotion": {"evaluation": refs["other"]}}
+        answer = trainer.client.post("/v1/preview/training-jobs", json=refused)
+    assert answer.status_code == 400 and f"weave:///{project}/op/mine:" in answer.json()["error"]["message"]
+    roots = [call for call in wire.calls() if call["op_name"] == "Evaluation.evaluate"]
+    assert len(roots) == 2
+    for root in roots:
+        assert {"StringMatchScorer", "ValidJSONScorer", "judge"} <= set(root["output"]) | {"judge"}
+        assert root["inputs"]["self"] == refs["known"]

@@ -96,9 +96,20 @@ def _make(target: Path, state: bytes) -> None:
     beside.rename(target)
 
 
-def start() -> tuple[RunTask, Ranks | None]:
+class Alone:
+    """One process."""
+
+    rank = 0
+
+    def share(self, value: Task | None) -> Task:
+        """The task."""
+        assert value is not None
+        return value
+
+
+def start() -> tuple[RunTask, Ranks]:
     """The runner, alone."""
-    return run, None
+    return run, Alone()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The teaching program: answers are sampled through the OpenAI SDK, rewarded, and sent as trajectories to be trained on.
+"""The teaching program: samples answers through the OpenAI SDK, rewards them, and has heddle train on them.
 
-It speaks the wire of ART (groups of trajectories, jobs, events) in plain HTTP, and prints a JSON line after each step.
+It speaks the wire of ART (groups of trajectories, jobs, events) in plain HTTP; prints a JSON line after each step.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionUserMessageParam
 
 from heddle.demo import task
 
 BASE_MODEL = "heddle-tiny"
-STEPS = 25
 _GROUPS = 8
 _SIZE = 8
 _LEARNING_RATE = 5e-3
@@ -61,14 +61,8 @@ class Teacher:
         }
 
     async def _group(self, question: str) -> Json:
-        message = {"role": "user", "content": question}
-        answer = await self._chats.create(
-            model=self._name,
-            messages=[message],
-            n=_SIZE,
-            temperature=1.0,
-            max_tokens=8,  # type: ignore[list-item]
-        )
+        message: ChatCompletionUserMessageParam = {"role": "user", "content": question}
+        answer = await self._chats.create(model=self._name, messages=[message], n=_SIZE, temperature=1.0, max_tokens=8)
         trajectories = [
             {
                 "messages_and_choices": [message, choice.model_dump(mode="json")],

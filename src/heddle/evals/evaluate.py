@@ -43,20 +43,24 @@ class Prediction:
         return sum(numbers) / scorers
 
 
-class Answers:
-    """A chat model that answers rows."""
+class Model:
+    """A chat model that answers rows, and the models that judge its answers."""
 
-    def __init__(self, chat: Chat, model: str, caller: Caller, project: str, sampling: Sampling) -> None:
+    def __init__(self, chat: Chat, name: str, caller: Caller, project: str, sampling: Sampling) -> None:
         self._chat = chat
         self._caller = caller
         self._project = project
-        self._fields: Json = {"model": model, "temperature": sampling.temperature}
+        self._fields: Json = {"model": name, "temperature": sampling.temperature}
         if sampling.max_tokens is not None:
             self._fields["max_tokens"] = sampling.max_tokens
 
-    async def __call__(self, row: Row, seed: int) -> Json:
-        """The `chat.completion` of a row; waits where the server is busy. Raises HeddleError."""
-        body = {**self._fields, "messages": row.messages, "seed": seed} | ({"tools": row.tools} if row.tools else {})
+    async def answer(self, row: Row, seed: int) -> Json:
+        """The `chat.completion` of a row; raises HeddleError."""
+        tools = {"tools": row.tools} if row.tools else {}
+        return await self.ask({**self._fields, "messages": row.messages, "seed": seed, **tools})
+
+    async def ask(self, body: Json) -> Json:
+        """The answer to any request; waits a while where the server is busy. Raises HeddleError."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -70,7 +74,7 @@ class Answers:
             return dict(answer)
 
 
-async def evaluate(plan: Plan, answers: Answers, told: Told) -> list[Prediction]:
+async def evaluate(plan: Plan, model: Model, told: Told) -> list[Prediction]:
     """Answer and score every row `trials` times, and tell about each; in the order of the rows, then the trials.
 
     A row that the model refuses counts as failed. Raises HeddleError when the model cannot be asked at all.
@@ -79,7 +83,7 @@ async def evaluate(plan: Plan, answers: Answers, told: Told) -> list[Prediction]
 
     async def one(place: int, trial: int) -> Prediction:
         async with free:
-            prediction = await _predict(plan, answers, place, trial)
+            prediction = await _predict(plan, model, place, trial)
             await told(prediction)
             return prediction
 
@@ -93,22 +97,21 @@ async def evaluate(plan: Plan, answers: Answers, told: Told) -> list[Prediction]
     return [task.result() for task in tasks]
 
 
-async def _predict(plan: Plan, answers: Answers, place: int, trial: int) -> Prediction:
+async def _predict(plan: Plan, model: Model, place: int, trial: int) -> Prediction:
     row = plan.rows[place]
     prediction = Prediction(row, place, trial, datetime.now(UTC))
     started = time.perf_counter()
     try:
-        answer = await answers(row, trial)
+        answer = await model.answer(row, trial)
+        prediction.seconds = time.perf_counter() - started
+        prediction.output = str(answer["choices"][0]["message"].get("content") or "")
+        prediction.usage = answer.get("usage")
+        for scorer in plan.scorers:
+            prediction.scores[scorer.name] = await scorer.score(prediction.output, row.value, model.ask)
     except HeddleError as error:
         if error.status >= 500 or error.status in _NOT_THE_ROWS_FAULT:
             raise
         prediction.exception = error.reason
-        return prediction
-    finally:
-        prediction.seconds = time.perf_counter() - started
-    prediction.output = str(answer["choices"][0]["message"].get("content") or "")
-    prediction.usage = answer.get("usage")
-    prediction.scores = {scorer.name: scorer.score(prediction.output, row.value) for scorer in plan.scorers}
     return prediction
 
 

@@ -8,7 +8,9 @@ import orjson
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound
-from heddle.evals.scorers import BuiltinScorer, builtin
+from heddle.evals.judge import CLASS_NAME as JUDGE
+from heddle.evals.judge import JudgeScorer, judge
+from heddle.evals.scorers import BuiltinScorer, Scorer, builtin
 from heddle.store.base import Store
 from heddle.wire import refs
 
@@ -38,7 +40,7 @@ class Plan:
     """Internal, its version a digest."""
     name: str
     rows: Sequence[Row]
-    scorers: Sequence[BuiltinScorer]
+    scorers: Sequence[Scorer]
     trials: int
 
 
@@ -59,7 +61,7 @@ class PlanReader:
             raise InvalidRequest(f"The evaluation {name} has a preprocess_model_input, and stored code is not run here")
         scorers = await self._scorers(value.get("scorers"), name)
         rows = await self._rows(value.get("dataset"), name)
-        _check_targets(rows, scorers, name)
+        _check_columns(rows, scorers, name)
         pinned = refs.object_ref(target.project, "object", target.name, target.version)
         return Plan(pinned, name, rows, scorers, _trials(value.get("trials"), name))
 
@@ -81,24 +83,27 @@ class PlanReader:
             raise InvalidRequest(f"{what} {target.name} is no object with fields")
         return refs.Ref(target.project, target.kind, target.name, found.digest), value
 
-    async def _scorers(self, listed: Any, name: str) -> list[BuiltinScorer]:
+    async def _scorers(self, listed: Any, name: str) -> list[Scorer]:
         """The scorers of an evaluation; raises InvalidRequest with all those that cannot be run here."""
         if not isinstance(listed, list) or not listed:
             raise InvalidRequest(f"The evaluation {name} has no scorers, so nothing says whether a policy is better")
-        made, refused = [], []
+        made, refused = list[Scorer](), list[str]()
         for place, item in enumerate(listed):
             scorer = await self._scorer(item, place)
             if isinstance(scorer, str):
                 refused.append(scorer)
             else:
                 made.append(scorer)
+        names = [scorer.name for scorer in made]
+        refused += [f"two are named {twice}" for twice in sorted({item for item in names if names.count(item) > 1})]
         if refused:
             raise InvalidRequest(f"The evaluation {name} has scorers that cannot be run here: {'; '.join(refused)}")
         return made
 
-    async def _scorer(self, item: Any, place: int) -> BuiltinScorer | str:
+    async def _scorer(self, item: Any, place: int) -> Scorer | str:
+        """A scorer; a text when it cannot be run here, naming it and saying why."""
         if isinstance(item, dict):
-            made = builtin(str(item.get("name") or f"scorer_{place}"), "", item)
+            made = await self._made(str(item.get("name") or f"scorer_{place}"), "", item)
             return f"number {place}: {made}" if isinstance(made, str) else made
         if not isinstance(item, str) or not item.startswith((refs.INTERNAL, refs.EXTERNAL)):
             return f"number {place} is no scorer"
@@ -106,8 +111,22 @@ class PlanReader:
         if "/object/" not in external:
             return f"{external} (a function, and stored code is not run here)"
         target, value = await self._object(item, "The scorer")
-        made = builtin(target.name, refs.object_ref(target.project, "object", target.name, target.version), value)
+        ref = refs.object_ref(target.project, "object", target.name, target.version)
+        made = await self._made(target.name, ref, value)
         return f"{external} ({made})" if isinstance(made, str) else made
+
+    async def _made(self, name: str, ref: str, value: Json) -> BuiltinScorer | JudgeScorer | str:
+        if JUDGE not in (value.get("_class_name"), value.get("_type")):
+            return builtin(name, ref, value)
+        model = await self._followed(value.get("model"), "The model of a judge")
+        prompt = await self._followed(value.get("scoring_prompt"), "The prompt of a judge")
+        return judge(name, ref, value, model if isinstance(model, dict) else {}, prompt)
+
+    async def _followed(self, value: Any, what: str) -> Any:
+        """The object that a value refers to, or the value itself."""
+        if isinstance(value, str) and value.startswith((refs.INTERNAL, refs.EXTERNAL)):
+            return (await self._object(value, what))[1]
+        return value
 
     async def _rows(self, dataset: Any, name: str) -> list[Row]:
         home, values = "", dataset
@@ -161,14 +180,15 @@ def _messages(row: Mapping[str, Any]) -> list[Json] | None:
     return None if messages is not None or text is None else [{"role": "user", "content": text}]
 
 
-def _check_targets(rows: Sequence[Row], scorers: Sequence[BuiltinScorer], name: str) -> None:
-    for scorer in (scorer for scorer in scorers if scorer.kind.needs_target):
-        missing = [str(place) for place, row in enumerate(rows) if row.value.get(scorer.target) is None]
+def _check_columns(rows: Sequence[Row], scorers: Sequence[Scorer], name: str) -> None:
+    needed = [(scorer.name, column) for scorer in scorers for column in scorer.needs]
+    for scorer_name, column in needed:
+        missing = [str(place) for place, row in enumerate(rows) if row.value.get(column) is None]
         if missing:
             places = ", ".join(missing[:_ROWS_SHOWN]) + (" and more" if len(missing) > _ROWS_SHOWN else "")
             raise InvalidRequest(
-                f"The scorer {scorer.name} of {name} needs the column {scorer.target!r} (see its column_map), and it "
-                f"is missing in rows {places} of the dataset"
+                f"The scorer {scorer_name} of {name} needs the column {column!r} (see its column_map), and it is "
+                f"missing in rows {places} of the dataset"
             )
 
 

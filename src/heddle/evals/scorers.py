@@ -7,14 +7,34 @@ Code that is stored with an object is never run.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 Json = dict[str, Any]
+Ask = Callable[[Json], Awaitable[Json]]
+"""Answers a chat completion request (without `stream`) with its `chat.completion`."""
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?|[-+]?\.\d+")
 _LONGEST_ANSWER = 100_000
 _OF_EVERY_SCORER = frozenset(("name", "description", "column_map", "summarize", "ref"))
+
+
+class Scorer(Protocol):
+    """Judges answers."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the summary."""
+        ...
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """The columns that every row must have."""
+        ...
+
+    async def score(self, output: str, row: Json, ask: Ask) -> Any:
+        """The score of an answer: a number, a truth, or an object of these; raises HeddleError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +60,12 @@ class BuiltinScorer:
     target: str
     """The column of the row that holds the target."""
 
-    def score(self, output: str, row: Json) -> Json:
+    @property
+    def needs(self) -> Sequence[str]:
+        """The column of the target, where there is one."""
+        return [self.target] if self.kind.needs_target else []
+
+    async def score(self, output: str, row: Json, _ask: Ask) -> Json:
         """The named scores of an answer."""
         return self.kind.score(output[:_LONGEST_ANSWER], row.get(self.target), self.settings)
 

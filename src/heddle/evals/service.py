@@ -6,7 +6,7 @@ from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError
-from heddle.evals.evaluate import Answers, Prediction, evaluate
+from heddle.evals.evaluate import Model, Prediction, evaluate
 from heddle.evals.plan import Plan, PlanReader
 from heddle.evals.summary import summarise
 from heddle.store.base import Store
@@ -38,14 +38,17 @@ class Evaluations:
         """Answer and score every row; raises HeddleError when the evaluation cannot be run."""
         plan = await PlanReader(self._store, caller).read(ref)
         shown = _Run(self._calls, plan, model, caller, project, run_id, label)
-        answers = Answers(self._chat, model, caller, project, sampling)
+        asked = Model(self._chat, model, caller, project, sampling)
+        summary: Json = {}
+        problem: str | None = "The run was stopped"
         try:
-            predictions = await evaluate(plan, answers, shown.predicted)
+            scored = _scored(plan, await evaluate(plan, asked, shown.predicted), shown.id)
+            summary, problem = scored.summary, None
         except HeddleError as error:
-            await shown.ended({}, error.reason)
+            problem = error.reason
             raise
-        scored = _scored(plan, predictions, shown.id)
-        await shown.ended(scored.summary, None)
+        finally:
+            await shown.ended(summary, problem)
         return scored
 
 

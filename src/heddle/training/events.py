@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from heddle.store.control.jobs import OPEN, EventRow, JobRow, TrainJobs
 from heddle.training.base import Started, Stepped
 
-_BEHIND_ALL = 1 << 60
 _LOOK_SECONDS = 1.0
 STARTED, STEP, ENDED, FAILED = "training_started", "gradient_step", "training_ended", "training_failed"
 
@@ -51,27 +51,23 @@ class EventLog:
 
     async def wait(self, job_id: str, after: int, seconds: float) -> list[EventRow]:
         """Events behind a place; waits until there is one, at most `seconds`."""
-        events: list[EventRow] = []
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not events:
-                    arrival = self._arrival(job_id)
-                    try:
-                        # Registered first: what is written during the look wakes us.
-                        events = await self._jobs.events(job_id, after)
-                        if not events:
-                            await arrival
-                    finally:
-                        self._forget(job_id, arrival)
-        return events
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while True:
+            with self._arrival(job_id) as arrival:
+                events = await self._jobs.events(job_id, after)
+                if events or clock() >= until:
+                    return events
+                await asyncio.wait([arrival], timeout=until - clock())
 
     async def wait_until_ended(self, job_id: str) -> None:
         """Return once a job is done, at once for one that is or that nobody knows."""
         while True:
-            job = await self._jobs.find(job_id)
-            if job is None or job.state not in OPEN:
-                return
-            await self.wait(job_id, _BEHIND_ALL, _LOOK_SECONDS)
+            with self._arrival(job_id) as arrival:
+                job = await self._jobs.find(job_id)
+                if job is None or job.state not in OPEN:
+                    return
+                await asyncio.wait([arrival], timeout=_LOOK_SECONDS)
 
     async def _add(self, job_id: str, place: int, kind: str, data: dict[str, Any], progress: int | None) -> bool:
         event = EventRow(job_id, place, stable_id(job_id, str(place)), kind, data, now())
@@ -85,13 +81,15 @@ class EventLog:
             if not arrival.done():
                 arrival.set_result(None)
 
-    def _arrival(self, job_id: str) -> "asyncio.Future[None]":
+    @contextlib.contextmanager
+    def _arrival(self, job_id: str) -> "Iterator[asyncio.Future[None]]":
+        """Done once an event was written; enter before the look at the table, so that nothing falls in between."""
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(job_id, set()).add(arrival)
-        return arrival
-
-    def _forget(self, job_id: str, arrival: "asyncio.Future[None]") -> None:
-        waiting = self._waiting[job_id]
-        waiting.discard(arrival)
-        if not waiting:
-            del self._waiting[job_id]
+        waiting = self._waiting.setdefault(job_id, set())
+        waiting.add(arrival)
+        try:
+            yield arrival
+        finally:
+            waiting.discard(arrival)
+            if not waiting and self._waiting.get(job_id) is waiting:
+                del self._waiting[job_id]

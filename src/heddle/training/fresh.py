@@ -72,7 +72,7 @@ def _header(path: Path) -> dict[str, list[int]]:
         with path.open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, KeyError, MemoryError) as error:
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
         raise Unavailable(f"The base model's file {path.name} cannot be read: {error}") from None
 
 

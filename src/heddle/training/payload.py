@@ -1,10 +1,12 @@
 """Bodies of training jobs on the disk: JSON, compressed with zstd."""
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import orjson
 import zstandard
 
 from heddle.wire import jsontext
@@ -21,7 +23,11 @@ def write(value: Any) -> bytes:
 def read(path: Path | str) -> Any:
     """What `write` was given; raises OSError, or ValueError for a file that is none of ours."""
     with Path(path).open("rb") as stream:
-        return jsontext.loads(b"".join(chunks(stream)))
+        text = b"".join(chunks(stream))
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # numbers beyond its range
+        return json.loads(text)
 
 
 def chunks(stream: BinaryIO) -> Iterator[bytes]:

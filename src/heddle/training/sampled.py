@@ -91,8 +91,9 @@ def _id_list(choice: Json, name: str, renderer: Renderer, at: str) -> list[int] 
         return None
     if not isinstance(ids, list) or any(type(token_id) is not int for token_id in ids):
         raise TrainingError(f"{at}: {name} is not a list of integers")
-    for token_id in ids:
-        _checked(token_id, renderer, at)
+    if ids:
+        _checked(min(ids), renderer, at)
+        _checked(max(ids), renderer, at)
     return ids
 
 

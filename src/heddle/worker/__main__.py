@@ -8,11 +8,13 @@ from heddle.training.base import Message, Renderer, Task
 from heddle.worker.serve import Ranks, RunTask, serve
 
 
-def start() -> tuple[RunTask, Ranks | None]:
-    """Import the trainer, and join the other ranks where there are some."""
+def start() -> tuple[RunTask, Ranks]:
+    """Import the trainer, and join the other ranks."""
     from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+    from heddle.training.trainer.ranks import join
     from heddle.training.trainer.run import PolicyCache, run_task
 
+    ranks = join()
     cache = PolicyCache()
     renderers: dict[str, Renderer] = {}
 
@@ -20,9 +22,9 @@ def start() -> tuple[RunTask, Ranks | None]:
         if task.base_folder not in renderers:
             renderers.clear()
             renderers[task.base_folder] = TrajectoryRenderer.load(Path(task.base_folder))
-        run_task(task, renderers[task.base_folder], report, cancelled, cache)
+        run_task(task, renderers[task.base_folder], report, cancelled, cache, ranks)
 
-    return run, None
+    return run, ranks
 
 
 if __name__ == "__main__":

@@ -30,13 +30,20 @@ class Ranks(Protocol):
 
     rank: int
 
-    def share(self, task: Task | None) -> Task:
+    def share(self, value: Task | None) -> Task:
         """The task that rank 0 gives; the others give None and wait."""
         ...
 
 
+Start = Callable[[], tuple[RunTask, Ranks]]
+"""Imports the trainer, and joins the other ranks."""
+
+
 def perform(task: Task, run: RunTask, say: Say, cancelled: Callable[[], bool]) -> None:
-    """Do a task; the last thing said is Finished, Failed or Stopped. Raises what is no fault of the task's data."""
+    """Do a task on rank 0; the last thing said is Finished, Failed or Stopped.
+
+    Raises what is no fault of the task's data.
+    """
     has_ended = False
 
     def report(message: Message) -> None:
@@ -54,8 +61,14 @@ def perform(task: Task, run: RunTask, say: Say, cancelled: Callable[[], bool]) -
         say(Stopped())
 
 
-def serve(arguments: list[str], start: Callable[[], tuple[RunTask, Ranks | None]]) -> None:
-    """Serve a server's socket, or do the job of a folder; `start` imports the trainer and joins the ranks."""
+def take_part(task: Task, run: RunTask) -> None:
+    """Do a task on another rank, which says nothing: rank 0 meets the same errors."""
+    with contextlib.suppress(TrainingError):
+        run(task, lambda _: None, lambda: False)
+
+
+def serve(arguments: list[str], start: Start) -> None:
+    """Serve a server's socket, or do the job of a folder."""
     parser = argparse.ArgumentParser(prog="heddle.worker", description=__doc__)
     parser.add_argument("socket", nargs="?", type=Path, help="the server's socket")
     parser.add_argument("--job", type=Path, help="a folder with task.json: do it, print its messages as JSON lines")
@@ -66,54 +79,44 @@ def serve(arguments: list[str], start: Callable[[], tuple[RunTask, Ranks | None]
     _offer_to_the_kernel()
     log_to_parent()
     if options.job is not None:
-        _by_hand(options.job, start)
-        return
+        sys.exit(_by_hand(options.job, start))
     die_with_parent()
     _for_server(options.socket, options.beat, start)
 
 
-def _for_server(socket: Path, beat: float, start: Callable[[], tuple[RunTask, Ranks | None]]) -> None:
+def _for_server(socket: Path, beat: float, start: Start) -> None:
     """Rank 0 connects before the trainer is imported, so that the server hears it at once."""
-    channel = Channel(socket, beat) if _own_rank() == 0 else None
+    channel = Channel(socket, beat) if os.environ.get("RANK", "0") == "0" else None
     run, ranks = start()
     while True:
-        task = channel.next_task() if channel is not None else None
-        if ranks is not None:
-            task = ranks.share(task)
-        assert task is not None
+        task = ranks.share(channel.next_task() if channel is not None else None)
         if channel is None:
-            perform(task, run, _say_nothing, lambda: False)
+            take_part(task, run)
         else:
             perform(task, run, channel.say, functools.partial(channel.is_cancelled, task.job_id))
 
 
-def _by_hand(folder: Path, start: Callable[[], tuple[RunTask, Ranks | None]]) -> None:
-    """The task of a folder; paths in it are relative to the folder. Ends with code 1 when the job failed."""
+def _by_hand(folder: Path, start: Start) -> int:
+    """The task of a folder; paths in it are relative to the folder. Returns 1 when the job failed."""
     task = Task(**json.loads((folder / TASK_FILE).read_bytes()))
     places = {name: getattr(task, name) for name in _FOLDERS}
     paths = {name: str((folder / place).resolve()) for name, place in places.items() if place is not None}
     task = Task(**task.as_json() | paths)
+    Path(task.work).mkdir(parents=True, exist_ok=True)
     run, ranks = start()
-    failed = False
+    if ranks.rank:
+        take_part(task, run)
+        return 0
+    code = 0
 
     def say(message: Answer) -> None:
-        nonlocal failed
-        failed = failed or isinstance(message, Failed)
-        if ranks is None or ranks.rank == 0:
-            sys.stdout.buffer.write(encode(message))
-            sys.stdout.buffer.flush()
+        nonlocal code
+        code = 1 if isinstance(message, Failed) else code
+        sys.stdout.buffer.write(encode(message))
+        sys.stdout.buffer.flush()
 
     perform(task, run, say, lambda: False)
-    if failed:
-        sys.exit(1)
-
-
-def _own_rank() -> int:
-    return int(os.environ.get("RANK", "0"))
-
-
-def _say_nothing(_: Answer) -> None:
-    """Only rank 0 reports."""
+    return code
 
 
 def _offer_to_the_kernel() -> None:

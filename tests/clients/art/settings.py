@@ -36,7 +36,7 @@ NEWER_FIELDS: dict[str, Any] = {
     "loss_fn": "cispo",
     "normalize_advantages": False,
     "num_trajectories_learning_rate_multiplier_power": 0.5,
-    "packed_sequence_length": 128,
+    "packed_sequence_length": 48,
     "plot_tensors": True,
     "scale_learning_rate_by_reward_std_dev": True,
     "truncated_importance_sampling": 2.0,
@@ -124,7 +124,7 @@ async def listed_jobs(http: httpx.AsyncClient, model: Model) -> list[str]:
     """The ids of the model's jobs that have not ended."""
     answer = await http.get("/v1/preview/training-jobs", params={"model_id": str(model.id), "limit": 100})
     answer.raise_for_status()
-    return [job["id"] for job in answer.json()["data"] if job["state"] in ("queued", "running")]
+    return [job["id"] for job in answer.json()["data"] if job["ended_at"] is None]
 
 
 async def afterwards(client: ServerlessBackend, model: Model) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Stored evaluations, run for a model that is a function of the prompt."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ class Adder:
             self.busy -= 1
             raise Busy("one at a time", retry_after=0)
         self.asked.append({**body, "caller": caller, "project": project, "traced": traced})
+        if body["model"] == "judge":
+            said, wanted = body["messages"][-1]["content"].split(" for ")
+            is_right = int(said) == int(wanted.split()[0]) + 1 if said.isdigit() else False
+            return {"choices": [{"message": {"content": json.dumps({"right": is_right, "why": "because"})}}]}
         if body["model"] == "down":
             raise Unavailable("The engine failed")
         left = int(body["messages"][-1]["content"].split()[0])
@@ -143,6 +148,24 @@ def test_a_model_that_is_down_ends_the_run(tmp_path: Path) -> None:
     in_house(tmp_path, test)
 
 
+def test_a_model_can_be_the_judge(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        head = {"_bases": ["Model", "Object", "BaseModel"], "_class_name": "LLMStructuredCompletionModel"}
+        parameters = {"response_format": "json_object"}
+        judging = await trace.publish("judging", {**head, "llm_model_id": "judge", "default_params": parameters})
+        scorer = await trace.scorer("LLMAsAJudgeScorer", model=judging, scoring_prompt="{output} for {question}")
+        ref = await sums(trace, scorers=[scorer])
+        assert (await run(evaluations, ref, "right")).score == 1.0
+        scored = await run(evaluations, ref, "wrong", "b")
+        assert scored.score == 0.0
+        assert scored.summary["LLMAsAJudgeScorer"] == {"right": {"true_count": 0, "true_fraction": 0.0}}
+        other = await trace.scorer("LLMAsAJudgeScorer", model=judging, scoring_prompt="{output} for {other}")
+        with pytest.raises(InvalidRequest, match="needs the column 'other'"):
+            await evaluations.check(await sums(trace, scorers=[other]), LOCAL)
+
+    in_house(tmp_path, test)
+
+
 def test_latest_is_pinned_to_a_digest(tmp_path: Path) -> None:
     async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         ref = await sums(trace)
@@ -169,6 +192,8 @@ BROKEN: list[tuple[dict[str, Any], type[HeddleError], str]] = [
     ({"scorers": []}, InvalidRequest, "no scorers"),
     ({"scorers": ["weave:///team/judged/op/mine:abc"]}, InvalidRequest, r"op/mine:abc \(a function"),
     ({"scorers": [{"_class_name": "Mine"}, 3]}, InvalidRequest, "number 0: Mine is no built-in scorer; number 1"),
+    ({"scorers": [{"_class_name": "ValidJSONScorer", "name": "a"}] * 2}, InvalidRequest, "two are named a"),
+    ({"scorers": [{"_class_name": "LLMAsAJudgeScorer"}]}, InvalidRequest, "number 0: its model is no LLM"),
     ({"preprocess_model_input": "weave:///team/judged/op/f:a"}, InvalidRequest, "preprocess_model_input"),
     ({"trials": 0}, InvalidRequest, "trials 0"),
     ({"trials": True}, InvalidRequest, "trials True"),

@@ -1,5 +1,6 @@
 """The built-in scorers, and which objects describe one."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -19,8 +20,17 @@ def scorer(class_name: str, **fields: Any) -> BuiltinScorer:
 
 def said(class_name: str, output: str, target: Any = None, **fields: Any) -> Any:
     """The one value of a score."""
-    (value,) = scorer(class_name, **fields).score(output, {"target": target}).values()
+    (value,) = scored(scorer(class_name, **fields), output, {"target": target}).values()
     return value
+
+
+def scored(made: BuiltinScorer, output: str, row: dict[str, Any]) -> Any:
+    """What a scorer says; no model is asked."""
+
+    async def ask(_body: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError
+
+    return asyncio.run(made.score(output, row, ask))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +70,8 @@ def test_every_kind_is_tried_above() -> None:
 
 def test_the_column_map_names_the_target() -> None:
     made = scorer("ExactMatchScorer", column_map={"target": "answer"})
-    assert made.score("7", {"answer": "7", "target": "8"}) == {"exact_match": True}
+    assert scored(made, "7", {"answer": "7", "target": "8"}) == {"exact_match": True}
+    assert made.needs == ["answer"] and scorer("ValidJSONScorer").needs == []
 
 
 @pytest.mark.parametrize(

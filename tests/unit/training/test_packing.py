@@ -92,6 +92,9 @@ def test_one_group_by_hand() -> None:
     assert row.segments.tolist() == [0, 0, 1, 1, 2, 2, 2, 3, 3]
     assert row.parents.tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 0]
     assert row.mask.tolist() == [False, False, False, True, False, True, True, False, True]
+    untrained = ~row.mask
+    assert not row.advantages[untrained].any() and not row.weights[untrained].any()
+    assert row.advantages[row.mask].all() and row.weights[row.mask].all()
     assert visible(row)[6] == [0, 1, 4, 5, 6] and visible(row)[8] == [0, 1, 7, 8]
     assert row.sequences == 3
     assert [str(value.dtype) for value in (row.tokens, row.mask, row.logprobs)] == ["int64", "bool", "float64"]

@@ -102,6 +102,17 @@ def test_prompt_ids_of_the_choice_are_the_prompt() -> None:
     assert sequence.mask == [False, False, False, True, True, False, True]
 
 
+def test_empty_prompt_ids_are_none() -> None:
+    assert first(pair(user("a"), choice("b", [9], prompt_token_ids=[]))) == first(pair(user("a"), choice("b", [9])))
+
+
+@pytest.mark.parametrize("name", ["scale_rewards", "normalize_advantages"])
+def test_rewards_are_scaled_unless_either_says_no(name: str) -> None:
+    one = group(trajectory(user("a"), said("b"), reward=4.0), trajectory(user("a"), said("c")))
+    assert first(one)[0].advantage == pytest.approx(1.0, abs=1e-6)
+    assert first(one, **{name: False})[0].advantage == 2.0
+
+
 def test_tools_and_calls_are_in_the_context() -> None:
     call = choice(None, [30, 31, END])
     call["message"]["tool_calls"] = [CALL]

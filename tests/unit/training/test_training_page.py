@@ -1,8 +1,8 @@
-"""docs/training.md: a row for each route and each field of a job's settings, as the code has them; the tests exist."""
+"""docs/training.md: a row for each route, field of a job's settings, figure and scorer, as the code has them."""
 
 import ast
 import re
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from heddle.app import routes
+from heddle.evals.scorers import KINDS
+from heddle.training.base import Message, Started, Stepped
 from heddle.training.config import RlConfig
 from heddle.training.experimental_config import ExperimentalConfig, resolve
+from heddle.training.sft_config import SftConfig
+from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform
 
 ROOT = Path(__file__).parent.parent.parent.parent
 PAGE = ROOT / "docs" / "training.md"
@@ -106,3 +110,23 @@ def test_every_route_has_one_row() -> None:
 
 def test_every_row_of_a_route_says_something() -> None:
     assert all(all(row) for row in rows("Routes"))
+
+
+def test_scorers_are_those_of_the_code() -> None:
+    assert [row[0] for row in rows("Promotion")] == [f"`{name}`" for name in KINDS]
+
+
+def test_every_figure_has_one_row(tmp_path: Path) -> None:
+    body = {"trajectory_groups": groups_of(Sampler(None), 2, 3)}
+    body["trajectory_groups"][0]["trajectories"][0]["initial_policy_version"] = 0
+    config = replace(RlConfig(), kl_penalty_coef=0.1).as_json()
+    found = figures(perform(make_task(tmp_path / "rl", body, config=config)))
+    chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    task = make_task(tmp_path / "sft", {"rows": [{"messages": chat}]}, kind="sft", config=SftConfig().as_json())
+    found |= figures(perform(task))
+    assert {row[0].strip("`") for row in rows("Figures")} == found
+
+
+def figures(messages: list[Message]) -> set[str]:
+    """The names of all that a job reports."""
+    return {name for message in messages if isinstance(message, Started | Stepped) for name in message.data}

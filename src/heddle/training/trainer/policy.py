@@ -11,13 +11,13 @@ from torch import Tensor
 
 from heddle.models.config import read_json
 from heddle.training.base import JobKind
+from heddle.training.trainer.adamw import AdamW
 from heddle.training.trainer.adapter import Adapted, Adapter, read_adapter
 from heddle.training.trainer.layout import Layout
 from heddle.training.trainer.models import TrainedModel, load_trained
 
 OPTIMIZER = "optimizer.safetensors"
 STATE = "training_state.json"
-BETAS = (0.9, 0.99)
 MOMENTS = ("exp_avg", "exp_avg_sq")
 WEIGHT_DECAY: dict[JobKind, float] = {"rl": 0.1, "sft": 0.0}
 LARGEST_NORM: dict[JobKind, float] = {"rl": 0.1, "sft": 1.0}
@@ -53,7 +53,7 @@ class Policy:
         self.adapted = Adapted(model.module)
         self.state = State()
         self.adapter = Adapter({}, {})
-        self.optimizer: torch.optim.AdamW | None = None
+        self.optimizer = AdamW([], 0.0)
         self.kind: JobKind = "rl"
 
     @classmethod
@@ -71,31 +71,24 @@ class Policy:
         self.kind = kind
         self.adapted.use(self.adapter)
         parameters = [tensor.requires_grad_(True) for tensor in self.adapter.parameters()]
-        self.optimizer = torch.optim.AdamW(parameters, lr=0.0, betas=BETAS, weight_decay=WEIGHT_DECAY[kind])
+        self.optimizer = AdamW(parameters, WEIGHT_DECAY[kind])
         self.state = read_state(folder)
-        if self.state.kind != kind:
-            self.state.optimizer_steps = 0
-        if self.state.optimizer_steps:
-            self._restore_moments(folder, self.state.optimizer_steps)
-
-    def _restore_moments(self, folder: Path, steps: int) -> None:
-        assert self.optimizer is not None
-        kept = load_file(folder / OPTIMIZER)
-        for name, parameter in self.adapter.named().items():
-            moments = {moment: kept[f"{name}.{moment}"].to(self.model.device) for moment in MOMENTS}
-            self.optimizer.state[parameter] = {"step": torch.tensor(float(steps))} | moments
+        if self.state.kind == kind and self.state.optimizer_steps:
+            self.optimizer.steps = self.state.optimizer_steps
+            kept = load_file(folder / OPTIMIZER)
+            for name, moments in zip(self.adapter.named(), self.optimizer.moments, strict=True):
+                for moment, tensor in zip(MOMENTS, moments, strict=True):
+                    tensor.copy_(kept[f"{name}.{moment}"])
 
     def save(self, folder: Path) -> None:
         """Write the adapter, the optimizer and the state into a folder that exists."""
-        assert self.optimizer is not None
         self.adapter.write(folder)
-        moments = {
-            f"{name}.{moment}": self.optimizer.state[parameter][moment].to("cpu").contiguous()
-            for name, parameter in self.adapter.named().items()
-            for moment in MOMENTS
-            if parameter in self.optimizer.state
+        kept = {
+            f"{name}.{moment}": tensor.to("cpu").contiguous()
+            for name, moments in zip(self.adapter.named(), self.optimizer.moments, strict=True)
+            for moment, tensor in zip(MOMENTS, moments, strict=True)
         }
-        save_file(moments, folder / OPTIMIZER, metadata={"format": "pt"})
+        save_file(kept, folder / OPTIMIZER, metadata={"format": "pt"})
         write_state(folder, self.state)
 
     def score(self, layout: Layout, chunk: int, which: Which = "policy") -> tuple[Tensor, Tensor]:
@@ -111,13 +104,9 @@ class Policy:
 
     def step(self, learning_rate: float) -> float:
         """One optimizer step along the gradient that has been gathered; returns the norm it had."""
-        assert self.optimizer is not None
-        self.optimizer.param_groups[0]["lr"] = learning_rate
-        norm = torch.nn.utils.clip_grad_norm_(self.adapter.parameters(), LARGEST_NORM[self.kind])
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.state.optimizer_steps += 1
-        return float(norm)
+        norm = self.optimizer.step(learning_rate, LARGEST_NORM[self.kind])
+        self.state.optimizer_steps = self.optimizer.steps
+        return norm
 
 
 def read_state(folder: Path) -> State:

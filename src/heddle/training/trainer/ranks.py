@@ -4,6 +4,7 @@ All ranks hold the same adapter and optimizer and take the same steps, so that n
 """
 
 import os
+from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -13,6 +14,8 @@ from torch import Tensor, distributed, nn
 from heddle.training.base import Row
 
 Value = TypeVar("Value")
+IDLE = timedelta(days=30)
+"""How long ranks wait for each other: between two jobs as long as it takes."""
 PER_TOKEN = ("tokens", "positions", "segments", "parents", "mask", "logprobs", "advantages", "weights")
 
 
@@ -107,7 +110,7 @@ def join() -> Ranks:
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=IDLE)
     return Together(device)
 
 

@@ -37,7 +37,7 @@ class RlJob:
         self.spread = reward_spread(groups)
         rewards = [member.get("reward", 0.0) for group in groups for member in group["trajectories"]]
         self.counts = {name: prepared.counts[name] for name in OF_JOB}
-        data = prepared.counts | {"data/unknown_settings": float(len(self.settings.ignored))}
+        data = prepared.counts | {f"ignored/{name}": 1.0 for name in self.settings.ignored}
         if rewards:
             data["reward"] = math.fsum(rewards) / len(rewards)
         if self.spread is not None:

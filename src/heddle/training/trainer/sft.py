@@ -48,10 +48,11 @@ class SftJob:
             "num_trajectories": len(rendered),
             "data/rows_without_answers": len(rendered) - len(answered),
             "data/dropped_too_long": len(answered) - len(chats),
-            "data/unknown_settings": len(self.settings.ignored),
             "num_trainable_tokens": sum(sum(example.mask) for chat in chats for example in chat),
         }
-        self.started = Started(len(self.batches), {name: float(count) for name, count in counts.items()})
+        data = {name: float(count) for name, count in counts.items()}
+        data |= {f"ignored/{name}": 1.0 for name in self.settings.ignored}
+        self.started = Started(len(self.batches), data)
 
     def _rates(self) -> list[float]:
         rate = self.settings.learning_rate

@@ -74,7 +74,7 @@ def loss_values(case: Json) -> Json:
         advantages=shift(_tensor(inputs["advantages"]), 0.0),
         weights=shift(_tensor(inputs["weights"]), 0.0),
         mask=shift(_tensor(inputs["assistant_mask"]), 0.0).bool(),
-        segments=shift(torch.tensor(inputs["group_ids"]), 0),
+        segments=_segments(inputs["group_ids"]),
         reference=None if reference is None else _tensor(reference),
         original=None if original is None else shift(_tensor(original), 0.0),
     )
@@ -95,6 +95,13 @@ def loss_values(case: Json) -> Json:
         "probs_corr": _number(correlation(probability_sums(new, tokens))),
         "grad_new_logprobs": [[_number(value) for value in row] for row in new.grad.tolist()],
     }
+
+
+def _segments(group_ids: Sequence[Sequence[int]]) -> Tensor:
+    """Shifted, and different in each row, since a segment never reaches into another one."""
+    names = [[f"{place}/{group}" for group in [*row[1:], 0]] for place, row in enumerate(group_ids)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(name for row in names for name in row))}
+    return torch.tensor([[numbers[name] for name in row] for row in names])
 
 
 def raw_settings(config: Json) -> RlConfig:

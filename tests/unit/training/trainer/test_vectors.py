@@ -114,6 +114,17 @@ def test_a_case_by_hand(tmp_path: Path) -> None:
     assert (values["entropy"], values["kl_policy_ref"], values["probs_corr"]) == (None, None, None)
 
 
+def test_a_segment_ends_with_its_row(tmp_path: Path) -> None:
+    """Two rows whose segments have the same number, at the level of sequences: each row has its own ratio."""
+    one = one_case()
+    one["config"] = {"importance_sampling_level": "sequence"}
+    other = {**one, "inputs": {**one["inputs"], "new_logprobs": [[-2.0, -3.0, 0.0]]}}
+    inputs = {name: [*one["inputs"][name], *other["inputs"][name]] for name in one["inputs"]}
+    both = {**one, "inputs": inputs, "reduction": "sum"}
+    found = [case["expected"]["policy_loss_sum"] for case in answers(tmp_path, {"loss": [one, other, both]})["loss"]]
+    assert found[2] == pytest.approx(found[0] + found[1])
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

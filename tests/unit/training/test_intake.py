@@ -1,0 +1,117 @@
+"""Bodies come in: small ones in a thread, large ones through a process of their own, with the same result."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
+from heddle.store.blobs import Blobs
+from heddle.training import intake as intake_module
+from heddle.training import payload
+from heddle.training.intake import Intake, Taken
+from tests.support.trajectories import choice, group, trajectory, user
+
+MODEL = "11111111-2222-4333-8444-555555555555"
+LARGE, SMALL = 64, 1 << 20
+
+
+def body(**fields: Any) -> bytes:
+    """A job of two rollouts."""
+    members = [trajectory(user("é?"), choice("a", [5, 2]), reward=value) for value in (0.0, 1.0)]
+    return json.dumps({"model_id": MODEL, "trajectory_groups": [group(*members)], **fields}).encode()
+
+
+async def parts(content: bytes) -> AsyncIterator[bytes]:
+    """A body as it comes from the network."""
+    for start in range(0, len(content), 50):
+        yield content[start : start + 50]
+
+
+def take(tmp_path: Path, large: int, kind: str, content: bytes) -> Taken:
+    """What the intake makes of a body; nothing may be left beside the blob."""
+    intake = Intake(Blobs(tmp_path / "files"), tmp_path / "training", large)
+    try:
+        return asyncio.run(intake.take(kind, parts(content)))
+    finally:
+        assert list((tmp_path / "training").glob("*")) == []
+
+
+@pytest.mark.parametrize("large", [SMALL, LARGE])
+def test_a_job(large: int, tmp_path: Path) -> None:
+    config = {"learning_rate": 0.001}
+    taken = take(tmp_path, large, "job", body(experimental_config=config, extra=1))
+    assert taken.head == {"model_id": MODEL, "experimental_config": config, "extra": 1}
+    assert (taken.groups, taken.trajectories, taken.metrics) == (1, 2, {})
+    assert taken.key is not None
+    stored = payload.read(Blobs(tmp_path / "files").path(taken.key))
+    assert stored == {"trajectory_groups": json.loads(body())["trajectory_groups"]}
+
+
+def test_both_ways_make_the_same_blob(tmp_path: Path) -> None:
+    assert take(tmp_path, SMALL, "job", body()) == take(tmp_path, LARGE, "job", body())
+
+
+@pytest.mark.parametrize("large", [SMALL, LARGE])
+def test_a_log(large: int, tmp_path: Path) -> None:
+    taken = take(tmp_path, large, "log", body(split="val"))
+    assert taken.head["split"] == "val" and taken.metrics["val/reward"] == 0.5
+
+
+@pytest.mark.parametrize("large", [SMALL, LARGE])
+def test_a_source_has_no_payload(large: int, tmp_path: Path) -> None:
+    source = {"project_id": "a/b", "reward": {"path": "output.reward"}, "limit": 100}
+    taken = take(tmp_path, large, "job", json.dumps({"model_id": MODEL, "source": source}).encode())
+    assert (taken.key, taken.head["source"]) == (None, source)
+
+
+@pytest.mark.parametrize("large", [SMALL, LARGE])
+@pytest.mark.parametrize(
+    ("content", "loc"),
+    [
+        (body(model_id=5), ["body", "model_id"]),
+        (body(trajectory_groups=[group(trajectory(reward=float("nan")))] * 5), "first"),
+        (json.dumps({"model_id": MODEL, "extra": "x" * 100}).encode(), ["body", "trajectory_groups"]),
+        (b"[" + b"1," * 100 + b"1]", ["body"]),
+        (b'{"model_id": ' + b" " * 100, ["body", 113]),
+    ],
+)
+def test_what_is_wrong_is_told_alike(large: int, content: bytes, loc: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValidationFailed) as raised:
+        take(tmp_path, large, "job", content)
+    first = ["body", "trajectory_groups", 0, "trajectories", 0, "reward"]
+    assert raised.value.detail[0]["loc"] == (first if loc == "first" else loc)
+    assert set(raised.value.detail[0]) == {"loc", "msg", "type"}
+    assert list(Blobs(tmp_path / "files").keys()) == []
+
+
+@pytest.mark.parametrize("large", [SMALL, LARGE])
+def test_too_deep(large: int, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="nested deeper"):
+        take(tmp_path, large, "job", b'{"a":' * 300 + b"1" + b"}" * 300)
+
+
+def test_at_most_a_hundred_places_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ValidationFailed) as raised:
+        take(tmp_path, SMALL, "job", body(trajectory_groups=[group(trajectory(reward="x"))] * 500))
+    assert len(raised.value.detail) == 100
+
+
+def test_a_process_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "__name__", "heddle.training.no_such_module")
+    with pytest.raises(Unavailable, match="died"):
+        take(tmp_path, LARGE, "job", body())
+
+
+def test_a_client_that_goes_away_leaves_nothing(tmp_path: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield body()
+        raise HeddleError("gone")
+
+    intake = Intake(Blobs(tmp_path / "files"), tmp_path / "training", LARGE)
+    with pytest.raises(HeddleError, match="gone"):
+        asyncio.run(intake.take("job", broken()))
+    assert list((tmp_path / "training").glob("*")) == []

@@ -1,0 +1,67 @@
+"""Which checkpoint the KL penalty of a job compares with."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from heddle.store.control.jobs import JobRow
+from heddle.store.control.training import CheckpointRow, ModelRow, TrainModels
+from heddle.training.config import RlConfig
+from heddle.training.tasks import Impossible, TaskBuilder
+from heddle.wire.policies import BaseModel, PolicyHost
+
+MODEL = ModelRow("model", "team", "project", "name", "base", None, {"rank": 8}, 0, "me")
+
+
+class Checkpoints:
+    """The tables, with steps 0, 2, 3 and 4."""
+
+    async def checkpoints(self, model_id: str) -> list[CheckpointRow]:
+        return [CheckpointRow(str(step), model_id, step, None, None, f"s{step}", "", 0, {}, 0) for step in (0, 2, 3, 4)]
+
+
+class Bases:
+    """Inference, with the one base model."""
+
+    async def base_models(self) -> list[BaseModel]:
+        return [BaseModel("base", Path("base"), "", 10, 100, {})]
+
+
+def reference(folder: Path, address: str | None = None, **settings: Any) -> str | None:
+    """The reference folder of a job that starts from step 4, as its name."""
+    builder = TaskBuilder(
+        cast(TrainModels, Checkpoints()), cast(PolicyHost, Bases()), folder, lambda key: folder / key, 1
+    )
+    config = {"settings": RlConfig(**settings).as_json(), "device": "cpu", "dtype": "float32", "threads": 1}
+    config |= {"sequence": 100, "kl_reference": address}
+    job = JobRow("job", "model", "rl", config, "payload", 0, "me", step=5, parent_step=4)
+    task = asyncio.run(builder.build(MODEL, job))
+    return None if task.kl_reference is None else Path(task.kl_reference).name
+
+
+def test_the_base_model_unless_something_is_named(tmp_path: Path) -> None:
+    assert reference(tmp_path, kl_penalty_coef=0.1) is None
+
+
+def test_a_step_of_the_model(tmp_path: Path) -> None:
+    assert reference(tmp_path, kl_penalty_coef=0.1, kl_penalty_reference_step=2) == "s2"
+    assert reference(tmp_path, kl_penalty_coef=0.0, kl_penalty_reference_step=2) is None
+
+
+@pytest.mark.parametrize(("lag", "step"), [(1, "s3"), (2, "s2"), (4, "s0"), (9, "s0")])
+def test_a_step_before_the_one_that_the_job_starts_from(tmp_path: Path, lag: int, step: str) -> None:
+    assert reference(tmp_path, kl_penalty_coef=0.1, kl_penalty_step_lag=lag) == step
+
+
+def test_a_step_that_is_gone_fails_the_job(tmp_path: Path) -> None:
+    with pytest.raises(Impossible, match="no step 1"):
+        reference(tmp_path, kl_penalty_coef=0.1, kl_penalty_reference_step=1)
+
+
+def test_another_models_checkpoint_goes_before_both(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    assert reference(tmp_path, "elsewhere", kl_penalty_coef=0.1, kl_penalty_reference_step=2) == "elsewhere"
+    with pytest.raises(Impossible, match="deleted"):
+        reference(tmp_path, "removed", kl_penalty_coef=0.1)
