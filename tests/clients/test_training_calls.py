@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,16 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def rollouts(server: HeddleProcess, project: str, tmp_path: Path) -> list[Json]:
-    """Six traced rollouts: question, texts and score of each."""
+def traced(server: HeddleProcess, project: str, tmp_path: Path) -> Json:
+    """What a program with six traced rollouts reports."""
     program = Client([sys.executable], SCENARIOS, server.url, project, tmp_path)
-    return list(program.run("traced_rollouts.py", SCENARIO_CHAT=f"{server.url}/v1")["runs"])
+    return program.run("traced_rollouts.py", SCENARIO_CHAT=f"{server.url}/v1")
+
+
+@pytest.fixture
+def rollouts(traced: Json) -> list[Json]:
+    """Question, texts and score of each."""
+    return list(traced["runs"])
 
 
 def fetched(server: HeddleProcess, project: str, reward: Any, **options: Any) -> list[Json]:
@@ -45,7 +52,7 @@ def sampled(trajectory: Json) -> list[str]:
 
 
 def test_traced_rollouts_are_trajectories(
-    server: HeddleProcess, project: str, wire: Wire, rollouts: list[Json]
+    server: HeddleProcess, project: str, wire: Wire, rollouts: list[Json], traced: Json
 ) -> None:
     groups = fetched(server, project, {"feedback_type": "wandb.runnable.brevity", "path": "output.score"})
     assert [len(group["trajectories"]) for group in groups] == [3, 3]
@@ -59,6 +66,7 @@ def test_traced_rollouts_are_trajectories(
         assert sampled(trajectory) == rollout["texts"], "every sampled token is there"
         assert trajectory["reward"] == pytest.approx(rollout["score"])
         assert trajectory["messages_and_choices"][0]["content"] == rollout["question"]
+    assert json.loads(traced["groups"]) == groups, "the SDK's own call objects give the same"
     assert wire.calls(filter={"call_ids": [found[0]["metadata"]["call_id"]]})[0]["inputs"]["question"]
 
 
@@ -90,8 +98,12 @@ def test_a_published_evaluation_decides_about_promotion(
         refused = {**body, "promotion": {"evaluation": refs["other"]}}
         answer = trainer.client.post("/v1/preview/training-jobs", json=refused)
     assert answer.status_code == 400 and f"weave:///{project}/op/mine:" in answer.json()["error"]["message"]
-    roots = [call for call in wire.calls() if call["op_name"] == "Evaluation.evaluate"]
-    assert len(roots) == 2
-    for root in roots:
-        assert {"StringMatchScorer", "ValidJSONScorer", "judge"} <= set(root["output"]) | {"judge"}
-        assert root["inputs"]["self"] == refs["known"]
+    calls = wire.calls()
+    roots = [call for call in calls if call["op_name"] == "Evaluation.evaluate"]
+    assert [root["inputs"]["self"] for root in roots] == [refs["known"]] * 2
+    rows = [call for call in calls if call["op_name"] == "Evaluation.predict_and_score"]
+    assert len(rows) == 4 and all(row["exception"] is None for row in rows)
+    for row in rows:
+        scores = row["output"]["scores"]
+        assert set(scores) == {"StringMatchScorer", "ValidJSONScorer", "judge"}
+        assert isinstance(scores["ValidJSONScorer"]["json_valid"], bool) and isinstance(scores["judge"], dict)

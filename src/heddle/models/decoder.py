@@ -48,6 +48,20 @@ def causal(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Ten
     return mixed.transpose(1, 2)
 
 
+class Linear(nn.Linear):
+    """Weights are not drawn: they are loaded, or `Decoder.initialise` draws them."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
+class Embedding(nn.Embedding):
+    """The same for the embedding."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
 class Norm(nn.Module):
     """Root-mean-square norm with a learned scale, in float32."""
 
@@ -68,10 +82,10 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         self.window = window
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, queries, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
-        self.v_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=config.output_bias)
+        self.q_proj = Linear(config.hidden_size, queries, bias=config.qkv_bias)
+        self.k_proj = Linear(config.hidden_size, keys, bias=config.qkv_bias)
+        self.v_proj = Linear(config.hidden_size, keys, bias=config.qkv_bias)
+        self.o_proj = Linear(queries, config.hidden_size, bias=config.output_bias)
         if config.query_key_norm:
             self.q_norm = Norm(config.head_dim, config.norm_epsilon)
             self.k_norm = Norm(config.head_dim, config.norm_epsilon)
@@ -94,9 +108,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.gate_proj = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.up_proj = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         output: Tensor = self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
@@ -124,13 +138,13 @@ class Stack(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config, window) for window in config.windows)
         self.norm = Norm(config.hidden_size, config.norm_epsilon)
 
 
 class Decoder(nn.Module):
-    """A causal language model; `load` and `save` speak Hugging Face folders."""
+    """A causal language model without weights; `load` and `initialise` give it some, `save` writes a folder."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -138,7 +152,7 @@ class Decoder(nn.Module):
         self.recompute = False
         """Keep only what enters each layer, and compute the rest again for the gradient: less memory, more time."""
         self.model = Stack(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self.tie()
 
     def tie(self) -> None:

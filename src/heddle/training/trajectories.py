@@ -41,11 +41,6 @@ class Tool(Part):
     function: ToolFunction
 
 
-def is_choice(item: Item) -> bool:
-    """True for a sampled choice, False for a plain message."""
-    return "finish_reason" in item and "message" in item
-
-
 class History(Part):
     """One conversation of a trajectory."""
 

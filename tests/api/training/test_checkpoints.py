@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.chat import until
 from tests.support.server import HeddleProcess
 from tests.support.training import TrainingWire, two_rollouts
 
@@ -140,10 +141,10 @@ def test_retention(tmp_path: Path) -> None:
         model = training.model()
         for _ in range(3):
             training.train(model, two_rollouts(equal=True))
-        assert training.steps(model) == [2, 3]
+        until(lambda: training.steps(model) == [2, 3], "the newest two are kept")
         training.post(f"/models/{model['id']}/rollback", step=2)
         job = training.train(model, two_rollouts(equal=True))
         assert (job["parent_step"], job["step"]) == (2, 4)
-        assert training.steps(model) == [3, 4]
         folder = process.data / "training" / model["id"] / "checkpoints"
-        assert sorted(item.name for item in folder.iterdir()) == ["0003", "0004"]
+        until(lambda: sorted(item.name for item in folder.iterdir()) == ["0003", "0004"], "the old ones are gone")
+        assert training.steps(model) == [3, 4]

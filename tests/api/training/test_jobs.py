@@ -215,11 +215,11 @@ def test_cancelling_a_job_that_waits(training: TrainingWire) -> None:
 def test_a_body_beyond_the_limit(narrow: HeddleProcess) -> None:
     with TrainingWire(narrow.url) as training:
         model = training.model()
-        body = {"model_id": model["id"], "trajectory_groups": two_rollouts() * 20}
+        body = {"model_id": model["id"], "trajectory_groups": two_rollouts() * 40}
         assert len(json.dumps(body)) > 20_000
         refused = training.refused(413, "POST", "/training-jobs", body)
         assert "max_training_body" in refused["detail"]
-        log = {"split": "val", "trajectory_groups": two_rollouts() * 20}
+        log = {"split": "val", "trajectory_groups": two_rollouts() * 40}
         training.refused(413, "POST", f"/models/{model['id']}/log", log)
 
 

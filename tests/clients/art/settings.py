@@ -92,12 +92,14 @@ async def nothing_to_learn(client: ServerlessBackend, model: Model) -> dict[str,
 
 
 async def failing(client: ServerlessBackend, model: Model) -> dict[str, Any]:
-    """A token that the model does not have, and a token that is no id at all."""
+    """A token that is not the one of the answer's ids; and without those, one of no model, and one that is no id."""
     seen: dict[str, Any] = {}
-    for name, token in (("outside", "token_id:99999"), ("unreadable", "no such token")):
+    for name, token in (("other", "token_id:99999"), ("outside", "token_id:99999"), ("unreadable", "no such token")):
         groups = await sampled(model, groups=2, size=2)
         choice = groups[1].trajectories[1].messages_and_choices[1]
         choice.logprobs.content[0].token = token
+        if name != "other":
+            del choice.token_ids
         seen[name] = await failure(client.train(model, groups))
     seen["steps"] = await listed_steps(client, model)
     return seen

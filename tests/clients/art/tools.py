@@ -9,7 +9,7 @@ import art
 import tasks
 from common import Model, ask, backend, mean_reward, report, trainable
 
-SETTINGS = {"seed": 0, "steps": 6, "groups": 8, "size": 8, "learning_rate": 3e-3}
+SETTINGS = {"seed": 0, "steps": 4, "groups": 8, "size": 8, "learning_rate": 3e-3}
 SETTINGS |= json.loads(os.environ.get("SCENARIO_LOOP", "{}"))
 
 

@@ -1,6 +1,7 @@
 """Rollouts of a program that is traced by the SDK: two chat turns each, through the OpenAI SDK, scored by a scorer."""
 
 import asyncio
+import json
 import os
 import random
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import weave
 from common import plain, report, start
 from openai import OpenAI
+from heddle.training import trajectory_groups
 from weave.integrations.openai.openai_sdk import get_openai_patcher
 
 client = start()
@@ -48,4 +50,7 @@ def run(question: str) -> dict:
 random.seed(0)
 runs = [run(question) for question in ("Say yes or no.", "Say a word.") for _ in range(3)]
 client.flush()
-report(runs=runs)
+groups = trajectory_groups(
+    client.get_calls(include_feedback=True), {"feedback_type": "wandb.runnable.brevity", "path": "output.score"}
+)
+report(runs=runs, groups=json.dumps(groups))

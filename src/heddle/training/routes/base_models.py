@@ -63,7 +63,7 @@ def _check(name: str, ok: bool, detail: str) -> dict[str, Any]:
 
 def _setting(training: Training) -> dict[str, Any]:
     is_on = training.settings.training == "on"
-    return _check("setting", is_on, "training = on" if is_on else "training = off; start with --training on")
+    return _check("setting", is_on, "training = on" if is_on else "training = off; start it with --training on")
 
 
 def _extra(training: Training) -> dict[str, Any]:
@@ -78,7 +78,7 @@ async def _model(training: Training) -> dict[str, Any]:
     except HeddleError as error:
         return _check("base model", False, error.reason)
     names = ", ".join(base.id for base in bases)
-    return _check("base model", bool(bases), names or "no model is served; start with --model")
+    return _check("base model", bool(bases), names or "no model is served; start it with --model")
 
 
 def _disk(training: Training) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """AdamW (arXiv 1711.05101) over a list of tensors.
 
-It takes the steps of `torch.optim.AdamW`, whose first use imports torch's compiler: a second and 100 MB that a training
+It takes the steps of `torch.optim.AdamW`, whose first use imports torch's compiler: a second and 50 MB that a training
 process does not need.
 """
 

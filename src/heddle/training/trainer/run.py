@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from heddle.models.load import choose_device
 from heddle.models.lora import CONFIG, WEIGHTS
 from heddle.training import payload
 from heddle.training.base import Finished, Message, Renderer, Saved, Started, Stepped, Task
@@ -109,13 +110,13 @@ def run_task(
 
 
 def settle(task: Task) -> None:
-    """Let torch compute the same way each time."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    """Let torch compute the same way each time; on the CPU the number of threads is all that matters."""
     if torch.get_num_threads() != task.threads:
         torch.set_num_threads(task.threads)
-    # A warning on CUDA: some of its attention kernels have no deterministic gradient.
-    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if choose_device(task.device).type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        # It imports torch's compiler. Only a warning, as some attention kernels have no deterministic gradient.
+        torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def resume(task: Task, job: Job, policy: Policy, ranks: Ranks) -> None:

@@ -17,7 +17,7 @@ from heddle.training.config import RlConfig  # noqa: E402
 from heddle.training.trainer import run  # noqa: E402
 from heddle.training.trainer.run import PolicyCache  # noqa: E402
 from tests.support.models import make_adapter  # noqa: E402
-from tests.unit.training.trainer.jobs import MODEL_FOLDER, Sampler, groups_of, make_task, perform  # noqa: E402
+from tests.unit.training.trainer.jobs import MODEL_FOLDER, RENDERER, Sampler, groups_of, make_task, perform  # noqa: E402
 
 WEIGHTS = "adapter_model.safetensors"
 RATE = 1e-3
@@ -59,10 +59,8 @@ def digest(folder: str | Path) -> str:
     return hashlib.sha256((Path(folder) / WEIGHTS).read_bytes()).hexdigest()
 
 
-def many_rows(groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """Settings that make at least three rows of these groups."""
-    del groups
-    return {"packed_sequence_length": 64}
+MANY_ROWS = {"packed_sequence_length": 64}
+"""At least three of these groups."""
 
 
 def test_one_row_on_policy(tmp_path: Path, groups: list[dict[str, Any]], cache: PolicyCache) -> None:
@@ -89,12 +87,15 @@ def test_one_row_on_policy(tmp_path: Path, groups: list[dict[str, Any]], cache: 
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_job_is_a_pure_function(tmp_path: Path, groups: list[dict[str, Any]], cache: PolicyCache) -> None:
-    tasks = [task_of(tmp_path / name, groups, many_rows(groups)) for name in ("one", "two")]
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_job_is_a_pure_function(
+    threads: int, tmp_path: Path, groups: list[dict[str, Any]], cache: PolicyCache
+) -> None:
+    tasks = [task_of(tmp_path / name, groups, MANY_ROWS, threads=threads) for name in ("one", "two")]
     perform(tasks[0], cache=cache)
     perform(tasks[1], cache=PolicyCache())
     assert digest(tasks[0].target) == digest(tasks[1].target)
-    other = task_of(tmp_path / "three", groups, many_rows(groups), job_id="another")
+    other = task_of(tmp_path / "three", groups, MANY_ROWS, threads=threads, job_id="another")
     perform(other, cache=cache)
     assert digest(other.target) != digest(tasks[0].target)
 
@@ -107,7 +108,7 @@ class Killed(Exception):
 def test_killed_after_any_step_it_ends_with_the_same_bytes(
     tmp_path: Path, groups: list[dict[str, Any]], cache: PolicyCache, precalculate: bool
 ) -> None:
-    settings = many_rows(groups) | {"precalculate_logprobs": precalculate, "truncated_importance_sampling": 2.0}
+    settings = MANY_ROWS | {"precalculate_logprobs": precalculate, "truncated_importance_sampling": 2.0}
     whole = task_of(tmp_path / "whole", groups, settings)
     wanted = perform(whole, cache=cache)
     count = len(steps_of(wanted))
@@ -123,7 +124,7 @@ def test_killed_after_any_step_it_ends_with_the_same_bytes(
                 raise Killed
 
         with pytest.raises(Killed):
-            run.run_task(task, run_renderer(), report, lambda: False, cache)
+            run.run_task(task, RENDERER, report, lambda: False, cache)
         again = perform(task, cache=PolicyCache())
         assert digest(task.target) == digest(whole.target)
         assert (Path(task.target) / "optimizer.safetensors").read_bytes() == (
@@ -137,16 +138,10 @@ def test_killed_after_any_step_it_ends_with_the_same_bytes(
         assert second[:saved] == first[:saved]
 
 
-def run_renderer() -> Any:
-    from tests.unit.training.trainer.jobs import RENDERER
-
-    return RENDERER
-
-
 def test_a_finished_job_reports_all_of_it_again(
     tmp_path: Path, groups: list[dict[str, Any]], cache: PolicyCache
 ) -> None:
-    task = task_of(tmp_path, groups, many_rows(groups))
+    task = task_of(tmp_path, groups, MANY_ROWS)
     first = [message for message in perform(task, cache=cache) if not isinstance(message, Saved)]
     assert perform(task, cache=cache) == first
 
@@ -165,7 +160,7 @@ def test_a_half_written_checkpoint_is_no_checkpoint(
 def test_cancelled_between_two_steps_it_returns(
     tmp_path: Path, groups: list[dict[str, Any]], cache: PolicyCache
 ) -> None:
-    task = task_of(tmp_path, groups, many_rows(groups))
+    task = task_of(tmp_path, groups, MANY_ROWS)
     answers = iter([False, True])
     messages = perform(task, cancelled=lambda: next(answers), cache=cache)
     assert len(steps_of(messages)) == 1
@@ -197,7 +192,7 @@ def test_bad_tokens_fail_the_job_by_place(tmp_path: Path, groups: list[dict[str,
 
 
 def test_what_runs_away_fails_the_job(tmp_path: Path, groups: list[dict[str, Any]]) -> None:
-    task = task_of(tmp_path, groups, many_rows(groups) | {"learning_rate": 1e30})
+    task = task_of(tmp_path, groups, MANY_ROWS | {"learning_rate": 1e30})
     with pytest.raises(TrainingError, match=r"diverged at gradient step \d"):
         perform(task)
 
@@ -303,7 +298,7 @@ def test_chunks_of_logits_change_no_number(tmp_path: Path, groups: list[dict[str
 def test_plotted_tensors_are_files_of_the_checkpoint(
     tmp_path: Path, groups: list[dict[str, Any]], cache: PolicyCache
 ) -> None:
-    task = task_of(tmp_path, groups, many_rows(groups) | {"plot_tensors": True})
+    task = task_of(tmp_path, groups, MANY_ROWS | {"plot_tensors": True})
     count = len(steps_of(perform(task, cache=cache)))
     files = sorted((Path(task.target) / "tensors").iterdir())
     assert len(files) == count
