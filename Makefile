@@ -23,7 +23,7 @@ help:
 	@echo "make serve   run the server (ARGS='--port 8470 --data ./heddle-data')"
 	@echo "make test    lint, types and all tests, with the real SDKs (PYTEST_ARGS='-k calls')"
 	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"
-	@echo "make bench   ingest, query, footprint, engine and overhead figures"
+	@echo "make bench   ingest, query, footprint, engine, overhead and training figures"
 	@echo "make lint    ruff and mypy only"
 
 demo: .venv/.demo
@@ -51,6 +51,7 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/query.py $(ARGS)
 	$(BIN)/python benchmarks/engine.py --peers none --quick
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/training.py --peers none --quick
 
 clients: $(CLIENTS) $(NODE)
 

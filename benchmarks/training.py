@@ -27,11 +27,13 @@ from benchmarks.inference.contender import Contender, Failed, Running, install, 
 from benchmarks.trainers import publishing
 from benchmarks.trainers.data import Data, Shape, make, set_logprobs, write_batch
 from heddle.training import payload
+from heddle.training.process import ENVIRONMENT
 from tests.support.models import make_adapter
 
 HERE = Path(__file__).resolve().parent / "trainers"
 MODEL = support.ROOT / "src/heddle/demo/tiny/model"
 SHORT = Shape()
+OWN = "trainer"
 LEARNING_RATE = 1e-4
 GOAL_JOB = 0.25
 PEERS = ("trl",)
@@ -61,6 +63,10 @@ class Trainer(Contender):
     def script(self) -> Path:
         """Its driver."""
         return HERE / f"drive_{self.kind}.py"
+
+    def environment(self) -> dict[str, str]:
+        """heddle's driver gets what the server gives its training processes."""
+        return ENVIRONMENT if self.kind == OWN else {}
 
 
 @dataclass
@@ -102,7 +108,7 @@ def trainers(names: Sequence[str], folder: Path) -> Iterator[dict[str, Running]]
     with ExitStack() as stack:
         found = {}
         for name in ("heddle", "padded", *names):
-            kind = {"heddle": "trainer"}.get(name, name)
+            kind = OWN if name == "heddle" else name
             try:
                 install(kind)
                 running = Running(Trainer(name, kind, "float32"), threads=1)

@@ -56,6 +56,10 @@ class Contender:
         """Its driver."""
         return HERE / f"drive_{self.kind}.py"
 
+    def environment(self) -> dict[str, str]:
+        """Variables that its process gets beside the usual ones."""
+        return {}
+
 
 def install(kind: str) -> None:
     """Make the environment of a peer, once; raises CalledProcessError."""
@@ -81,6 +85,7 @@ class Running:
         environment["PYTHONPATH"] = str(support.ROOT / "src")
         if contender.kind != "vllm":  # which binds its threads itself
             environment["OMP_NUM_THREADS"] = str(threads)
+        environment |= contender.environment()
         command = [str(contender.python()), str(contender.script())]
         self.started = time.perf_counter()
         with self.log.open("wb") as log:

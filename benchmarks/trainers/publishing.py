@@ -79,14 +79,16 @@ def chat(client: httpx.Client) -> tuple[int, str]:
 
 def print_publishing(groups: list[dict[str, Any]], folder: Path, count: int) -> None:
     """A table of `count` jobs with nobody else there, and of as many while clients chat."""
-    with HeddleProcess(folder / "data", training_threads=1, engine_threads=1) as server:
-        with httpx.Client(base_url=server.url, headers=HEADERS, timeout=120) as client:
-            model = client.post("/v1/preview/models", json=PLACE | {"base_model": "heddle-tiny"}).raise_for_status()
-            chat(client)
-            train(client, server, model.json()["id"], groups, 2)
-            alone = train(client, server, model.json()["id"], groups, count)
-            with Chatter(server.url) as chatter:
-                beside = train(client, server, model.json()["id"], groups, count)
+    with (
+        HeddleProcess(folder / "data", training_threads=1, engine_threads=1) as server,
+        httpx.Client(base_url=server.url, headers=HEADERS, timeout=120) as client,
+    ):
+        model = client.post("/v1/preview/models", json=PLACE | {"base_model": "heddle-tiny"}).raise_for_status()
+        chat(client)
+        train(client, server, model.json()["id"], groups, 2)
+        alone = train(client, server, model.json()["id"], groups, count)
+        with Chatter(server.url) as chatter:
+            beside = train(client, server, model.json()["id"], groups, count)
     rows = [row(f"{count} jobs alone", alone), row(f"{count} jobs beside {CLIENTS} chats", beside)]
     columns = ["what", "request to end, ms p50", "last step to end, ms p50", "longest"]
     columns += ["end to first answer, ms p50", "longest", "CPU of a job, s"]

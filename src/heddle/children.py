@@ -43,7 +43,7 @@ class Child:
             stderr=subprocess.PIPE,
             env=dict(environment or {}) | os.environ | {"PYTHONUNBUFFERED": "1"},
         )
-        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._reader = threading.Thread(target=self._pass_log_on, name="child-log", daemon=True)
         self._reader.start()
 
@@ -78,7 +78,7 @@ class Child:
             return f"{self._what} was killed (signal 9); perhaps the system ran out of memory"
         if code is not None and code < 0:
             return f"{self._what} died of signal {-code}"
-        last = self._last_lines[-1] if self._last_lines else "it said nothing"
+        last = self.last_lines[-1] if self.last_lines else "it said nothing"
         return f"{self._what} ended with code {code}: {last}"
 
     def _pass_log_on(self) -> None:
@@ -92,7 +92,7 @@ class Child:
             level = known if known is not None else level
             text = rest if known is not None else line
             if text:
-                self._last_lines.append(text)
+                self.last_lines.append(text)
                 self._logger.log(level, "%s", text)
         self._process.stderr.close()
 

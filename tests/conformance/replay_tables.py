@@ -7,7 +7,6 @@ from typing import Any
 from tests.conformance.replay_recording import Exchange
 
 PENDING = [
-    (r"/v1/preview/", "issue 4: training"),
     (r"/v2/[^/]+/[^/]+/(ops|datasets|scorers|evaluations|models|evaluation_runs|predictions|scores|eval_results)\b",
      "issue 5: evaluation families"),
     (r"/v2/[^/]+/[^/]+/runtimes/", "issue 5: custom runtimes"),

@@ -33,7 +33,7 @@ def check_learning(
         f"{told[-1][0]:.3f}, {steps} steps, {cpu:.0f} CPU-s of the server, {wall:.0f} s"
     )
     assert after >= before + gain, [reward for reward, _ in told]
-    assert original == before
+    assert original == pytest.approx(before, abs=0.03)
     for _, gradient_steps in told:
         if gradient_steps:
             assert gradient_steps[0]["offpolicy/ratio_mean"] == pytest.approx(1, abs=1e-4)

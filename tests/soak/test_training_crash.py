@@ -22,7 +22,7 @@ from tests.support.server import HeddleProcess
 from tests.support.trajectories import group, said, trajectory, user
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
-KILLS = 20 if SOAK else 2
+KILLS = int(os.environ.get("K","20")) if SOAK else 2
 GROUPS = 32
 EVENTS = 18
 """About as many as a job has; a kill comes before one of them."""
@@ -89,12 +89,14 @@ class Patient:
 
 
 def by_hand(task: dict[str, Any], folder: Path, steps: int) -> bytes:
-    """The adapter that the same task gives in a process of its own that nobody disturbs."""
+    """The adapter that the same task gives in processes of its own that nobody disturbs."""
     folder.mkdir()
     quiet = task | {"target": "made/0001", "work": "work"}
     (folder / "made").mkdir()
     (folder / "task.json").write_text(json.dumps(quiet))
-    command = [sys.executable, "-m", "heddle.worker", "--job", str(folder)]
+    many = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(task["ranks"]), "-m"]
+    starter = many if task["ranks"] > 1 else []
+    command = [sys.executable, "-m", *starter, "heddle.worker", "--job", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     kinds = [json.loads(line)["type"] for line in done.stdout.splitlines()]
@@ -125,19 +127,21 @@ def disturb(heddle: HeddleProcess, kill_server: bool, chance: random.Random) -> 
         heddle.start()
         return "server"
     found = workers(heddle)
-    for worker in found:
-        worker.send_signal(signal.SIGKILL)
+    if found:
+        chance.choice(found).send_signal(signal.SIGKILL)
     return "worker" if found else "nothing"
 
 
-def test_kill_9_changes_nothing(heddle: HeddleProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, 2] if SOAK else [1])
+def test_kill_9_changes_nothing(heddle: HeddleProcess, tmp_path: Path, ranks: int) -> None:
     """Worker and server by turns, at random moments of jobs with many gradient steps."""
+    heddle.settings = {"training_ranks": ranks}
     heddle.start()
     chance = random.Random(4)
     killed: list[str] = []
     with Trainer(heddle.url, "team/project") as trainer:
         model_id = trainer.model["id"]
-        for number in range(KILLS):
+        for number in range(KILLS // ranks):
             job_id = trainer.start(groups(GROUPS), packed_sequence_length=48, learning_rate=1e-3)
             client = Patient(heddle.url, job_id)
             task = task_of(heddle, model_id, job_id)
@@ -155,7 +159,9 @@ def test_kill_9_changes_nothing(heddle: HeddleProcess, tmp_path: Path) -> None:
             assert (made / ADAPTER).read_bytes() == expected, killed
             shutil.rmtree(tmp_path / f"by-hand-{number}")
         page = trainer.get(f"/v1/preview/models/{model_id}/checkpoints", limit=100)
-        assert [row["step"] for row in page["data"]] == list(range(KILLS + 1))
-        trainer.chat([{"role": "user", "content": "Say yes"}], step=KILLS)
-    print(f"training crash: {len(killed)} kills of {sorted(set(killed))}: same adapter bytes, every event once")
+        assert [row["step"] for row in page["data"]] == list(range(KILLS // ranks + 1))
+        trainer.chat([{"role": "user", "content": "Say yes"}], step=KILLS // ranks)
+    print(
+        f"training crash, {ranks} ranks: {len(killed)} kills of {sorted(set(killed))}: same adapter bytes, every event once"
+    )
     assert {"worker", "server"} <= set(killed)

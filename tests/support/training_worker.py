@@ -1,8 +1,9 @@
 """A training process without torch: the real one's socket, threads and messages around a runner made of hashes.
 
-The payload says what it does: `{"steps": 3, ...}` with one of `fail` (a TrainingError), `die_at` and `times` (end
-before that step, that many attempts), `freeze_at` (stop answering once), `meet` (wait for a file after making one),
-`deaf` (never notice a cancellation), `wait_for` (a file that must be there before the second step).
+The payload says what it does: `{"steps": 3, ...}` with one of `fail` (a TrainingError), `break_at` (another error
+before that step), `die_at` and `times` (end before that step, that many attempts), `freeze_at` (stop answering once),
+`meet` (wait for a file after making one), `deaf` (never notice a cancellation), `wait_for` (a file that must be there
+before the second step).
 """
 
 import hashlib
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from heddle.training.base import Finished, Message, Saved, Started, Stepped, Task, TrainingError
-from heddle.worker.serve import Ranks, RunTask, serve
+from heddle.training.messages import Warm
+from heddle.worker.serve import Request, serve
 
 ADAPTER = "adapter_model.safetensors"
 
@@ -58,6 +60,8 @@ def _figures(index: int) -> dict[str, float]:
 
 
 def _trouble(orders: dict[str, Any], index: int, work: Path) -> None:
+    if orders.get("break_at") == index:
+        raise OSError("No space left on device")
     if orders.get("die_at") == index and _times(work / "deaths") <= orders.get("times", 1):
         sys.exit("ERROR it died as it was told")
     if orders.get("freeze_at") == index and _times(work / "freezes") == 1:
@@ -96,21 +100,24 @@ def _make(target: Path, state: bytes) -> None:
     beside.rename(target)
 
 
-class Alone:
-    """One process."""
+class Hashes:
+    """One process that runs `run`."""
 
     rank = 0
 
-    def share(self, value: Task | None) -> Task:
-        """The task."""
-        assert value is not None
-        return value
+    def share(self, request: Request | None) -> Request:
+        """The request."""
+        assert request is not None
+        return request
 
+    def warm(self, warm: Warm) -> None:
+        """There is nothing to read; the folder tells that it was asked."""
+        (Path(warm.base_folder) / "warm").touch()
 
-def start() -> tuple[RunTask, Ranks]:
-    """The runner, alone."""
-    return run, Alone()
+    def run(self, task: Task, report: Callable[[Message], None], cancelled: Callable[[], bool]) -> None:
+        """Do a task."""
+        run(task, report, cancelled)
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1:], start)
+    serve(sys.argv[1:], Hashes)

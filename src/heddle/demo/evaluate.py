@@ -6,6 +6,7 @@ Prints what it found as a JSON line: the mean reward, and the call in which ever
 import asyncio
 import json
 import sys
+from functools import cache
 from typing import Any
 
 import weave
@@ -14,6 +15,11 @@ from openai import AsyncOpenAI
 from heddle.demo import task
 
 _TRIALS = 3
+
+
+@cache
+def _client(address: str) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{address}/v1", api_key="demo")
 
 
 @weave.op
@@ -31,10 +37,9 @@ class Policy(weave.Model):
     @weave.op
     async def predict(self, question: str) -> str:
         """One sampled answer."""
-        async with AsyncOpenAI(base_url=f"{self.address}/v1", api_key="demo") as client:
-            answer = await client.chat.completions.create(
-                model=self.model, messages=[{"role": "user", "content": question}], temperature=1.0, max_tokens=8
-            )
+        answer = await _client(self.address).chat.completions.create(
+            model=self.model, messages=[{"role": "user", "content": question}], temperature=1.0, max_tokens=8
+        )
         return answer.choices[0].message.content or ""
 
 
@@ -43,7 +48,7 @@ async def main(address: str, project: str, model: str) -> None:
     client = weave.init(project)
     _, rows = task.split()
     dataset = weave.Dataset(name="preference-questions", rows=[{"question": question} for question in rows])
-    evaluation = weave.Evaluation(name="preference", dataset=dataset, scorers=[preference], trials=_TRIALS)
+    evaluation = weave.Evaluation(name="preference-rewards", dataset=dataset, scorers=[preference], trials=_TRIALS)
     policy = Policy(name=model.rsplit("/", 1)[-1].replace(":", "-"), address=address, model=model)
     summary, call = await evaluation.evaluate.call(evaluation, policy)
     client.finish()

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -26,9 +27,10 @@ def show(programs: Programs, address: str, console: Console) -> None:
         f"(yes 0.5, no 0.75, maybe 1): {before['answers']} answers to {before['questions']} questions."
     )
     steps = _taught(programs.lines("heddle.demo.teach", address, PROJECT, NAME, str(STEPS)), console)
-    after = _evaluated(programs, address, model["address"])
+    after = _evaluated(programs, address, f"{model['address']}:step{len(steps)}")
     console.print(_results(before, after, steps))
-    console.print(_links(address, model["id"], before["call"], after["call"]))
+    for what, where in _links(address, model["id"], before["call"], after["call"]).items():
+        console.print(f" {what + ':':18} {escape(where)}", soft_wrap=True)
 
 
 def _said(lines: Iterable[str]) -> Iterator[Json]:
@@ -71,14 +73,16 @@ def _results(before: Json, after: Json, steps: list[Json]) -> Table:
     return table
 
 
-def _links(address: str, model: str, before: str, after: str) -> Table:
-    table = Table("what", "where", box=None)
-    preview = f"{address}/v1/preview"
-    bearer = "curl -H 'authorization: Bearer any'"
-    table.add_row("checkpoints", f"{bearer} {preview}/models/{model}/checkpoints")
-    table.add_row("jobs", f"{bearer} '{preview}/training-jobs?model_id={model}'")
-    for name, call in (("evaluation before", before), ("evaluation after", after)):
-        body = json.dumps({"project_id": PROJECT, "id": call})
-        table.add_row(name, f"curl {address}/call/read --json '{body}'")
-    table.add_row("every route", f"{address}/docs")
-    return table
+def _links(address: str, model: str, before: str, after: str) -> dict[str, str]:
+    """Commands that show where everything stands, by what they show."""
+    preview = f"curl -H 'authorization: Bearer any' {address}/v1/preview"
+    calls = {
+        f"evaluation {when}": f"curl {address}/call/read -d '{json.dumps({'project_id': PROJECT, 'id': call})}'"
+        for when, call in (("before", before), ("after", after))
+    }
+    return {
+        "checkpoints": f"{preview}/models/{model}/checkpoints",
+        "jobs": f"{preview}/training-jobs?model_id={model}",
+        **calls,
+        "every route": f"{address}/docs",
+    }

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from heddle.store.control.jobs import JobRow
 from heddle.training.base import Failed, Finished, Started, Stepped, Task
 from heddle.training.events import EventLog
 from heddle.training.figures import TrainingFigures
-from heddle.training.messages import Stopped
+from heddle.training.messages import Stopped, Warm
 from heddle.training.process import ProcessEnded, ProcessOptions, TrainingProcess
+
+logger = logging.getLogger("heddle.training")
 
 TASK_FILE = "task.json"
 GIVE_UP_SECONDS = 5.0
@@ -30,12 +33,13 @@ class Work:
 
 
 class Slot:
-    """A place for one job at a time, with its process; `wake` is set when there may be work."""
+    """A place for one job at a time, with its process; `wake` is set when there may be work, `to_warm` for what."""
 
     def __init__(self, number: int, options: ProcessOptions, log: EventLog, figures: TrainingFigures) -> None:
         self.name = f"slot-{number}"
         self.wake = asyncio.Event()
         self.work: Work | None = None
+        self.to_warm: Warm | None = None
         self._options = options
         self._log = log
         self._figures = figures
@@ -50,9 +54,7 @@ class Slot:
         """Let a process do the task, and write down what it reports. Raises ProcessEnded."""
         work.has_progress = False
         await asyncio.to_thread(_prepare, task)
-        if self._process is None:
-            self._process = await TrainingProcess.start(self._options)
-        process = self._process
+        process = await self._ready()
         canceller = asyncio.create_task(_give_up_when_cancelled(work, process))
         is_clean = False
         try:
@@ -69,11 +71,28 @@ class Slot:
             if not is_clean:
                 await self.close()
 
+    async def prepare(self) -> None:
+        """Start a process for a base model that will be trained soon, if there is none."""
+        warm, self.to_warm = self.to_warm, None
+        if warm is not None and self._process is None:
+            try:
+                (await self._ready()).warm(warm)
+            except ProcessEnded as error:
+                logger.warning("%s", error)
+
     async def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
         if process is not None:
             await process.close()
+
+    async def _ready(self) -> TrainingProcess:
+        """The process that is there, or a new one. Raises ProcessEnded."""
+        if self._process is not None and self._process.has_ended:
+            await self.close()
+        if self._process is None:
+            self._process = await TrainingProcess.start(self._options)
+        return self._process
 
     async def _listen(self, work: Work, process: TrainingProcess) -> Finished | Failed | Stopped:
         job_id = work.job.id

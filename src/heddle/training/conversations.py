@@ -8,7 +8,8 @@ from typing import Any
 from heddle.training.rewards import value_at
 
 Json = dict[str, Any]
-_MESSAGES = ("inputs.messages", "inputs.kwargs.messages", "inputs.body.messages", "inputs.request.messages")
+_REQUESTS = ("inputs", "inputs.kwargs", "inputs.body", "inputs.request")
+"""Where the calls of the usual clients keep the request: messages, and tools beside them."""
 _POLICY = re.compile(r"(?:^|[/-])(?P<name>[^/]*)@(?P<step>\d{1,15})$|policy-step-(?P<plain>\d{1,15})$")
 
 
@@ -51,13 +52,11 @@ def completion_of(call: Json, policy: str | None = None) -> Completion | None:
 
     `policy` is the name of the trainable model whose steps count as policy versions (None: any).
     """
-    messages = next((found for path in _MESSAGES if _is_messages(found := value_at(call, path))), None)
-    if messages is None:
+    asked = next((found for path in _REQUESTS if _is_request(found := value_at(call, path))), None)
+    if asked is None:
         return None
-    response = call["output"]
+    response, messages, tools = call["output"], asked["messages"], asked.get("tools")
     prompt_ids = response.get("prompt_token_ids")
-    where = next(path for path in _MESSAGES if value_at(call, path) is messages).rpartition(".")[0]
-    tools = value_at(call, f"{where}.tools")
     return Completion(
         messages=[_plain(message) for message in messages],
         tools=[_plain(tool) for tool in tools] if isinstance(tools, list) and tools else None,
@@ -93,10 +92,10 @@ def _continued(made: list[History], spoken: list[tuple[Any, ...]], tools: list[J
     return max(fitting, key=lambda history: len(history.spoken), default=None)
 
 
-def _is_messages(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(item, Mapping) and isinstance(item.get("role"), str) for item in value
-    )
+def _is_request(value: Any) -> bool:
+    messages = value_at(value, "messages")
+    known = isinstance(messages, list) and bool(messages)
+    return known and all(isinstance(item, Mapping) and isinstance(item.get("role"), str) for item in messages)
 
 
 def _choice(choice: Json, number: int, prompt_ids: Any) -> Json:

@@ -68,27 +68,28 @@ async def fetch_trajectory_groups(
     rollouts (root calls unless the filter says otherwise); `reward`, `group_by` and `policy` as in
     `trajectory_groups`. Raises ValueError for what no request may say, HeddleError with the server's reason.
     """
-    found = Reward.of(reward)
-    told = {"path": found.path, "feedback_type": found.feedback_type, "values": dict(found.values)}
-    try:
-        source = SourceRequest.model_validate(
-            {
-                "project_id": project_id,
-                "filter": filter,
-                "query": query,
-                "sort_by": None if sort_by is None else [dict(term) for term in sort_by],
-                "limit": limit,
-                "reward": {**told, "default": found.default},
-                "group_by": group_by,
-            }
-        )
-    except ValidationError as error:
-        raise ValueError(str(error)) from None
+    source = _source(
+        project_id=project_id,
+        filter=filter,
+        query=query,
+        sort_by=None if sort_by is None else [dict(term) for term in sort_by],
+        limit=limit,
+        reward=Reward.of(reward),
+        group_by=group_by,
+    )
     httpx = _httpx()
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     async with httpx.AsyncClient(base_url=base_url.rstrip("/"), headers=headers, timeout=600.0) as client:
         resolved = await resolve(source, HttpCalls(client), None, max_bytes=_MOST_BYTES, policy=policy)
     return resolved.groups
+
+
+def _source(reward: Reward, **fields: Any) -> SourceRequest:
+    told = {"path": reward.path, "feedback_type": reward.feedback_type, "values": dict(reward.values)}
+    try:
+        return SourceRequest.model_validate({**fields, "reward": {**told, "default": reward.default}})
+    except ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 def _refusal(status: int, body: bytes) -> HeddleError:

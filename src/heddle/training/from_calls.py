@@ -109,7 +109,24 @@ def as_call(call: Any) -> Json:
     """A call as a dict: one already, or a call object of the weave SDK."""
     if isinstance(call, Mapping):
         return dict(call)
-    return {name: getattr(call, name, None) for name in _ATTRIBUTES}
+    return {name: _plain(getattr(call, name, None)) for name in _ATTRIBUTES}
+
+
+def _plain(value: Any) -> Any:
+    """JSON values of what the SDK wraps: its dicts, lists, texts and numbers that know their ref, its objects."""
+    unwrap, dump = getattr(value, "unwrap", None), getattr(value, "model_dump", None)
+    if callable(unwrap):
+        return _plain(unwrap())
+    if callable(dump):
+        return _plain(dump())
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    for kind in (str, bool, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 class _Forest:

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from statistics import fmean, pstdev
 
 from heddle.training.trajectories import TrajectoryGroup
 
@@ -28,14 +27,20 @@ def log_metrics(split: str, groups: Sequence[TrajectoryGroup]) -> dict[str, floa
         values["reward"] = every
     if failed or every:
         values["exception_rate"] = [failed / (failed + len(every))]
-    values["reward_std_dev"] = [_mean(pstdev(members) for members in rewards if len(members) > 1)]
+    values["reward_std_dev"] = [_mean(_deviation(members) for members in rewards if len(members) > 1)]
     means = {f"{split}/{name}": _mean(items) for name, items in values.items()}
     return {name: mean for name, mean in means.items() if math.isfinite(mean)}
 
 
 def _mean(values: Iterable[float]) -> float:
+    """0 for none; infinite where the sum is beyond the range of floats."""
     items = list(values)
     try:
-        return fmean(items) if items else 0.0
+        return math.fsum(items) / len(items) if items else 0.0
     except OverflowError:
         return math.inf
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = _mean(values)
+    return math.sqrt(_mean((value - mean) * (value - mean) for value in values))

@@ -1,7 +1,8 @@
 """What the server and a training process say to each other: one JSON object per line.
 
-To the process go `{"type": "task", ...Task}` and `{"type": "cancel", "job_id": ...}`; back come the messages of `base`
-(`started`, `stepped`, `saved`, `finished`, `failed`), `stopped` after a cancellation, and `beat` while it lives.
+To the process go `{"type": "task", ...Task}`, `{"type": "warm", ...Warm}` and `{"type": "cancel", "job_id": ...}`; back
+come the messages of `base` (`started`, `stepped`, `saved`, `finished`, `failed`), `stopped` after a cancellation,
+`crashed` before it ends in an error, and `beat` while it lives.
 """
 
 import json
@@ -14,9 +15,25 @@ from heddle.training.base import Failed, Finished, Message, Saved, Started, Step
 Json = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Read a base model now, so that the first job does not wait for it."""
+
+    base_folder: str
+    device: str
+    dtype: str
+
+
 @dataclass(slots=True)
 class Stopped:
     """The task was given up because it was cancelled."""
+
+
+@dataclass(slots=True)
+class Crashed:
+    """The process ends because of an error that is no fault of the task; another attempt may go better."""
+
+    reason: str
 
 
 @dataclass(slots=True)
@@ -24,7 +41,7 @@ class Beat:
     """The process lives."""
 
 
-Answer = Message | Stopped | Beat
+Answer = Message | Stopped | Crashed | Beat
 _KINDS: dict[str, type[Any]] = {
     "started": Started,
     "stepped": Stepped,
@@ -32,6 +49,7 @@ _KINDS: dict[str, type[Any]] = {
     "finished": Finished,
     "failed": Failed,
     "stopped": Stopped,
+    "crashed": Crashed,
     "beat": Beat,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -58,17 +76,24 @@ def encode_task(task: Task) -> bytes:
     return _line({"type": "task", **task.as_json()})
 
 
+def encode_warm(warm: Warm) -> bytes:
+    """The line that lets a process prepare for jobs."""
+    return _line({"type": "warm", **asdict(warm)})
+
+
 def encode_cancel(job_id: str) -> bytes:
     """The line that asks a process to give a task up."""
     return _line({"type": "cancel", "job_id": job_id})
 
 
-def decode_request(line: bytes) -> Task | str:
-    """A task, or the id of the job to give up; raises ValueError."""
+def decode_request(line: bytes) -> Task | Warm | str:
+    """A task, what to prepare for, or the id of the job to give up; raises ValueError."""
     value = json.loads(line)
     kind = value.pop("type", None)
     if kind == "task":
         return Task(**value)
+    if kind == "warm":
+        return Warm(**value)
     if kind == "cancel":
         return str(value["job_id"])
     raise ValueError(f"no request to a training process: {line[:200]!r}")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from heddle.children import Child
 from heddle.training.base import Task
-from heddle.training.messages import Answer, Beat, decode, encode_cancel, encode_task
+from heddle.training.messages import Answer, Beat, Crashed, Warm, decode, encode_cancel, encode_task, encode_warm
 
 logger = logging.getLogger("heddle.training")
 
@@ -20,6 +21,7 @@ START_SECONDS = 120.0
 """How long the interpreter (and torchrun) may take until the process says its first word."""
 BEATS_PER_LEASE = 6
 LINE_BYTES = 1 << 20
+KILLED_RANK = re.compile(r"\s*exitcode\s*:\s*-9\b")
 LOOK_SECONDS = 0.05
 GRACE_SECONDS = 1.0
 """For what came while this server itself stood still."""
@@ -55,12 +57,13 @@ class TrainingProcess:
     """One process, which does one task after the other and keeps its model between them."""
 
     def __init__(
-        self, child: Child, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silence: float
+        self, child: Child, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, options: ProcessOptions
     ) -> None:
         self._child = child
         self._reader = reader
         self._writer = writer
-        self._silence = silence
+        self._options = options
+        self._reason: str | None = None
 
     @classmethod
     async def start(cls, options: ProcessOptions) -> "TrainingProcess":
@@ -88,7 +91,7 @@ class TrainingProcess:
             raise ProcessEnded(f"the training process cannot be started: {error}") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return cls(child, reader, writer, options.silence)
+        return cls(child, reader, writer, options)
 
     @property
     def pid(self) -> int:
@@ -98,6 +101,15 @@ class TrainingProcess:
     def send(self, task: Task) -> None:
         """Give it a task; its messages come through `receive`."""
         self._writer.write(encode_task(task))
+
+    def warm(self, warm: Warm) -> None:
+        """Let it prepare; it says nothing to that."""
+        self._writer.write(encode_warm(warm))
+
+    @property
+    def has_ended(self) -> bool:
+        """True for a process that died while it had nothing to do."""
+        return self._child.has_ended or self._reader.at_eof()
 
     def give_up(self, job_id: str) -> None:
         """Ask it to stop a task between two gradient steps; it answers `Stopped`, or ends the task all the same."""
@@ -115,22 +127,35 @@ class TrainingProcess:
             if line is None:
                 self._child.kill()
                 await self.close()
-                raise ProcessEnded(f"the training process was silent for {self._silence:g} s")
+                raise ProcessEnded(f"the training process was silent for {self._options.silence:g} s")
             if not line.endswith(b"\n"):
                 await self.close()
-                raise ProcessEnded(self._child.how_it_ended())
+                raise ProcessEnded(self._how_it_ended())
             answer = decode(line)
-            if not isinstance(answer, Beat):
+            if isinstance(answer, Crashed):
+                self._reason = answer.reason
+            elif not isinstance(answer, Beat):
                 return answer
 
     async def close(self) -> None:
         """End the process and collect it."""
+        if self._options.ranks > 1:
+            # Ranks die with torchrun, which otherwise reports at length that they ended.
+            self._child.kill()
         self._writer.transport.abort()
         await _collect(self._child)
 
+    def _how_it_ended(self) -> str:
+        """In words; torchrun tells of a killed rank in its log only."""
+        if self._reason is not None:
+            return f"the training process failed: {self._reason}"
+        if self._options.ranks > 1 and any(KILLED_RANK.match(line) for line in self._child.last_lines):
+            return "a rank of the training process was killed (signal 9); perhaps the system ran out of memory"
+        return self._child.how_it_ended()
+
     async def _line(self) -> bytes | None:
         """The next line, a part of one (or nothing) at the end of the connection, None after a silence."""
-        for seconds in (self._silence, GRACE_SECONDS):
+        for seconds in (self._options.silence, GRACE_SECONDS):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     try:

@@ -34,13 +34,15 @@ class Promotion:
         self._evaluator = evaluator
 
     async def check(self, request: PromotionRequest | None, caller: Caller) -> Json | None:
-        """What the job keeps: the request with its evaluation pinned to a digest.
+        """What the job keeps: the request with its evaluation pinned to a digest, and how far the caller's key reaches.
 
         Raises HeddleError with what is wrong with the evaluation, before the job is queued.
         """
         if request is None:
             return None
-        return {**request.model_dump(), "evaluation": await self._evaluator.check(request.evaluation, caller)}
+        pinned = await self._evaluator.check(request.evaluation, caller)
+        reach = {"entity": caller.entity, "project": caller.project}
+        return {**request.model_dump(), "evaluation": pinned, "reach": reach}
 
     async def judge(self, model: ModelRow, job: JobRow, candidate: int, latest: int) -> Verdict:
         """Whether the candidate's score reaches the latest one's; raises HeddleError when it cannot be found out."""
@@ -59,9 +61,8 @@ class Promotion:
         return Verdict(promote, data)
 
     async def _score(self, model: ModelRow, job: JobRow, rule: Json, step: int) -> Scored:
-        # What the evaluation reads was checked with the rights of the job's author when the job came in, and its
-        # versions are digests since then.
-        author = Caller(job.created_by, frozenset((Scope.READ, Scope.WRITE)))
+        # The key may be revoked by now; what the job was given when it came in still holds, and reaches no further.
+        author = Caller(job.created_by, frozenset((Scope.READ, Scope.WRITE)), **rule["reach"])
         address = f"wandb-artifact:///{model.entity}/{model.project}/{model.name}:step{step}"
         return await self._evaluator.run(
             rule["evaluation"],

@@ -80,7 +80,8 @@ class Publisher:
         at = now()
         job = replace(job, state=state, error=error, ended_at=at, lease_owner=None, lease_until=None)
         if model is not None:
-            await self._tell(model, job)
+            told = {**(job.metrics or {}), **(figures or {})}
+            await self._tell(model, replace(job, metrics=told))
         data: dict[str, Any] = {"error_message": error}
         if state == SUCCEEDED:
             seconds = (at - (job.started_at or at)) / 1e6

@@ -17,7 +17,7 @@ from heddle.training.attempt import Slot, Work
 from heddle.training.base import Failed, Finished
 from heddle.training.events import EventLog, now
 from heddle.training.figures import TrainingFigures
-from heddle.training.messages import Stopped
+from heddle.training.messages import Stopped, Warm
 from heddle.training.process import ProcessEnded, ProcessOptions
 from heddle.training.publish import CANCELLED_MESSAGE, Publisher
 from heddle.training.tasks import Impossible, TaskBuilder
@@ -80,6 +80,12 @@ class Supervisor:
         for slot in self._slots:
             slot.wake.set()
 
+    def warm(self, base_folder: Path, device: str, dtype: str) -> None:
+        """A base model will soon be trained: let a process read it now, if none is there yet."""
+        if self._tasks and not self.pids():
+            self._slots[0].to_warm = Warm(str(base_folder), device, dtype)
+            self._slots[0].wake.set()
+
     def pids(self) -> list[int]:
         """The training processes that are alive."""
         return [slot.pid for slot in self._slots if slot.pid is not None]
@@ -135,6 +141,7 @@ class Supervisor:
                     pause = min(2 * pause, LONGEST_PAUSE)
                     continue
                 if work is None:
+                    await slot.prepare()
                     await self._rest(slot)
         finally:
             await slot.close()

@@ -3,28 +3,51 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from heddle.training.base import Message, Renderer, Task
-from heddle.worker.serve import Ranks, RunTask, serve
+from heddle.training.messages import Warm
+from heddle.worker.serve import Request, Trainer, serve
 
 
-def start() -> tuple[RunTask, Ranks]:
+class TorchTrainer:
+    """The trainer with the chat template that inference uses; keeps the last base model and its tokenizer."""
+
+    def __init__(self) -> None:
+        from heddle.training.trainer.ranks import join
+        from heddle.training.trainer.run import PolicyCache
+
+        self._ranks = join()
+        self._cache = PolicyCache()
+        self._renderers: dict[str, Renderer] = {}
+        self.rank = self._ranks.rank
+
+    def share(self, request: Request | None) -> Request:
+        """Rank 0's request, on all ranks."""
+        return cast(Request, self._ranks.share(request))
+
+    def warm(self, warm: Warm) -> None:
+        """Read a base model."""
+        self._renderer(warm.base_folder)
+        self._cache.load(warm.base_folder, warm.device, warm.dtype)
+
+    def run(self, task: Task, report: Callable[[Message], None], cancelled: Callable[[], bool]) -> None:
+        """Do a task."""
+        from heddle.training.trainer.run import run_task
+
+        run_task(task, self._renderer(task.base_folder), report, cancelled, self._cache, self._ranks)
+
+    def _renderer(self, base_folder: str) -> Renderer:
+        from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+
+        if base_folder not in self._renderers:
+            self._renderers = {base_folder: TrajectoryRenderer.load(Path(base_folder))}
+        return self._renderers[base_folder]
+
+
+def start() -> Trainer:
     """Import the trainer, and join the other ranks."""
-    from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
-    from heddle.training.trainer.ranks import join
-    from heddle.training.trainer.run import PolicyCache, run_task
-
-    ranks = join()
-    cache = PolicyCache()
-    renderers: dict[str, Renderer] = {}
-
-    def run(task: Task, report: Callable[[Message], None], cancelled: Callable[[], bool]) -> None:
-        if task.base_folder not in renderers:
-            renderers.clear()
-            renderers[task.base_folder] = TrajectoryRenderer.load(Path(task.base_folder))
-        run_task(task, renderers[task.base_folder], report, cancelled, cache, ranks)
-
-    return run, ranks
+    return TorchTrainer()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from heddle.training.base import Task
-from heddle.training.messages import Answer, Beat, decode_request, encode
+from heddle.training.messages import Answer, Beat, Warm, decode_request, encode
 
 
 class Channel:
@@ -18,15 +18,15 @@ class Channel:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.connect(str(path))
         self._sending = threading.Lock()
-        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Task | Warm] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._beat_seconds = beat_seconds
         for work in (self._listen, self._beat):
             threading.Thread(target=work, name=f"channel{work.__name__}", daemon=True).start()
 
-    def next_task(self) -> Task:
+    def next_request(self) -> Task | Warm:
         """Wait for work."""
-        return self._tasks.get()
+        return self._requests.get()
 
     def is_cancelled(self, job_id: str) -> bool:
         """True once the server asked to give a job up."""
@@ -45,11 +45,12 @@ class Channel:
             with self._connection.makefile("rb") as lines:
                 for line in lines:
                     request = decode_request(line)
+                    if isinstance(request, str):
+                        self._cancelled.add(request)
+                        continue
                     if isinstance(request, Task):
                         self._cancelled.discard(request.job_id)
-                        self._tasks.put(request)
-                    else:
-                        self._cancelled.add(request)
+                    self._requests.put(request)
         except OSError:
             pass
         finally:

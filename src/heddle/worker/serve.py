@@ -8,38 +8,46 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from heddle.children import die_with_parent, log_to_parent
 from heddle.training.base import Failed, Finished, Message, Task, TrainingError
-from heddle.training.messages import Answer, Stopped, encode
+from heddle.training.messages import Answer, Crashed, Stopped, Warm, encode
 from heddle.worker.channel import Channel
 
 TASK_FILE = "task.json"
 OOM_SCORE = "800"
 """When memory runs out, the kernel takes this process and not the server; its job goes on from a snapshot."""
+LONGEST_REASON = 2000
 _FOLDERS = ("base_folder", "payload", "parent", "target", "work", "kl_reference")
 
 Say = Callable[[Answer], None]
-RunTask = Callable[[Task, Callable[[Message], None], Callable[[], bool]], None]
-"""Does a whole task and reports it; returns early when it is cancelled. Raises TrainingError."""
+Request = Task | Warm
 
 
-class Ranks(Protocol):
-    """The processes that work on one task together."""
+class Trainer(Protocol):
+    """What does the work; one per process, several processes (ranks) may work on one task together."""
 
     rank: int
 
-    def share(self, value: Task | None) -> Task:
-        """The task that rank 0 gives; the others give None and wait."""
+    def share(self, request: Request | None) -> Request:
+        """The request that rank 0 gives; the others give None and wait."""
+        ...
+
+    def warm(self, warm: Warm) -> None:
+        """Read a base model."""
+        ...
+
+    def run(self, task: Task, report: Callable[[Message], None], cancelled: Callable[[], bool]) -> None:
+        """Do a whole task and report it; returns early when it is cancelled. Raises TrainingError."""
         ...
 
 
-Start = Callable[[], tuple[RunTask, Ranks]]
+Start = Callable[[], Trainer]
 """Imports the trainer, and joins the other ranks."""
 
 
-def perform(task: Task, run: RunTask, say: Say, cancelled: Callable[[], bool]) -> None:
+def perform(task: Task, trainer: Trainer, say: Say, cancelled: Callable[[], bool]) -> None:
     """Do a task on rank 0; the last thing said is Finished, Failed or Stopped.
 
     Raises what is no fault of the task's data.
@@ -52,7 +60,7 @@ def perform(task: Task, run: RunTask, say: Say, cancelled: Callable[[], bool]) -
         say(message)
 
     try:
-        run(task, report, cancelled)
+        trainer.run(task, report, cancelled)
     except TrainingError as error:
         report(Failed(str(error)))
     if not has_ended:
@@ -61,10 +69,10 @@ def perform(task: Task, run: RunTask, say: Say, cancelled: Callable[[], bool]) -
         say(Stopped())
 
 
-def take_part(task: Task, run: RunTask) -> None:
+def take_part(task: Task, trainer: Trainer) -> None:
     """Do a task on another rank, which says nothing: rank 0 meets the same errors."""
     with contextlib.suppress(TrainingError):
-        run(task, lambda _: None, lambda: False)
+        trainer.run(task, lambda _: None, lambda: False)
 
 
 def serve(arguments: list[str], start: Start) -> None:
@@ -87,13 +95,24 @@ def serve(arguments: list[str], start: Start) -> None:
 def _for_server(socket: Path, beat: float, start: Start) -> None:
     """Rank 0 connects before the trainer is imported, so that the server hears it at once."""
     channel = Channel(socket, beat) if os.environ.get("RANK", "0") == "0" else None
-    run, ranks = start()
+    try:
+        _work(channel, start())
+    except Exception as error:
+        if channel is not None:
+            channel.say(Crashed(f"{type(error).__name__}: {error}"[:LONGEST_REASON]))
+        raise
+
+
+def _work(channel: Channel | None, trainer: Trainer) -> NoReturn:
+    """One request after the other, until the server is gone."""
     while True:
-        task = ranks.share(channel.next_task() if channel is not None else None)
-        if channel is None:
-            take_part(task, run)
+        request = trainer.share(channel.next_request() if channel is not None else None)
+        if isinstance(request, Warm):
+            trainer.warm(request)
+        elif channel is None:
+            take_part(request, trainer)
         else:
-            perform(task, run, channel.say, functools.partial(channel.is_cancelled, task.job_id))
+            perform(request, trainer, channel.say, functools.partial(channel.is_cancelled, request.job_id))
 
 
 def _by_hand(folder: Path, start: Start) -> int:
@@ -103,9 +122,9 @@ def _by_hand(folder: Path, start: Start) -> int:
     paths = {name: str((folder / place).resolve()) for name, place in places.items() if place is not None}
     task = Task(**task.as_json() | paths)
     Path(task.work).mkdir(parents=True, exist_ok=True)
-    run, ranks = start()
-    if ranks.rank:
-        take_part(task, run)
+    trainer = start()
+    if trainer.rank:
+        take_part(task, trainer)
         return 0
     code = 0
 
@@ -115,7 +134,7 @@ def _by_hand(folder: Path, start: Start) -> int:
         sys.stdout.buffer.write(encode(message))
         sys.stdout.buffer.flush()
 
-    perform(task, run, say, lambda: False)
+    perform(task, trainer, say, lambda: False)
     return code
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.support.server import HeddleProcess
@@ -16,7 +15,11 @@ IDS = ["id", "model_id", "kind", "state", "step", "parent_step", "error", "confi
 
 def test_a_job(training: TrainingWire) -> None:
     model = training.model()
-    body = {"model_id": model["id"], "trajectory_groups": two_rollouts(), "experimental_config": {"learning_rate": 0.01}}
+    body = {
+        "model_id": model["id"],
+        "trajectory_groups": two_rollouts(),
+        "experimental_config": {"learning_rate": 0.01},
+    }
     created = training.post("/training-jobs", **body)
     assert set(created) == {"id"}
     events = training.until_ended(created["id"])
@@ -258,4 +261,6 @@ def test_without_a_key(server: HeddleProcess) -> None:
             ("GET", "/base-models"),
         ):
             assert "Bearer" in nobody.refused(401, method, path)["detail"]
-        assert httpx.get(f"{server.url}/v1/health").json() == {"status": "ok"}
+        assert nobody.client.get("/v1/health").status_code == 401
+    with TrainingWire(server.url) as somebody:
+        assert succeeded(somebody.client.get("/v1/health")) == {"status": "ok"}

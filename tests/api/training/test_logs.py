@@ -81,7 +81,9 @@ def test_a_large_log_is_checked_by_a_process_of_its_own(training: TrainingWire, 
     training.post(f"{path}/log", split="val", trajectory_groups=groups)
     (row,) = training.get(f"{path}/logs")["data"]
     assert training.get(f"{path}/logs/{row['id']}")["trajectory_groups"] == groups
-    groups[-1]["trajectories"][1]["reward"] = "low"
+    (last,) = two_rollouts()
+    last["trajectories"][1]["reward"] = "low"
+    groups[-1] = last
     refused = training.refused(422, "POST", f"{path}/log", {"split": "val", "trajectory_groups": groups})
     place = ["body", "trajectory_groups", len(groups) - 1, "trajectories", 1, "reward"]
     assert [item["loc"] for item in refused["detail"]] == [place]

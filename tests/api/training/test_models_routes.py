@@ -53,6 +53,7 @@ def test_the_name_is_taken(training: TrainingWire) -> None:
         body = wanted if existing is None else {**wanted, "return_existing": existing}
         refused = training.refused(409, "POST", "/models", body)
         assert wanted["name"] in refused["detail"] and "exists already" in refused["detail"]
+        assert refused["error"]["type"] == "ConflictError"
     assert training.post("/models", **{**wanted, "project": "other"})["id"] != first["id"]
 
 

@@ -1,12 +1,14 @@
 """Safe promotion: a new step is the latest policy only if a stored evaluation does not fall."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heddle.trace.training_calls import call_id_of
 from tests.conftest import Wire
+from tests.support.chat import until
 from tests.support.rl import Trainer
 from tests.support.server import HeddleProcess
 
@@ -113,6 +115,30 @@ def test_an_evaluation_that_cannot_be_run_is_refused_at_once(trainer: Trainer, w
     assert refusal({"evaluation": evaluation(wire), "gain": 1})[0] == 422
     assert refusal({})[0] == 422
     assert trainer.get("/v1/preview/training-jobs", model_id=trainer.model["id"])["data"] == []
+
+
+def test_a_server_that_dies_while_it_judges_judges_again(tmp_path: Path, project: str) -> None:
+    """The job ends once, and the calls of the evaluation are those of one evaluation."""
+    process = HeddleProcess(tmp_path / "data").start()
+    try:
+        wire = Wire(process.url, project)
+        with Trainer(process.url, project) as trainer:
+            rule = {"evaluation": evaluation(wire, trials=60), "minimum_gain": -1.0, "max_tokens": 24}
+            body = {"model_id": trainer.model["id"], "trajectory_groups": groups(trainer), "promotion": rule}
+            job_id = trainer.post("/v1/preview/training-jobs", **body)["id"]
+            until(lambda: bool(wire.calls(limit=1)), "the evaluation has begun", 120)
+            before = [call["op_name"] for call in wire.calls()]
+            process.kill()
+            assert before.count("Evaluation.evaluate") < 2 and "heddle.training_job" not in before
+            process.start()
+            events = trainer.until_ended(job_id)
+            assert [event["type"] for event in events] == ["training_started", "gradient_step", "training_ended"]
+            assert policy(trainer) == "1" and events[-1]["data"]["promotion/promoted"] == 1.0
+        calls = [call["op_name"] for call in wire.calls()]
+        assert calls.count("Evaluation.evaluate") == 2 and calls.count("heddle.training_job") == 1
+        assert calls.count("Evaluation.predict_and_score") == 2 * 2 * 60
+    finally:
+        process.kill()
 
 
 def test_one_call_rolls_the_latest_policy_back(trainer: Trainer, wire: Wire) -> None:

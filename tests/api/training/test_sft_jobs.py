@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from heddle.training.data import FIELD
@@ -86,12 +85,18 @@ def test_an_allowed_address(open_to_files: tuple[HeddleProcess, Path]) -> None:
         model = training.model()
         job_id = training.post("/sft-training-jobs", **body(model, f"file://{folder}/allowed/train.jsonl"))["id"]
         assert training.until_ended(job_id)[-1]["type"] == "training_ended"
-        for url in (f"file://{folder}/secret.jsonl", f"file://{folder}/allowed/../secret.jsonl", "https://example.com/a"):
+        for url in (
+            f"file://{folder}/secret.jsonl",
+            f"file://{folder}/allowed/../secret.jsonl",
+            "https://example.com/a",
+        ):
             refused = training.refused(422, "POST", "/sft-training-jobs", body(model, url))
             assert refused["detail"][0]["loc"] == ["body", FIELD]
 
 
-@pytest.mark.parametrize("url", ["https://example.com/a.jsonl", "file:///etc/passwd", "/etc/passwd", "nothing", "s3://a"])
+@pytest.mark.parametrize(
+    "url", ["https://example.com/a.jsonl", "file:///etc/passwd", "/etc/passwd", "nothing", "s3://a"]
+)
 def test_addresses_that_are_not_allowed(url: str, training: TrainingWire) -> None:
     refused = training.refused(422, "POST", "/sft-training-jobs", body(training.model(), url))
     assert refused["detail"][0]["loc"] == ["body", FIELD]
@@ -122,7 +127,9 @@ def test_what_is_not_there(training: TrainingWire) -> None:
     model, digest = training.model(), upload(training, f"{training.entity}/elsewhere", LINES)
     training.refused(404, "POST", "/sft-training-jobs", body(model, digest))
     training.refused(404, "POST", "/sft-training-jobs", body(model, f"weave:///{training.entity}/lab/object/none:v0"))
-    assert training.refused(404, "POST", "/sft-training-jobs", body({"id": NOBODY}, digest))["detail"] == "Model not found"
+    assert (
+        training.refused(404, "POST", "/sft-training-jobs", body({"id": NOBODY}, digest))["detail"] == "Model not found"
+    )
 
 
 @pytest.mark.parametrize(

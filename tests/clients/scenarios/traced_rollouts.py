@@ -9,8 +9,9 @@ from typing import Any
 import weave
 from common import plain, report, start
 from openai import OpenAI
-from heddle.training import trajectory_groups
 from weave.integrations.openai.openai_sdk import get_openai_patcher
+
+from heddle.training import trajectory_groups
 
 client = start()
 get_openai_patcher().attempt_patch()

@@ -166,6 +166,21 @@ def test_a_model_can_be_the_judge(tmp_path: Path) -> None:
     in_house(tmp_path, test)
 
 
+def test_a_run_that_is_stopped_says_so(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
+        model.busy = 1_000_000
+        task = asyncio.create_task(run(evaluations, await sums(trace), "right"))
+        while model.busy == 1_000_000:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        (root,) = await trace.calls()
+        assert (root["op_name"], root["exception"]) == ("Evaluation.evaluate", "The run was stopped")
+
+    in_house(tmp_path, test)
+
+
 def test_latest_is_pinned_to_a_digest(tmp_path: Path) -> None:
     async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         ref = await sums(trace)

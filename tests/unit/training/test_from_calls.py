@@ -7,61 +7,12 @@ from typing import Any
 import pytest
 
 from heddle import training
-from heddle.training import Reward, trajectory_groups
+from heddle.training import trajectory_groups
 from heddle.training.from_calls import collect
 from heddle.training.trajectories import TrajectoryGroup
+from tests.support.calls import USER, call, chat, said, sampled
 
 Json = Any
-USER = {"role": "user", "content": "hi"}
-
-
-def sampled(text: str, *ids: int, index: int = 0) -> Json:
-    """A choice as our server answers it."""
-    content = [{"token": f"token_id:{token}", "logprob": -0.5, "bytes": None, "top_logprobs": []} for token in ids]
-    message = {"role": "assistant", "content": text}
-    return {"index": index, "finish_reason": "stop", "message": message, "logprobs": {"content": content}}
-
-
-def call(call_id: str, parent: str | None = None, at: int = 0, **fields: Json) -> Json:
-    """A finished call."""
-    started = datetime(2026, 1, 1, 0, 0, at, tzinfo=UTC).isoformat()
-    return {
-        "id": call_id,
-        "trace_id": "t",
-        "parent_id": parent,
-        "op_name": "rollout",
-        "inputs": {},
-        "output": None,
-        "summary": {},
-        "started_at": started,
-        "ended_at": started,
-        **fields,
-    }
-
-
-def chat(
-    call_id: str, parent: str | None, at: int, messages: list[Json], *choices: Json, tools: Json = None, **more: Json
-) -> Json:
-    """A call that shows a chat completion."""
-    inputs = {"model": "m", "messages": messages} | ({"tools": tools} if tools else {})
-    return call(
-        call_id, parent, at, inputs=inputs, output={"id": f"chatcmpl-{call_id}", "choices": list(choices), **more}
-    )
-
-
-def said(choice: Json) -> Json:
-    """The message of a choice as a later prompt repeats it."""
-    return {"role": "assistant", "content": choice["message"]["content"]}
-
-
-def feedback(kind: str, payload: Json, at: str = "2026-01-01") -> Json:
-    """A row of feedback as calls show it."""
-    return {"feedback_type": kind, "payload": payload, "created_at": at}
-
-
-def with_feedback(subject: Json, *items: Json) -> Json:
-    """The call with feedback."""
-    return {**subject, "summary": {"weave": {"feedback": list(items)}}}
 
 
 def only(groups: list[Json]) -> Json:
@@ -177,48 +128,6 @@ def test_prompt_ids_and_policy_steps_are_kept() -> None:
     assert only(trajectory_groups([answer], lambda _: 0.0, policy="other"))["final_policy_version"] is None
     answer["attributes"] = {"policy": "e/p/my-agent@6"}
     assert only(trajectory_groups([answer], lambda _: 0.0, policy="my-agent"))["final_policy_version"] == 6
-
-
-@pytest.mark.parametrize(
-    ("reward", "expected"),
-    [
-        ({"feedback_type": "wandb.runnable.judge", "path": "output.score"}, 0.75),
-        ({"feedback_type": "wandb.runnable.plain"}, 2.0),
-        ("wandb.runnable.plain", 2.0),
-        ({"feedback_type": "wandb.annotation.good"}, 1.0),
-        ({"feedback_type": "wandb.reaction.1", "values": {"👍": 1, "👎": -1}}, -1.0),
-        ({"feedback_type": "wandb.annotation.good", "values": {"true": 5}}, 5.0),
-        (Reward("output.deep.0.reward"), 0.5),
-        ({"path": "output.missing", "default": -2}, -2.0),
-    ],
-)
-def test_rewards_come_from_feedback_or_from_the_call(reward: Json, expected: float) -> None:
-    subject = with_feedback(
-        call("root", output={"deep": [{"reward": 0.5}]}),
-        feedback("wandb.runnable.judge", {"output": {"score": 0.75}}),
-        feedback("wandb.runnable.plain", {"output": 1}, "2026-01-01"),
-        feedback("wandb.runnable.plain", {"output": 2}, "2026-01-02"),
-        feedback("wandb.annotation.good", {"value": True}),
-        feedback("wandb.reaction.1", {"emoji": "👎"}),
-    )
-    made = only(trajectory_groups([subject, chat("a", "root", 1, [USER], sampled("x", 1))], reward))
-    assert made["reward"] == expected
-
-
-def test_feedback_on_a_call_below_counts_where_the_subject_has_none() -> None:
-    below = with_feedback(chat("a", "root", 1, [USER], sampled("x", 1)), feedback("wandb.runnable.s", {"output": 0.3}))
-    assert only(trajectory_groups([call("root"), below], "wandb.runnable.s"))["reward"] == 0.3
-    above = with_feedback(call("root"), feedback("wandb.runnable.s", {"output": 0.9}))
-    assert only(trajectory_groups([above, below], "wandb.runnable.s"))["reward"] == 0.9
-
-
-@pytest.mark.parametrize("reward", ["", "nonsense\\.path.x", {"path": "reward"}, {"path": "id"}])
-def test_a_reward_that_no_call_has_is_refused(reward: Json) -> None:
-    if isinstance(reward, str) and reward:
-        assert collect([chat("a", None, 0, [USER], sampled("x", 1))], reward).counts["without_reward"] == 1
-        return
-    with pytest.raises(ValueError, match="feedback_type"):
-        trajectory_groups([], reward if reward else {"path": ""})
 
 
 def rollouts(*inputs: Json) -> list[Json]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from heddle.auth import LOCAL
+from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import InvalidRequest, Unavailable
 from heddle.store.control.jobs import CANCELLED, FAILED, SUCCEEDED, JobRow
 from heddle.store.control.training import ModelRow
@@ -19,7 +19,9 @@ from tests.support.inprocess import Trace, running_house
 
 MODEL = ModelRow("m1", "team", "proj", "agent", "tiny", None, {"rank": 8}, 1, "ann")
 REF = "weave:///team/proj/object/check:abc"
-RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7}
+REACH = {"entity": None, "project": "team/proj"}
+RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7, "reach": REACH}
+ANN = Caller("ann", frozenset((Scope.READ, Scope.WRITE)), project="team/proj")
 JOB = JobRow(
     "j1", "m1", "rl", {"settings": {"learning_rate": 1e-3}, "promotion": RULE, "source": None}, "blob", 10, "ann"
 )
@@ -42,7 +44,7 @@ class Scores:
         self, ref: str, model: str, caller: Any, project: str, *, sampling: Sampling, run_id: str, label: str
     ) -> Scored:
         """The score of the step in the address."""
-        self.asked.append((ref, model, caller.user, project, sampling, run_id, label))
+        self.asked.append((ref, model, caller, project, sampling, run_id, label))
         step = int(model.rpartition(":step")[2])
         if step >= len(self.scores):
             raise Unavailable("The engine failed")
@@ -73,7 +75,7 @@ def test_the_score_decides(old: float, new: float, gain: float, promoted: bool) 
         "promotion/promoted": float(promoted),
     }
     address = "wandb-artifact:///team/proj/agent:step1"
-    assert (REF, address, "ann", "team/proj", Sampling(0.0, 7), "j1/1", "agent step 1") in scores.asked
+    assert (REF, address, ANN, "team/proj", Sampling(0.0, 7), "j1/1", "agent step 1") in scores.asked
 
 
 def test_a_run_that_fails_is_no_verdict() -> None:
@@ -84,7 +86,7 @@ def test_a_run_that_fails_is_no_verdict() -> None:
 def test_the_evaluation_is_checked_and_pinned_when_the_job_comes_in() -> None:
     promotion = Promotion(Scores())
     asked = PromotionRequest(evaluation="weave:///team/proj/object/check:latest", max_tokens=7)
-    assert asyncio.run(promotion.check(asked, LOCAL)) == RULE
+    assert asyncio.run(promotion.check(asked, ANN)) == RULE
     assert asyncio.run(promotion.check(None, LOCAL)) is None
     with pytest.raises(InvalidRequest, match="no Evaluation"):
         asyncio.run(promotion.check(PromotionRequest(evaluation="weave:///team/proj/object/other:v0"), LOCAL))

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from heddle.store.control.jobs import QUEUED, RUNNING
@@ -117,6 +118,17 @@ def test_attempts_without_progress_end_a_job(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
+def test_an_error_of_the_process_is_told(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        model = await bench.model()
+        async with bench.supervisor() as supervisor:
+            job = await bench.ended(supervisor, await bench.job(model, break_at=0))
+        reason = "the training process failed: OSError: No space left on device"
+        assert job.error == f"{reason}; 2 attempts ended without progress"
+
+    play(tmp_path, test, training_attempts=2)
+
+
 def test_progress_begins_the_count_of_attempts_again(tmp_path: Path) -> None:
     async def test(bench: Bench) -> None:
         model = await bench.model()
@@ -157,6 +169,32 @@ def test_an_idle_process_ends(tmp_path: Path) -> None:
         assert job.step == 2
 
     play(tmp_path, test, training_idle=0)
+
+
+def test_a_process_is_prepared_before_the_first_job(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        model = await bench.model()
+        async with bench.supervisor() as supervisor:
+            supervisor.warm(bench.folder, "cpu", "float32")
+
+            async def warm() -> bool:
+                return (bench.folder / "warm").exists()
+
+            await bench.until(warm)
+            (pid,) = supervisor.pids()
+            await bench.ended(supervisor, await bench.job(model))
+            assert supervisor.pids() == [pid]
+            os.kill(pid, signal.SIGKILL)
+
+            async def dead() -> bool:
+                return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE if psutil.pid_exists(pid) else True
+
+            await bench.until(dead)
+            job = await bench.ended(supervisor, await bench.job(model))
+        assert (job.state, job.attempts) == ("succeeded", 0), "the death of an idle process is no attempt"
+        assert "heddle_training_attempts_lost_total 0.0" in bench.metrics()
+
+    play(tmp_path, test)
 
 
 def test_cancel_a_job_that_waits(tmp_path: Path) -> None:

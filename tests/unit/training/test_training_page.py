@@ -11,7 +11,7 @@ import pytest
 
 from heddle.app import routes
 from heddle.evals.scorers import KINDS
-from heddle.training.base import Message, Started, Stepped
+from heddle.training.base import Started, Stepped
 from heddle.training.config import RlConfig
 from heddle.training.experimental_config import ExperimentalConfig, resolve
 from heddle.training.sft_config import SftConfig
@@ -120,13 +120,11 @@ def test_every_figure_has_one_row(tmp_path: Path) -> None:
     body = {"trajectory_groups": groups_of(Sampler(None), 2, 3)}
     body["trajectory_groups"][0]["trajectories"][0]["initial_policy_version"] = 0
     config = replace(RlConfig(), kl_penalty_coef=0.1).as_json()
-    found = figures(perform(make_task(tmp_path / "rl", body, config=config)))
     chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    messages = perform(make_task(tmp_path / "rl", body, config=config))
     task = make_task(tmp_path / "sft", {"rows": [{"messages": chat}]}, kind="sft", config=SftConfig().as_json())
-    found |= figures(perform(task))
-    assert {row[0].strip("`") for row in rows("Figures")} == found
-
-
-def figures(messages: list[Message]) -> set[str]:
-    """The names of all that a job reports."""
-    return {name for message in messages if isinstance(message, Started | Stepped) for name in message.data}
+    messages += perform(task)
+    found = {(name, "start") for message in messages if isinstance(message, Started) for name in message.data}
+    found |= {(name, "step") for message in messages if isinstance(message, Stepped) for name in message.data}
+    told = [(row[0].strip("`"), where) for row in rows("Figures") for where in row[1].split(", ")]
+    assert sorted(told) == sorted(found)

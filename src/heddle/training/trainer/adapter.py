@@ -94,9 +94,9 @@ class LoraLinear(nn.Module):
         if self.pair is None:
             return result
         down, up = self.pair
-        inner = rows.flatten(0, -2) @ down.to(rows.dtype).t()
-        change = torch.addmm(result.flatten(0, -2), inner, (up * self.scale).to(rows.dtype).t())
-        return change.view(result.shape)
+        inner, outer = rows @ down.to(rows.dtype).t(), (up * self.scale).to(rows.dtype).t()
+        # In place where it is one product: nothing needs what the frozen linear alone gave.
+        return result.addmm_(inner, outer) if result.dim() == 2 else result + inner @ outer
 
 
 class Adapted:

@@ -18,6 +18,7 @@ from heddle.models.memory import available_bytes
 from heddle.models.weights import Weights
 from heddle.training.trainer.attention import SegmentMixer
 from heddle.training.trainer.layout import Layout
+from heddle.training.trainer.ranks import spread_layers
 
 RECOMPUTE_SHARE = 0.3
 """Of the free memory: when what a row keeps for its gradient would take more, layers are computed twice."""
@@ -46,13 +47,19 @@ class TrainedModel(Protocol):
         ...
 
 
-def load_trained(folder: Path, device: str, dtype: str) -> TrainedModel:
-    """Read a model folder as the engine reads it; raises ModelError."""
+def load_trained(folder: Path, device: str, dtype: str, spread: bool = False) -> TrainedModel:
+    """Read a model folder as the engine reads it; raises ModelError.
+
+    `spread` shares the layers of an own decoder among the ranks; each must have room for the whole while it loads.
+    """
     place = choose_device(device)
     with Weights(folder) as weights:
         kind = choose_dtype(dtype, weights.parameters())
     try:
-        return NativeTrained(Decoder.load(folder, kind, place))
+        decoder = Decoder.load(folder, kind, place).requires_grad_(False)
+        if spread:
+            spread_layers(decoder.model.layers, place)
+        return NativeTrained(decoder)
     except NotNative as reason:
         return FallbackTrained(load_fallback(folder, str(reason), kind, place).model, place)
 
@@ -116,11 +123,10 @@ class FallbackTrained:
 
 def judge(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Logprobs of targets, and the entropies of the distributions that they were drawn from."""
-    scores = logits.float()
-    totals = scores.logsumexp(-1)
-    logprobs = scores.gather(-1, targets[:, None])[:, 0] - totals
+    scores = logits.float().log_softmax(-1)
+    logprobs = scores.gather(-1, targets[:, None])[:, 0]
     with torch.no_grad():
-        entropies = totals - (scores.softmax(-1) * scores).sum(-1)
+        entropies = -(scores.exp() * scores).sum(-1)
     return logprobs, entropies
 
 

@@ -57,9 +57,9 @@ class Policy:
         self.kind: JobKind = "rl"
 
     @classmethod
-    def load(cls, folder: Path, device: str = "auto", dtype: str = "auto") -> "Policy":
-        """Read a base model; raises ModelError."""
-        return cls(load_trained(folder, device, dtype))
+    def load(cls, folder: Path, device: str = "auto", dtype: str = "auto", spread: bool = False) -> "Policy":
+        """Read a base model, shared among the ranks when `spread`; raises ModelError."""
+        return cls(load_trained(folder, device, dtype, spread))
 
     def read(self, folder: Path) -> Adapter:
         """A checkpoint's adapter, to be judged by; raises ModelError."""

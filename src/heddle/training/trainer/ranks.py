@@ -134,12 +134,15 @@ def part_of(row: Row, rank: int, count: int) -> Row:
     return Row(**values, sequences=row.sequences, lags=row.lags)
 
 
-def spread_layers(layers: nn.ModuleList) -> None:
-    """Hold each rank's share of every layer's base weights, and gather a layer only while it computes (FSDP2).
+def spread_layers(layers: nn.ModuleList, device: torch.device) -> None:
+    """Hold each rank's share of every layer's matrices, and gather a layer only while it computes (FSDP2).
 
-    The adapter is no part of the layers' parameters: it stays whole on every rank.
+    The adapter is no part of the layers' parameters: it stays whole on every rank, as do the small vectors.
     """
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
     for layer in layers:
-        fully_shard(layer)
+        vectors = {parameter for parameter in layer.parameters() if parameter.dim() == 1}
+        fully_shard(layer, mesh=mesh, ignored_params=vectors)

@@ -58,10 +58,14 @@ class PolicyCache:
 
     def policy(self, task: Task) -> Policy:
         """The policy of a task's base model, with some adapter; raises ModelError."""
-        key = (task.base_folder, task.device, task.dtype)
+        return self.load(task.base_folder, task.device, task.dtype)
+
+    def load(self, base_folder: str, device: str, dtype: str) -> Policy:
+        """The policy of a base model, read when it is another one than before; raises ModelError."""
+        key = (base_folder, device, dtype)
         if self._policy is None or key != self._key:
             self._policy, self._key = None, None
-            self._policy, self._key = Policy.load(Path(task.base_folder), task.device, task.dtype), key
+            self._policy, self._key = Policy.load(Path(base_folder), device, dtype), key
         return self._policy
 
 
