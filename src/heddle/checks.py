@@ -30,7 +30,7 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 )
 _EXTRAS = {
     "inference": ("torch", "tokenizers", "safetensors", "llguidance", "jinja2"),
-    "training": ("torch", "tokenizers", "safetensors"),
+    "training": ("torch", "tokenizers", "safetensors", "jinja2", "numpy"),
     "clickhouse": ("clickhouse_connect",),
     "postgres": ("psycopg", "alembic"),
     "s3": ("fsspec", "s3fs"),
@@ -74,6 +74,7 @@ def look(settings: Settings) -> Iterator[Finding]:
     holder = lock.holder(folder)
     yield Finding("data lock", f"held by {holder}" if holder else "free")
     yield from _database(folder / DATABASE)
+    yield from _policies(folder)
     yield _port(settings, served=holder is not None)
     yield from _keys(settings)
     yield from _extras()
@@ -169,6 +170,21 @@ def _database(path: Path) -> Iterator[Finding]:
     is_damaged = state != "ok"
     found = f"{size}, {'damaged: ' + state if is_damaged else 'sound'}"
     yield Finding("database", found, "restore the last backup: heddle restore" if is_damaged else "", is_damaged)
+
+
+def _policies(folder: Path) -> Iterator[Finding]:
+    """The folders that adapter versions and checkpoints lie in."""
+    try:
+        named = direct.policy_folders(folder / DATABASE)
+    except HeddleError:
+        return  # the finding about the database says it
+    if not named:
+        return
+    lost = [name for name in named if not (folder / name / "adapter_model.safetensors").is_file()]
+    found = f"{len(named)} adapters and checkpoints" + (
+        f", {len(lost)} without their weights: {lost[0]}" if lost else ""
+    )
+    yield Finding("policies", found, "restore the last backup, or delete these steps" if lost else "", bool(lost))
 
 
 def _port(settings: Settings, served: bool) -> Finding:

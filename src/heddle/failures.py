@@ -21,7 +21,6 @@ _OPENAI_TYPES = {
     404: "NotFoundError",
     405: "MethodNotAllowedError",
     409: "ConflictError",
-    409: "ConflictError",
     413: "RequestTooLargeError",
     422: "Bad Request",
     429: "RateLimitError",

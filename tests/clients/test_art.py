@@ -127,6 +127,15 @@ def events_of_jobs(url: str, project: str) -> list[list[dict[str, Any]]]:
         return [listed(f"training-jobs/{job['id']}/events") for job in jobs]
 
 
+def test_streams_and_several_choices(art: ArtClient) -> None:
+    """However the tokens were sampled, they are trained as they were sampled, the whole answer and nothing else."""
+    seen = art.run("ways.py", timeout=120)
+    assert seen["cut"]["ends"] == ["length"]
+    for name, way in seen.items():
+        assert way["metrics"]["data/step_trainer_tokens"] == way["tokens"] > 0, name
+        assert way["metrics"][RATIO] == pytest.approx(1, abs=1e-4), name
+
+
 def test_a_restarted_server_in_the_middle_of_polling(project: str, tmp_path: Path) -> None:
     """The client's own retries carry it over the kill -9 of the server and its return; the job ends as one step."""
     with HeddleProcess(tmp_path / "data", free_port()) as process:

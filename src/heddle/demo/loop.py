@@ -76,13 +76,15 @@ def _results(before: Json, after: Json, steps: list[Json]) -> Table:
 def _links(address: str, model: str, before: str, after: str) -> dict[str, str]:
     """Commands that show where everything stands, by what they show."""
     preview = f"curl -H 'authorization: Bearer any' {address}/v1/preview"
-    calls = {
-        f"evaluation {when}": f"curl {address}/call/read -d '{json.dumps({'project_id': PROJECT, 'id': call})}'"
-        for when, call in (("before", before), ("after", after))
-    }
+    read = f"curl -H 'content-type: application/json' {address}/call/read -d"
+    calls = {"before": before, "after": after}
     return {
         "checkpoints": f"{preview}/models/{model}/checkpoints",
         "jobs": f"{preview}/training-jobs?model_id={model}",
-        **calls,
+        **{f"evaluation {when}": f"{read} '{_named(call)}'" for when, call in calls.items()},
         "every route": f"{address}/docs",
     }
+
+
+def _named(call: str) -> str:
+    return json.dumps({"project_id": PROJECT, "id": call})

@@ -50,12 +50,10 @@ class Teacher:
         asked = self._chance.sample(questions, _GROUPS)
         groups = await asyncio.gather(*(self._group(question) for question in asked))
         sampled = time.perf_counter()
-        events = await self._train(list(groups))
+        await self._train(list(groups))
         rewards = [trajectory["reward"] for group in groups for trajectory in group["trajectories"]]
-        steps = [event["data"] for event in events if event["type"] == "gradient_step"]
         return {
             "reward": sum(rewards) / len(rewards),
-            "loss": sum(data.get("loss", 0.0) for data in steps) / max(1, len(steps)),
             "sampling_seconds": sampled - began,
             "training_seconds": time.perf_counter() - sampled,
         }
@@ -72,25 +70,23 @@ class Teacher:
         ]
         return {"trajectories": trajectories}
 
-    async def _train(self, groups: list[Json]) -> list[Json]:
-        """All events of a job, when it has ended."""
+    async def _train(self, groups: list[Json]) -> None:
+        """A job, followed by its events to its end."""
         settings = {"learning_rate": _LEARNING_RATE}
         body = {"model_id": self._model, "trajectory_groups": groups, "experimental_config": settings}
         job = (await self._post("/training-jobs", body))["id"]
-        events: list[Json] = []
+        seen: Json = {"id": "", "type": ""}
         deadline = time.monotonic() + _LONGEST
-        while not events or events[-1]["type"] not in ("training_ended", "training_failed"):
+        while seen["type"] != "training_ended":
+            if seen["type"] == "training_failed":
+                raise RuntimeError(f"training job {job} failed: {seen['data']['error_message']}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"training job {job} has not ended after {_LONGEST:g} s")
-            query = {"after": events[-1]["id"]} if events else {}
-            answer = await self._http.get(f"/training-jobs/{job}/events", params=query)
+            answer = await self._http.get(f"/training-jobs/{job}/events", params={"after": seen["id"], "limit": 100})
             new = answer.raise_for_status().json()["data"]
-            events += new
             if not new:
                 await asyncio.sleep(0.02)
-        if events[-1]["type"] == "training_failed":
-            raise RuntimeError(f"training job {job} failed: {events[-1]['data']['error_message']}")
-        return events
+            seen = new[-1] if new else seen
 
     async def _post(self, path: str, body: Json) -> Json:
         answer = await self._http.post(path, json=body)

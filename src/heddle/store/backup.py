@@ -23,7 +23,10 @@ from heddle.wire import times
 
 MANIFEST = "backup.json"
 _TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
-UNFINISHED = "tmp"
+KEPT = (FILES, "adapters", "training")
+"""The folders that rows of the database name: blobs, adapter versions, checkpoints."""
+PASSING = ("tmp", "jobs")
+"""Folders of what is half written, and of jobs at work; so is what begins with a dot."""
 _FORMAT = 1
 
 
@@ -66,8 +69,8 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
         copy.execute("PRAGMA journal_mode = DELETE")  # the copy is one file, without a log beside it
     _verify(target / DATABASE)
     files, file_bytes = 0, 0
-    for path in _files(source / FILES):
-        destination = target / FILES / path.relative_to(source / FILES)
+    for path in _files(source):
+        destination = target / path.relative_to(source)
         destination.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # deleted between listing and copying
             shutil.copy2(path, destination)
@@ -86,13 +89,13 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
     return manifest
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """The whole blobs of a folder; half-written ones lie apart."""
-    for parent, inner, names in os.walk(folder):
-        if UNFINISHED in inner:
-            inner.remove(UNFINISHED)
-        for name in names:
-            yield Path(parent) / name
+def _files(data: Path) -> Iterator[Path]:
+    """The whole files beside the database; each appeared under its name before a row named it, and never changes."""
+    for folder in KEPT:
+        for parent, inner, names in os.walk(data / folder):
+            inner[:] = [name for name in inner if name not in PASSING and not name.startswith(".")]
+            for name in names:
+                yield Path(parent) / name
 
 
 def _verify(database: Path) -> None:
@@ -112,7 +115,7 @@ def restore(settings: Settings, source: str) -> str:
         with tempfile.TemporaryDirectory(prefix=".restore.", dir=data) as scratch:
             manifest = _unpack(Path(source), Path(scratch))
             for path in sorted(Path(scratch).iterdir()):
-                if path.name in (DATABASE, FILES):
+                if path.name in (DATABASE, *KEPT):
                     path.rename(data / path.name)
     return f"restored the backup of {manifest['made_at']} into {data}; `heddle serve --data {data}` serves it"
 
@@ -133,7 +136,7 @@ def _unpack(source: Path, target: Path) -> dict[str, Any]:
         raise HeddleError(
             f"{source} has a format that this heddle does not know; it was made by {manifest.get('heddle')}"
         )
-    found = sum(1 for _ in _files(target / FILES))
+    found = sum(1 for _ in _files(target))
     if found != manifest["files"]:
         raise HeddleError(f"{source} is not whole: {found} files instead of {manifest['files']}")
     _verify(target / DATABASE)

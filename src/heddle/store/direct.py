@@ -8,7 +8,9 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
+from heddle.store.control.adapters import adapters
 from heddle.store.control.keys import api_keys
+from heddle.store.control.training import train_checkpoints
 from heddle.store.lock import DataLock
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.connection import open_writer
@@ -83,3 +85,12 @@ def open_direct(settings: Settings) -> DirectExecutor:
     if found < migrations.CURRENT:
         migrate(settings)
     return DirectExecutor(database)
+
+
+def policy_folders(database: Path) -> list[str]:
+    """The folders, relative to the data folder, of adapter versions and checkpoints; none under another schema."""
+    if schema_version(database) != migrations.CURRENT:
+        return []
+    query = sa.select(adapters.c.folder).union(sa.select(train_checkpoints.c.folder))
+    with _read_only(database).connect() as connection:
+        return sorted(connection.execute(query).scalars())

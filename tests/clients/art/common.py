@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import art
 import openai
@@ -14,7 +14,7 @@ SERVER = os.environ["WANDB_BASE_URL"]
 ENTITY, PROJECT = os.environ["SCENARIO_PROJECT"].split("/")
 KEY = "0123456789abcdef0123456789abcdef01234567"
 BASE_MODEL = "heddle-tiny"
-Model = art.TrainableModel[Any, Any]
+Model: TypeAlias = "art.TrainableModel[Any, Any]"
 
 
 def backend(key: str = KEY) -> ServerlessBackend:
@@ -70,7 +70,7 @@ async def failure(awaitable: Awaitable[Any]) -> dict[str, Any]:
     return {"class": None, "status": None, "text": ""}
 
 
-async def listed_steps(backend: ServerlessBackend, model: art.TrainableModel[Any, Any]) -> list[int]:
+async def listed_steps(backend: ServerlessBackend, model: Model) -> list[int]:
     """The steps of all checkpoints, in the order of the list."""
     return [item.step async for item in backend._client.models.checkpoints.list(model_id=model.id, limit=10)]
 

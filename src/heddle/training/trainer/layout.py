@@ -22,8 +22,6 @@ class Layout:
     """int64: the place whose output predicts the token."""
     targets: Tensor
     """int64: the token itself."""
-    places: Tensor
-    """int64: where the token stands in the `Row`."""
     known: Tokens
     device: torch.device
 
@@ -62,7 +60,6 @@ def lay_out(row: Row, device: torch.device) -> Layout:
         segments=Segments(numbers, parents, np.asarray(row.positions[kept], dtype=np.int64)),
         predictors=torch.from_numpy(predictors[chosen]).to(device),
         targets=tokens[torch.from_numpy(chosen).to(device)],
-        places=torch.from_numpy(source),
         known=known,
         device=device,
     )

@@ -14,6 +14,8 @@ from torch import Tensor
 from heddle.training.config import RlConfig
 
 SMALL = 1e-6
+ROUNDING = 1e-9
+"""A variance over the mean square that says nothing: probabilities come from float32."""
 SMALL_COUNT = 1e-8
 """Beside the number of tokens of a segment."""
 
@@ -147,10 +149,12 @@ def probability_sums(new: Tensor, tokens: Tokens) -> Tensor:
 
 
 def correlation(sums: Tensor) -> float:
-    """Correlation of old and new token probabilities; NaN when one of them does not vary."""
+    """Correlation of old and new token probabilities; NaN when one of them varies by no more than rounding."""
     count, x, y, xx, yy, xy = sums.tolist()
-    variances = (count * xx - x * x) * (count * yy - y * y)
-    return (count * xy - x * y) / variances**0.5 if variances > 0 else float("nan")
+    old, new = count * xx - x * x, count * yy - y * y
+    if old <= ROUNDING * count * xx or new <= ROUNDING * count * yy:
+        return float("nan")
+    return float((count * xy - x * y) / (old * new) ** 0.5)
 
 
 def shift(values: Tensor, padding: float) -> Tensor:

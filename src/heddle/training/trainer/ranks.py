@@ -114,6 +114,11 @@ def join() -> Ranks:
     return Together(device)
 
 
+def together() -> bool:
+    """True when this process is one of several ranks."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
 def part_of(row: Row, rank: int, count: int) -> Row:
     """The segments of a row that are a rank's own, about as many tokens for each, behind the prompts that they share.
 

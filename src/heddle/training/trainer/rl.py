@@ -19,7 +19,7 @@ from heddle.training.trainer.policy import Policy, Which
 from heddle.training.trainer.ranks import PER_TOKEN, Ranks, part_of
 
 OF_JOB = ("num_groups_submitted", "num_groups_trainable", "num_trajectories", "num_datums")
-"""Counts of the whole job that every gradient step repeats: clients read gradient steps only, and take the mean."""
+"""Counts of the whole job that every gradient step repeats, as it does rewards: clients read gradient steps only."""
 TENSORS = "tensors"
 
 
@@ -35,14 +35,10 @@ class RlJob:
         prepared = sequences(groups, renderer, self.settings, task.max_length)
         self.rows = pack(prepared.sequences, self.settings, task.max_length, task.job_id, policy_step)
         self.spread = reward_spread(groups)
-        rewards = [member.get("reward", 0.0) for group in groups for member in group["trajectories"]]
-        self.counts = {name: prepared.counts[name] for name in OF_JOB}
-        data = prepared.counts | {f"ignored/{name}": 1.0 for name in self.settings.ignored}
-        if rewards:
-            data["reward"] = math.fsum(rewards) / len(rewards)
-        if self.spread is not None:
-            data["reward_std_dev"] = self.spread
-        self.started = Started(len(self.rows), data)
+        rewards = reward_figures(groups, self.spread)
+        self.counts = rewards | {name: prepared.counts[name] for name in OF_JOB}
+        ignored = {f"ignored/{name}": 1.0 for name in self.settings.ignored}
+        self.started = Started(len(self.rows), rewards | prepared.counts | ignored)
         self.rate = self.settings.learning_rate
         self.reference: Which | None = None
         self.recomputed: list[Tensor] = []
@@ -137,6 +133,18 @@ class RlJob:
         for index, row in enumerate(self.rows):
             arrays = {name: getattr(row, name) for name in PER_TOKEN}
             save_file(arrays, folder / TENSORS / f"row-{index:04d}.safetensors")
+
+
+def reward_figures(groups: list[Json], spread: float | None) -> dict[str, float]:
+    """Mean reward, mean deviation within groups, and the share of rollouts that failed; without what is undefined."""
+    rewards = [float(member.get("reward", 0.0)) for group in groups for member in group["trajectories"]]
+    failed = sum(len(group.get("exceptions") or ()) for group in groups)
+    figures = {} if spread is None else {"reward_std_dev": spread}
+    if rewards:
+        figures["reward"] = math.fsum(rewards) / len(rewards)
+    if rewards or failed:
+        figures["exception_rate"] = failed / (failed + len(rewards))
+    return figures
 
 
 def check(metrics: dict[str, float], index: int) -> None:

@@ -19,7 +19,7 @@ from heddle.training import payload
 from heddle.training.base import Finished, Message, Renderer, Saved, Started, Stepped, Task
 from heddle.training.trainer.folders import add_snapshot, link_or_copy, make_whole, snapshots
 from heddle.training.trainer.policy import OPTIMIZER, Policy, State, read_state, write_state
-from heddle.training.trainer.ranks import Alone, Ranks
+from heddle.training.trainer.ranks import Alone, Ranks, together
 from heddle.training.trainer.rl import RlJob
 from heddle.training.trainer.sft import SftJob
 
@@ -52,7 +52,9 @@ class Job(Protocol):
 class PolicyCache:
     """The base model of the last job, kept for the next one."""
 
-    def __init__(self) -> None:
+    def __init__(self, spread: bool | None = None) -> None:
+        """`spread`: ranks share the layers of the base model; None is what several of them do on CUDA."""
+        self._spread = spread
         self._key: tuple[str, str, str] | None = None
         self._policy: Policy | None = None
 
@@ -65,7 +67,8 @@ class PolicyCache:
         key = (base_folder, device, dtype)
         if self._policy is None or key != self._key:
             self._policy, self._key = None, None
-            self._policy, self._key = Policy.load(Path(base_folder), device, dtype), key
+            spread = together() and choose_device(device).type == "cuda" if self._spread is None else self._spread
+            self._policy, self._key = Policy.load(Path(base_folder), device, dtype, spread), key
         return self._policy
 
 

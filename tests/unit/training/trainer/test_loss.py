@@ -1,6 +1,7 @@
 """The objective against recorded vectors: values, sums, metrics and gradients (training.md, section 5)."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,14 @@ def test_a_segment_is_one_wherever_its_tokens_lie() -> None:
     means = segment_means(values, segments, mask)
     expected = [[8 / 3, 3.5, 8 / 3], [3.5, 8.0, 8 / 3]]
     torch.testing.assert_close(means, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("old", [[-0.5] * 5, [-0.5], [-0.5, -0.5000001, -0.5], []])
+def test_probabilities_that_do_not_vary_have_no_correlation(old: list[float]) -> None:
+    given = torch.tensor(old, dtype=torch.float64)
+    tokens = Tokens(given, given, given, torch.ones(len(old), dtype=torch.bool), torch.zeros(len(old)))
+    new = -torch.rand(len(old), generator=torch.Generator().manual_seed(0))
+    assert math.isnan(correlation(probability_sums(new, tokens)))
 
 
 def test_parts_of_a_row_add_up() -> None:

@@ -1,4 +1,4 @@
-"""Two processes equal one: the same step under torchrun's variables, with gloo."""
+"""Two processes equal one: the same step under torchrun's variables, with gloo, and with layers shared by FSDP2."""
 
 import json
 import os
@@ -35,7 +35,7 @@ ranks = join()
 tasks = json.loads(sys.argv[1])
 for values in tasks:
     steps = []
-    run_task(Task(**values), RENDERER, steps.append, lambda: False, PolicyCache(), ranks)
+    run_task(Task(**values), RENDERER, steps.append, lambda: False, PolicyCache(spread=values['kind'] == 'rl'), ranks)
     if ranks.rank == 0:
         print(json.dumps([step.data for step in steps if isinstance(step, Stepped)]))
 """

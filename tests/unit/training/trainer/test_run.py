@@ -80,6 +80,9 @@ def test_one_row_on_policy(tmp_path: Path, groups: list[dict[str, Any]], cache: 
     assert data["offpolicy/clip_fraction"] == 0
     assert data["loss/entropy"] > 0.01
     assert data["tokens_per_second"] > 0
+    rewards = [member["reward"] for group in groups for member in group["trajectories"]]
+    assert data["reward"] == started.data["reward"] == pytest.approx(sum(rewards) / len(rewards))
+    assert (data["exception_rate"], data["num_groups_submitted"]) == (0.0, 6.0)
     assert all(isinstance(value, float) and math.isfinite(value) for value in data.values())
     assert end.digest == digest(task.target) != digest(task.parent)
     assert end.metrics == data

@@ -1,0 +1,142 @@
+"""Making and taking away models: nothing is left of a failure anywhere, and a crash in between is made good."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle.auth import LOCAL, Caller
+from heddle.errors import Conflict, InvalidRequest, NotFound, StorageFull
+from heddle.store.control.jobs import CANCELLED
+from heddle.training.model_service import TrainableModels
+from heddle.training.requests import CreateModel
+from heddle.training.retention import Retention
+from heddle.wire.policies import PolicyName
+from tests.support.models import make_model
+from tests.support.training_bench import Bench
+
+ROOT = Path(__file__).parents[3]
+CALLER = Caller("somebody", LOCAL.scopes)
+POLICY = PolicyName("somebody", "lab", "writer")
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def wanted(**fields: Any) -> CreateModel:
+    """A request for a model."""
+    return CreateModel.model_validate({"project": "lab", "name": "writer", "base_model": "tiny", **fields})
+
+
+def play(folder: Path, test: Callable[[Bench, TrainableModels], Awaitable[None]]) -> None:
+    """Run a test with the models of a bench."""
+
+    async def run() -> None:
+        async with Bench.open(folder / "data") as bench, bench.supervisor() as supervisor:
+            bench.host.folder = make_model(folder / "model")
+            store = bench.store
+            retention = Retention(bench.settings, store.train_models, store.train_jobs, bench.host)
+            await test(bench, TrainableModels(bench.settings, store, bench.host, supervisor, retention))
+
+    asyncio.run(run())
+
+
+def failing(verb: str, error: BaseException) -> Callable[[str], Awaitable[None]]:
+    """Raises when a verb of the policy host is reached."""
+
+    async def before(reached: str) -> None:
+        if reached == verb:
+            raise error
+
+    return before
+
+
+def folders_of(bench: Bench) -> list[str]:
+    """What lies below the training folder."""
+    return [path.name for path in (bench.folder / "training").glob("*/checkpoints/*")]
+
+
+@pytest.mark.parametrize("verb", ["offer", "point"])
+@pytest.mark.parametrize("error", [InvalidRequest("does not fit"), StorageFull("full"), asyncio.CancelledError()])
+def test_a_failure_leaves_nothing(verb: str, error: BaseException, tmp_path: Path) -> None:
+    async def test(bench: Bench, models: TrainableModels) -> None:
+        bench.host.before = failing(verb, error)
+        with pytest.raises(type(error)):
+            await models.create(wanted(), CALLER)
+        assert await bench.store.train_models.all() == [] and folders_of(bench) == []
+        assert bench.host.pointers == {}
+        bench.host.before = None
+        row = await models.create(wanted(), CALLER)
+        assert bench.host.pointers == {POLICY: 0} and row.entity == "somebody"
+
+    play(tmp_path, test)
+
+
+def test_one_name_is_one_model_however_many_ask_at_once(tmp_path: Path) -> None:
+    async def test(bench: Bench, models: TrainableModels) -> None:
+        asked = [models.create(wanted(return_existing=True), CALLER) for _ in range(5)]
+        rows = await asyncio.gather(*asked)
+        assert len({row.id for row in rows}) == 1 and folders_of(bench) == ["0000"]
+        results = await asyncio.gather(
+            *(models.create(wanted(name="other"), CALLER) for _ in range(5)), return_exceptions=True
+        )
+        assert sorted(isinstance(result, Conflict) for result in results) == [False, True, True, True, True]
+
+    play(tmp_path, test)
+
+
+def test_another_base_model_is_a_conflict(tmp_path: Path) -> None:
+    async def test(bench: Bench, models: TrainableModels) -> None:
+        await models.create(wanted(), CALLER)
+        bench.host.base_ids = ("tiny", "large")
+        with pytest.raises(Conflict, match="made from 'tiny'"):
+            await models.create(wanted(base_model="large", return_existing=True), CALLER)
+        bench.host.base_ids = ("large",)
+        with pytest.raises(InvalidRequest, match="available: large"):
+            await models.create(wanted(return_existing=True), CALLER)
+
+    play(tmp_path, test)
+
+
+def test_a_creation_that_a_crash_cut_is_finished_when_it_is_asked_again(tmp_path: Path) -> None:
+    async def test(bench: Bench, models: TrainableModels) -> None:
+        row = await models.create(wanted(), CALLER)
+        bench.host.pointers.clear()  # as if the server had died before the name was made to mean anything
+        bench.host.offered.clear()
+        assert (await models.create(wanted(return_existing=True), CALLER)).id == row.id
+        assert bench.host.pointers == {POLICY: 0} and (POLICY, 0) in bench.host.offered
+
+    play(tmp_path, test)
+
+
+def test_a_deletion_ends_jobs_and_frees_everything(tmp_path: Path) -> None:
+    async def test(bench: Bench, models: TrainableModels) -> None:
+        model = await bench.model()
+        first, second = await bench.job(model, wait_for=str(tmp_path / "never")), await bench.job(model)
+        await bench.has_events(first, 1)
+        assert await models.delete(model, "somebody") == 1
+        for job_id in (first, second):
+            job = await bench.find(job_id)
+            assert (job.state, job.payload) == (CANCELLED, ""), job
+        assert not (bench.folder / "training" / model.id).exists()
+        assert bench.host.pointers == {} and models.ending == set()
+        with pytest.raises(NotFound):
+            await models.find(model.id, CALLER)
+
+    play(tmp_path, test)
+
+
+def test_what_retention_keeps(tmp_path: Path) -> None:
+    async def test(bench: Bench, models: TrainableModels) -> None:
+        model = await bench.model()
+        retention = Retention(bench.settings, bench.store.train_models, bench.store.train_jobs, bench.host)
+        rows = await bench.store.train_models.checkpoints(model.id)
+        assert set(await retention.needed(model, rows)) == {0}
+        await retention.retain(model)
+        assert len(await bench.store.train_models.checkpoints(model.id)) == 1, "0 keeps all"
+
+    play(tmp_path, test)
