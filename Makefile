@@ -19,7 +19,7 @@ NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    a traced program and chats against a real server; shows what was stored"
+	@echo "make demo    trace, chat, evaluate and train with the real SDKs on a server of its own; shows what came of it"
 	@echo "make serve   run the server (ARGS='--port 8470 --data ./heddle-data')"
 	@echo "make test    lint, types and all tests, with the real SDKs (PYTEST_ARGS='-k calls')"
 	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"

@@ -4,10 +4,10 @@
     python benchmarks/training.py --peers none --quick
     python benchmarks/training.py --only growth
 
-Every trainer is a process in its own environment with one thread, float32, the shipped model and the same adapter. All
-get the same token ids, masks, advantages and log-probabilities, and take turns. heddle's driver runs whole jobs on the
-code path of its worker process: from the stored body to the durable checkpoint; its gradient step is the part that
-the peers are timed for. The last part asks a real server.
+Every trainer is a process in its own environment with one thread, float32, the shipped model (or `--model`) and the
+same adapter. All get the same token ids, masks, advantages and log-probabilities, and take turns. heddle's driver runs
+whole jobs on the code path of its worker process: from the stored body to the durable checkpoint; its gradient step is
+the part that the peers are timed for. The last part asks a real server.
 """
 
 import argparse
@@ -101,51 +101,58 @@ class Figures:
         return self.tokens / self.step
 
 
+@dataclass
+class Bench:
+    """The trainers that run, the model that they train, and a folder for data."""
+
+    model: Path
+    folder: Path
+    engines: dict[str, Running] = field(default_factory=dict)
+
+    def give(self, shape: Shape) -> Data:
+        """Make data of a shape, sampled by a policy a little beside the adapter, and give it to every trainer."""
+        data = make(shape, self.model)
+        path = write_batch(data, self.folder / f"{shape.name}.json")
+        self.engines["padded"].ask("batch", path=str(path))
+        set_logprobs(data, self.engines["padded"].ask("logprobs")["logprobs"], self.model)
+        write_batch(data, path)
+        body = self.folder / f"{shape.name}.zst"
+        body.write_bytes(payload.write({"trajectory_groups": data.groups}))
+        for name, engine in self.engines.items():
+            engine.ask("batch", path=str(body if name == "heddle" else path))
+        return data
+
+    def measure(self, data: Data, repeats: int, count: int) -> dict[str, Figures]:
+        """`count` steps of each in turns, `repeats` times, after one of each to get warm."""
+        results = {name: Figures(data.tokens) for name in self.engines}
+        for engine in self.engines.values():
+            engine.ask("run", count=1)
+        for _ in range(repeats):
+            for name, engine in self.engines.items():
+                results[name].add(engine.ask("run", count=count))
+        return results
+
+
 @contextmanager
-def trainers(names: Sequence[str], folder: Path) -> Iterator[dict[str, Running]]:
-    """heddle, the padded step and the peers, loaded; those that fail are named and left out."""
-    adapter = make_adapter(folder / "adapter", MODEL)
+def trainers(arguments: argparse.Namespace, folder: Path) -> Iterator[Bench]:
+    """heddle, the padded step and the peers, loaded; a peer that fails is named and left out."""
+    adapter = make_adapter(folder / "adapter", arguments.model)
+    options = {"folder": str(arguments.model), "adapter": str(adapter), "threads": 1, "learning_rate": LEARNING_RATE}
+    bench = Bench(arguments.model, folder)
     with ExitStack() as stack:
-        found = {}
-        for name in ("heddle", "padded", *names):
+        for name in ("heddle", "padded", *arguments.peers):
             kind = OWN if name == "heddle" else name
             try:
                 install(kind)
                 running = Running(Trainer(name, kind, "float32"), threads=1)
                 stack.callback(running.close)
-                found[name] = running
-                running.ask("load", folder=str(MODEL), adapter=str(adapter), threads=1, learning_rate=LEARNING_RATE)
+                running.ask("load", **options)
+                bench.engines[name] = running
             except (Failed, subprocess.CalledProcessError) as error:
                 if name not in PEERS:
                     support.fail(str(error))
                 print(f"{name} left out: {error}", flush=True)
-                found.pop(name, None)
-        yield found
-
-
-def give(engines: dict[str, Running], shape: Shape, folder: Path) -> Data:
-    """Make data of a shape, sampled by a policy a little beside the adapter, and give it to every trainer."""
-    data = make(shape, MODEL)
-    path = write_batch(data, folder / f"{shape.name}.json")
-    engines["padded"].ask("batch", path=str(path))
-    set_logprobs(data, engines["padded"].ask("logprobs")["logprobs"], MODEL)
-    write_batch(data, path)
-    body = folder / f"{shape.name}.zst"
-    body.write_bytes(payload.write({"trajectory_groups": data.groups}))
-    for name, engine in engines.items():
-        engine.ask("batch", path=str(body if name == "heddle" else path))
-    return data
-
-
-def measure(engines: dict[str, Running], data: Data, repeats: int, count: int) -> dict[str, Figures]:
-    """`count` steps of each in turns, `repeats` times, after one of each to get warm."""
-    results = {name: Figures(data.tokens) for name in engines}
-    for engine in engines.values():
-        engine.ask("run", count=1)
-    for _ in range(repeats):
-        for name, engine in engines.items():
-            results[name].add(engine.ask("run", count=count))
-    return results
+        yield bench
 
 
 def print_steps(title: str, data: Data, results: dict[str, Figures]) -> None:
@@ -166,11 +173,11 @@ def print_steps(title: str, data: Data, results: dict[str, Figures]) -> None:
 
 def step_part(arguments: argparse.Namespace, folder: Path) -> None:
     """64 short trajectories: time, memory, and the same loss as TRL."""
-    with trainers(arguments.peers, folder) as engines:
-        data = give(engines, SHORT, folder)
-        if "trl" in engines:
-            print_objectives(engines)
-        results = measure(engines, data, arguments.repeats, arguments.steps)
+    with trainers(arguments, folder) as bench:
+        data = bench.give(SHORT)
+        if "trl" in bench.engines:
+            print_objectives(bench.engines)
+        results = bench.measure(data, arguments.repeats, arguments.steps)
         print_steps("64 short trajectories", data, results)
         job = statistics.median(results["heddle"].job)
         met = "met" if job <= GOAL_JOB else "missed"
@@ -199,19 +206,19 @@ def growth_part(arguments: argparse.Namespace, folder: Path) -> None:
     members = 4
     prompts = [Shape(1, members, length - 16, 16) for length in lengths]
     answers = [Shape(1, members, 32, length - 32) for length in lengths]
-    with trainers(arguments.peers, folder) as engines:
+    with trainers(arguments, folder) as bench:
         title = f"one group of {members}"
-        print_growth(f"Length, {title}, a long shared prompt and answers of 16", "tokens", prompts, engines, folder)
-        print_growth(f"Length, {title}, a prompt of 32 and long answers", "tokens", answers, engines, folder)
-        print_growth("Groups of 8 times 48 tokens", "groups", [Shape(count) for count in groups], engines, folder)
+        print_growth(f"Length, {title}, a long shared prompt and answers of 16", "tokens", prompts, bench)
+        print_growth(f"Length, {title}, a prompt of 32 and long answers", "tokens", answers, bench)
+        print_growth("Groups of 8 times 48 tokens", "groups", [Shape(count) for count in groups], bench)
 
 
-def print_growth(title: str, what: str, shapes: Sequence[Shape], engines: dict[str, Running], folder: Path) -> None:
+def print_growth(title: str, what: str, shapes: Sequence[Shape], bench: Bench) -> None:
     """One table: CPU seconds of all gradient steps of a job, tokens per second and peak memory."""
     rows: list[list[object]] = []
     for shape in shapes:
-        data = give(engines, shape, folder)
-        results = measure(engines, data, 1, 2 if data.tokens < 20_000 else 1)
+        data = bench.give(shape)
+        results = bench.measure(data, 1, 2 if data.tokens < 20_000 else 1)
         size = shape.groups if what == "groups" else shape.prompt + shape.answer
         own = results["heddle"]
         row: list[object] = [size, data.tokens, own.step, statistics.median(own.job), own.rate, own.peak]
@@ -219,7 +226,7 @@ def print_growth(title: str, what: str, shapes: Sequence[Shape], engines: dict[s
             row += [f"{results[name].step / own.step:.2f}x", results[name].peak]
         rows.append(row)
     columns = [what, "tokens of all sequences", "heddle's steps, CPU s", "job, CPU s", "tokens/CPU-s", "peak, MB"]
-    for name in list(engines)[1:]:
+    for name in list(bench.engines)[1:]:
         columns += [f"{name}, time / heddle's", "peak, MB"]
     support.print_table(title, columns, rows)
 
@@ -235,6 +242,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default=",".join(PEERS), help="trl, or none (default trl)")
     parser.add_argument("--only", choices=PARTS, help="one part instead of all")
+    parser.add_argument(
+        "--model", type=Path, default=MODEL, help="a model folder for step and growth (default: shipped)"
+    )
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--steps", type=int, default=5, help="steps in a row of each trainer (default 5)")
     parser.add_argument("--quick", action="store_true", help="few steps, short lengths")

@@ -77,7 +77,7 @@ def serve(**flags: Any) -> None:
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running at the end, until Ctrl-C.")] = False,
 ) -> None:
-    """Trace a small program with the real weave SDK against a server of its own, and show what was stored."""
+    """Trace, chat, evaluate and train with the real SDKs on a server of its own, and show what came of it."""
     from heddle.demo.run import run
 
     run(keep)

@@ -19,7 +19,17 @@ START = {
     "attributes": {},
     "inputs": {"word": "hidden-elsewhere"},
 }
-OPEN_ROUTES = ("/health", "/ready", "/version", "/geolocate", "/server_info", "/metrics", "/docs", "/openapi.json")
+OPEN_ROUTES = (
+    "/health",
+    "/v1/health",
+    "/ready",
+    "/version",
+    "/geolocate",
+    "/server_info",
+    "/metrics",
+    "/docs",
+    "/openapi.json",
+)
 
 
 @dataclass(frozen=True)

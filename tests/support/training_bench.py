@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -22,6 +24,7 @@ from heddle.training.process import ProcessOptions
 from heddle.training.supervisor import Supervisor
 from heddle.wire.policies import BaseModel, PolicyName
 
+ROOT = Path(__file__).parent.parent.parent
 MODULE = "tests.support.training_worker"
 PATIENCE = 60.0
 
@@ -95,11 +98,12 @@ class Bench:
         supervisor = Supervisor(self.settings, models, jobs, self.host, path, self.figures, options)
         if prepare is not None:
             prepare(supervisor)
-        await supervisor.start()
-        try:
-            yield supervisor
-        finally:
-            await supervisor.stop()
+        with patch.dict(os.environ, {"PYTHONPATH": str(ROOT)}):
+            await supervisor.start()
+            try:
+                yield supervisor
+            finally:
+                await supervisor.stop()
 
     async def model(self, name: str = "policy") -> ModelRow:
         """A trainable model with step 0."""

@@ -80,7 +80,7 @@ def _links(address: str, model: str, before: str, after: str) -> dict[str, str]:
     calls = {"before": before, "after": after}
     return {
         "checkpoints": f"{preview}/models/{model}/checkpoints",
-        "jobs": f"{preview}/training-jobs?model_id={model}",
+        "jobs": f"{preview}'/training-jobs?model_id={model}'",
         **{f"evaluation {when}": f"{read} '{_named(call)}'" for when, call in calls.items()},
         "every route": f"{address}/docs",
     }

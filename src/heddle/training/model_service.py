@@ -14,6 +14,7 @@ from heddle.store.control.jobs import OPEN
 from heddle.store.control.training import CheckpointRow, ModelRow
 from heddle.training import folders, fresh
 from heddle.training.requests import CreateModel
+from heddle.training.resources import resources
 from heddle.training.retention import Retention
 from heddle.training.supervisor import Supervisor
 from heddle.training.tasks import policy_name
@@ -92,15 +93,18 @@ class TrainableModels:
         _check_names(entity, wanted.project, wanted.name)
         base = await self.base(wanted.base_model)
         async with self._changing:
-            found = await self._table.find_named(entity, wanted.project, wanted.name)
-            if found is None:
-                return await self._make(entity, wanted, base, caller.user)
-            if found.base_model != base.id:
-                raise Conflict(f"The model {found.name!r} exists already, made from {found.base_model!r}")
-            if not wanted.return_existing:
-                raise Conflict(f"The model {found.name!r} exists already in {found.project_id}")
-            await self._ensure_served(found)
-            return found
+            row = await self._table.find_named(entity, wanted.project, wanted.name)
+            if row is None:
+                row = await self._make(entity, wanted, base, caller.user)
+            elif row.base_model != base.id:
+                raise Conflict(f"The model {row.name!r} exists already, made from {row.base_model!r}")
+            elif not wanted.return_existing:
+                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
+            else:
+                await self._ensure_served(row)
+        with_what = resources(self._settings, base, (await self.shape(base)).parameters)
+        self._supervisor.warm(base.folder, with_what["device"], with_what["dtype"])
+        return row
 
     async def _make(self, entity: str, wanted: CreateModel, base: BaseModel, user: str) -> ModelRow:
         settings, shape, model_id, at = self._settings, await self.shape(base), str(uuid.uuid4()), times.now()

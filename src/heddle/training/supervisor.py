@@ -158,6 +158,7 @@ class Supervisor:
     async def _taken(self, slot: Slot) -> AsyncIterator[Work | None]:
         """The oldest job that may run, leased as long as it is worked on; None when there is none."""
         async with self._taking:
+            await self._hold()
             job = await self._jobs.lease(slot.name, now(), self._until())
             if job is not None:
                 slot.work = Work(job)
@@ -178,6 +179,12 @@ class Supervisor:
                 slot.work.left.set()
             slot.work = None
             renewal.cancel()
+
+    async def _hold(self) -> None:
+        """Renew what is worked on, which a jump of the clock (a machine that slept) would give to another slot."""
+        for slot in self._slots:
+            if slot.work is not None:
+                await self._jobs.update(slot.work.job.id, lease_until=self._until())
 
     async def _renew(self, job_id: str) -> None:
         while True:

@@ -261,6 +261,20 @@ def test_without_a_key(server: HeddleProcess) -> None:
             ("GET", "/base-models"),
         ):
             assert "Bearer" in nobody.refused(401, method, path)["detail"]
-        assert nobody.client.get("/v1/health").status_code == 401
-    with TrainingWire(server.url) as somebody:
-        assert succeeded(somebody.client.get("/v1/health")) == {"status": "ok"}
+        assert succeeded(nobody.client.get("/v1/health")) == {"status": "ok"}
+
+
+def test_a_stopping_server_ends_its_streams(tmp_path: Path) -> None:
+    """An open stream of a job that goes on does not keep the server from stopping in order."""
+    with HeddleProcess(tmp_path / "data", shutdown_grace=30) as process, TrainingWire(process.url) as training:
+        model = training.model()
+        jobs = [training.job(model) for _ in range(6)]
+        path = f"/v1/preview/training-jobs/{jobs[-1]}/events/stream"
+        with training.client.stream("GET", path) as answer:
+            assert answer.status_code == 200
+            assert process.terminate() == 0
+            assert "training_ended" not in "".join(answer.iter_text())
+        assert "Traceback" not in process.log()
+        process.start()
+        assert [training.until_ended(job_id)[-1]["type"] for job_id in jobs] == ["training_ended"] * 6
+        assert training.steps(model) == list(range(7))

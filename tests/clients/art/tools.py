@@ -9,7 +9,7 @@ import art
 import tasks
 from common import Model, ask, backend, mean_reward, report, trainable
 
-SETTINGS = {"seed": 0, "steps": 4, "groups": 8, "size": 8, "learning_rate": 3e-3}
+SETTINGS = {"seed": 0, "steps": 3, "groups": 8, "size": 8, "learning_rate": 3e-3}
 SETTINGS |= json.loads(os.environ.get("SCENARIO_LOOP", "{}"))
 
 
@@ -57,7 +57,7 @@ async def main() -> None:
     client, chance = backend(), random.Random(SETTINGS["seed"])
     model = trainable(f"tools-{SETTINGS['seed']}")
     await model.register(client)
-    held_out = [tasks.tool_sum(random.Random(1_000 + number)) for number in range(64)]
+    held_out = [tasks.tool_sum(random.Random(1_000 + number)) for number in range(32)]
 
     async def measured() -> float:
         done = await asyncio.gather(*(rollout(model, problem) for problem in held_out))

@@ -13,6 +13,7 @@ from heddle.store.control.jobs import CANCELLED
 from heddle.training.model_service import TrainableModels
 from heddle.training.requests import CreateModel
 from heddle.training.retention import Retention
+from heddle.training.supervisor import Supervisor
 from heddle.wire.policies import PolicyName
 from tests.support.models import make_model
 from tests.support.training_bench import Bench
@@ -32,7 +33,7 @@ def wanted(**fields: Any) -> CreateModel:
     return CreateModel.model_validate({"project": "lab", "name": "writer", "base_model": "tiny", **fields})
 
 
-def play(folder: Path, test: Callable[[Bench, TrainableModels], Awaitable[None]]) -> None:
+def play(folder: Path, test: Callable[[Bench, TrainableModels, Supervisor], Awaitable[None]]) -> None:
     """Run a test with the models of a bench."""
 
     async def run() -> None:
@@ -40,7 +41,7 @@ def play(folder: Path, test: Callable[[Bench, TrainableModels], Awaitable[None]]
             bench.host.folder = make_model(folder / "model")
             store = bench.store
             retention = Retention(bench.settings, store.train_models, store.train_jobs, bench.host)
-            await test(bench, TrainableModels(bench.settings, store, bench.host, supervisor, retention))
+            await test(bench, TrainableModels(bench.settings, store, bench.host, supervisor, retention), supervisor)
 
     asyncio.run(run())
 
@@ -63,7 +64,7 @@ def folders_of(bench: Bench) -> list[str]:
 @pytest.mark.parametrize("verb", ["offer", "point"])
 @pytest.mark.parametrize("error", [InvalidRequest("does not fit"), StorageFull("full"), asyncio.CancelledError()])
 def test_a_failure_leaves_nothing(verb: str, error: BaseException, tmp_path: Path) -> None:
-    async def test(bench: Bench, models: TrainableModels) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         bench.host.before = failing(verb, error)
         with pytest.raises(type(error)):
             await models.create(wanted(), CALLER)
@@ -77,7 +78,7 @@ def test_a_failure_leaves_nothing(verb: str, error: BaseException, tmp_path: Pat
 
 
 def test_one_name_is_one_model_however_many_ask_at_once(tmp_path: Path) -> None:
-    async def test(bench: Bench, models: TrainableModels) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         asked = [models.create(wanted(return_existing=True), CALLER) for _ in range(5)]
         rows = await asyncio.gather(*asked)
         assert len({row.id for row in rows}) == 1 and folders_of(bench) == ["0000"]
@@ -90,7 +91,7 @@ def test_one_name_is_one_model_however_many_ask_at_once(tmp_path: Path) -> None:
 
 
 def test_another_base_model_is_a_conflict(tmp_path: Path) -> None:
-    async def test(bench: Bench, models: TrainableModels) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         await models.create(wanted(), CALLER)
         bench.host.base_ids = ("tiny", "large")
         with pytest.raises(Conflict, match="made from 'tiny'"):
@@ -103,7 +104,7 @@ def test_another_base_model_is_a_conflict(tmp_path: Path) -> None:
 
 
 def test_a_creation_that_a_crash_cut_is_finished_when_it_is_asked_again(tmp_path: Path) -> None:
-    async def test(bench: Bench, models: TrainableModels) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         row = await models.create(wanted(), CALLER)
         bench.host.pointers.clear()  # as if the server had died before the name was made to mean anything
         bench.host.offered.clear()
@@ -114,9 +115,10 @@ def test_a_creation_that_a_crash_cut_is_finished_when_it_is_asked_again(tmp_path
 
 
 def test_a_deletion_ends_jobs_and_frees_everything(tmp_path: Path) -> None:
-    async def test(bench: Bench, models: TrainableModels) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         model = await bench.model()
-        first, second = await bench.job(model, wait_for=str(tmp_path / "never")), await bench.job(model)
+        first, second = await bench.job(model, steps=10**6), await bench.job(model)
+        supervisor.wake()
         await bench.has_events(first, 1)
         assert await models.delete(model, "somebody") == 1
         for job_id in (first, second):
@@ -131,7 +133,7 @@ def test_a_deletion_ends_jobs_and_frees_everything(tmp_path: Path) -> None:
 
 
 def test_what_retention_keeps(tmp_path: Path) -> None:
-    async def test(bench: Bench, models: TrainableModels) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         model = await bench.model()
         retention = Retention(bench.settings, bench.store.train_models, bench.store.train_jobs, bench.host)
         rows = await bench.store.train_models.checkpoints(model.id)

@@ -15,13 +15,11 @@ from heddle.training.supervisor import Supervisor
 from heddle.wire.policies import PolicyName
 from tests.support.training_bench import Bench
 
-ROOT = Path(__file__).parent.parent.parent.parent
 POLICY = PolicyName("team", "project", "policy")
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "FIRST_PAUSE", 0.01)
 
 

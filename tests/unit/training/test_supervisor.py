@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,14 +14,8 @@ import pytest
 
 from heddle.store.control.jobs import QUEUED, RUNNING
 from heddle.training import attempt, folders
+from heddle.training import supervisor as supervisor_module
 from tests.support.training_bench import Bench
-
-ROOT = Path(__file__).parent.parent.parent.parent
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def play(folder: Path, test: Callable[[Bench], Awaitable[None]], **settings: object) -> None:
@@ -182,6 +177,10 @@ def test_a_process_is_prepared_before_the_first_job(tmp_path: Path) -> None:
 
             await bench.until(warm)
             (pid,) = supervisor.pids()
+            if sys.platform == "linux":
+                assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "800", (
+                    "the first that the kernel takes"
+                )
             await bench.ended(supervisor, await bench.job(model))
             assert supervisor.pids() == [pid]
             os.kill(pid, signal.SIGKILL)
@@ -264,6 +263,28 @@ def test_two_models_train_at_the_same_time(tmp_path: Path) -> None:
             jobs = [await bench.ended(supervisor, job_id) for job_id in ids]
         assert [job.state for job in jobs] == ["succeeded", "succeeded"]
         assert max(job.started_at for job in jobs) < min(job.ended_at for job in jobs)
+
+    play(tmp_path, test, training_workers=2)
+
+
+def test_a_jump_of_the_clock_gives_no_job_to_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(bench: Bench) -> None:
+        model, gate = await bench.model(), tmp_path / "gate"
+        async with bench.supervisor() as supervisor:
+            job_id = await bench.job(model, wait_for=str(gate))
+            supervisor.wake()
+            await bench.has_events(job_id, 2)
+            real = supervisor_module.now
+            monkeypatch.setattr(supervisor_module, "now", lambda: real() + 3_600_000_000)
+            other = await bench.job(await bench.model("other"))
+            await bench.ended(supervisor, other)
+            assert (await bench.find(job_id)).state == RUNNING
+            assert len(supervisor.pids()) == 2
+            last = await bench.job(model)
+            gate.touch()
+            assert (await bench.ended(supervisor, job_id)).state == "succeeded"
+            assert (await bench.ended(supervisor, last)).step == 2
+        assert "heddle_training_attempts_lost_total 0.0" in bench.metrics()
 
     play(tmp_path, test, training_workers=2)
 

@@ -37,7 +37,7 @@ async def list_base_models(caller: BearerReader, house: Services) -> Response:  
 
 
 @router.get("/v1/health", response_model=None)
-async def health(caller: BearerReader) -> Response:  # noqa: ARG001
+async def health() -> Response:
     """That the server answers."""
     return answer({"status": "ok"})
 

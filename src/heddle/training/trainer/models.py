@@ -14,7 +14,7 @@ from heddle.models.config import NotNative
 from heddle.models.decoder import Decoder
 from heddle.models.fallback import load_fallback
 from heddle.models.load import choose_device, choose_dtype
-from heddle.models.memory import available_bytes
+from heddle.models.memory import available_bytes, check_fits
 from heddle.models.weights import Weights
 from heddle.training.trainer.attention import SegmentMixer
 from heddle.training.trainer.layout import Layout
@@ -55,6 +55,7 @@ def load_trained(folder: Path, device: str, dtype: str, spread: bool = False) ->
     place = choose_device(device)
     with Weights(folder) as weights:
         kind = choose_dtype(dtype, weights.parameters())
+        check_fits(str(folder), weights.parameters() * kind.itemsize, place)
     try:
         decoder = Decoder.load(folder, kind, place).requires_grad_(False)
         if spread:

@@ -93,27 +93,29 @@ def run_task(
             replay(read_state(target), report)
             report(finished(target))
         return
-    body = payload.read(task.payload)
-    job: Job = RlJob(task, body, renderer, ranks) if task.kind == "rl" else SftJob(task, body, renderer, ranks)
-    if not len(job):
-        if ranks.rank == 0:
-            state = State(job_id=task.job_id, started=job.started.data)
-            report(job.started)
-            make_whole(target, lambda folder: same_again(Path(task.parent), folder, state, job))
-            report(finished(target))
+    job = prepare(task, renderer, ranks)
+    if len(job) and not trained(task, job, cache.policy(task), ranks, report, cancelled):
         return
-    policy = cache.policy(task)
-    resume(task, job, policy, ranks)
     if ranks.rank == 0:
-        replay(policy.state, report)
-    if train(Path(task.work), job, policy, ranks, report, cancelled) and ranks.rank == 0:
-
-        def fill(folder: Path) -> None:
-            policy.save(folder)
-            job.keep(folder)
-
-        make_whole(target, fill)
+        if not len(job):
+            report(job.started)
+        make_whole(target, lambda folder: fill(folder, task, job, cache))
         report(finished(target))
+
+
+def fill(folder: Path, task: Task, job: Job, cache: PolicyCache) -> None:
+    """Write a checkpoint: the policy after its training, or the parent again when there was nothing to train."""
+    if len(job):
+        cache.policy(task).save(folder)
+    else:
+        same_again(Path(task.parent), folder, State(job_id=task.job_id, started=job.started.data))
+    job.keep(folder)
+
+
+def prepare(task: Task, renderer: Renderer, ranks: Ranks) -> Job:
+    """Read a job's data; the text of it is forgotten, which may be much larger than its tokens."""
+    kind = RlJob if task.kind == "rl" else SftJob
+    return kind(task, payload.read(task.payload), renderer, ranks)
 
 
 def settle(task: Task) -> None:
@@ -139,8 +141,11 @@ def resume(task: Task, job: Job, policy: Policy, ranks: Ranks) -> None:
         policy.restore(Path(folder), task.kind)
 
 
-def train(work: Path, job: Job, policy: Policy, ranks: Ranks, report: Report, cancelled: Callable[[], bool]) -> bool:
+def trained(task: Task, job: Job, policy: Policy, ranks: Ranks, report: Report, cancelled: Callable[[], bool]) -> bool:
     """Take the steps that are left; False when the job was cancelled."""
+    resume(task, job, policy, ranks)
+    if ranks.rank == 0:
+        replay(policy.state, report)
     saved_at, cost = time.monotonic(), 0.0
     for index in range(policy.state.job_steps, len(job)):
         if ranks.share(cancelled() if ranks.rank == 0 else None):
@@ -153,7 +158,7 @@ def train(work: Path, job: Job, policy: Policy, ranks: Ranks, report: Report, ca
         report(Stepped(index, data))
         if index + 1 < len(job) and time.monotonic() - saved_at >= SNAPSHOT_SHARE * cost:
             began = time.monotonic()
-            add_snapshot(work, index + 1, policy.save)
+            add_snapshot(Path(task.work), index + 1, policy.save)
             saved_at = time.monotonic()
             cost = saved_at - began
             report(Saved(index + 1))
@@ -167,7 +172,7 @@ def replay(state: State, report: Report) -> None:
         report(Stepped(index, data))
 
 
-def same_again(parent: Path, folder: Path, state: State, job: Job) -> None:
+def same_again(parent: Path, folder: Path, state: State) -> None:
     """The next checkpoint of a job that has nothing to train: the same weights and optimizer."""
     for name in (CONFIG, WEIGHTS, OPTIMIZER):
         if (parent / name).exists():
@@ -175,7 +180,6 @@ def same_again(parent: Path, folder: Path, state: State, job: Job) -> None:
     before = read_state(parent)
     state.kind, state.optimizer_steps, state.reward_std_dev = before.kind, before.optimizer_steps, before.reward_std_dev
     write_state(folder, state)
-    job.keep(folder)
 
 
 def finished(target: Path) -> Finished:

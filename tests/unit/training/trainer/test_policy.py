@@ -39,6 +39,11 @@ def adapter(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_adapter(tmp_path_factory.mktemp("adapters") / folder.name, folder)
 
 
+def gap(found: Any, expected: Any) -> float:
+    """The largest difference."""
+    return float((found.detach() - expected.detach()).abs().max())
+
+
 def sequences_of(row: Row) -> list[tuple[list[int], int]]:
     """The token ids of every sequence with its prompt, and where its own tokens begin."""
     found = []
@@ -72,12 +77,12 @@ def test_logprobs_are_the_engines(folder: Path, adapter: Path, chunk: int) -> No
     layout = lay_out(row, CPU)
     found, entropies = policy.score(layout, chunk)
     expected = engine_logprobs(folder, adapter, row)
-    assert float((found - expected).detach().abs().max()) <= 2e-5
+    assert gap(found, expected) <= 2e-5
     assert found.shape == entropies.shape == (layout.trained,)
     bare = engine_logprobs(folder, None, row)
-    assert float((expected - bare).abs().max()) > 0.1
-    assert float((policy.score(layout, chunk, "base")[0] - bare).abs().max()) <= 2e-5
-    assert float((policy.score(layout, chunk)[0] - expected).abs().max()) <= 2e-5
+    assert gap(expected, bare) > 0.1
+    assert gap(policy.score(layout, chunk, "base")[0], bare) <= 2e-5
+    assert gap(policy.score(layout, chunk)[0], expected) <= 2e-5
 
 
 def test_half_the_bits_agree_with_the_engine(folder: Path, adapter: Path) -> None:
@@ -163,7 +168,7 @@ def test_a_published_folder_gives_the_engines_logits_in_peft(folder: Path, adapt
     model.load_adapter("a", tmp_path)
     runner = Runner(model)
     found = runner.prefill(runner.open(len(ids)), ids, adapter="a")
-    assert float((found - reference_logprobs(reference(folder, adapter=tmp_path), ids)).abs().max()) <= 2e-5
+    assert gap(found, reference_logprobs(reference(folder, adapter=tmp_path), ids)) <= 2e-5
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "gpt_neox"])
@@ -180,15 +185,15 @@ def test_models_that_the_engine_runs_through_transformers(model_type: str, tmp_p
     layout = lay_out(row, CPU)
     for chunk in (1024, 60):
         found, _ = policy.score(layout, chunk)
-        assert float((found - engine_logprobs(folder, tmp_path / "adapter", row)).abs().max()) <= 2e-5
+        assert gap(found, engine_logprobs(folder, tmp_path / "adapter", row)) <= 2e-5
     found.sum().backward()
     assert all(bool(tensor.grad.any()) for tensor in policy.adapter.parameters())
     steps(policy, row, 2)
     (tmp_path / "next").mkdir()
     policy.save(tmp_path / "next")
     trained, _ = policy.score(layout, 1024)
-    assert float((trained - engine_logprobs(folder, tmp_path / "next", row)).abs().max()) <= 2e-5
-    assert float((trained - found).abs().max()) > 0.01
+    assert gap(trained, engine_logprobs(folder, tmp_path / "next", row)) <= 2e-5
+    assert gap(trained, found) > 0.01
 
 
 def test_an_adapter_that_does_not_fit_is_refused_by_name(folder: Path, adapter: Path, tmp_path: Path) -> None:

@@ -246,14 +246,15 @@ def outcome(folder: Path, groups: list[dict[str, Any]], later: Path, settings: d
 
 @pytest.fixture(scope="module")
 def plain_outcome(groups: list[dict[str, Any]], later: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return outcome(tmp_path_factory.mktemp("plain"), groups, later, {})
+    folder = tmp_path_factory.mktemp("plain")
+    return *outcome(folder, groups, later, {}), folder / "0001"
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_acts(
     name: str, tmp_path: Path, groups: list[dict[str, Any]], later: Path, plain_outcome: Any
 ) -> None:
-    plain, (usual, *_) = plain_outcome
+    plain, (usual, *_), _ = plain_outcome
     changed, (data, *_) = outcome(tmp_path / "changed", groups, later, SETTINGS[name])
     assert changed != plain
     rate = data["loss/learning_rate"] / usual["loss/learning_rate"]
@@ -316,3 +317,29 @@ def test_lags_are_counted_from_the_parent(tmp_path: Path, groups: list[dict[str,
     versioned = [{"trajectories": [member | {"initial_policy_version": 3} for member in members]}, *groups[1:]]
     task = dataclasses.replace(task_of(tmp_path, versioned), step=9, parent_step=5)
     assert steps_of(perform(task, cache=cache))[0]["offpolicy/lag_mean"] == 2.0
+
+
+def weights_of(folder: str | Path) -> dict[str, Any]:
+    return load_file(Path(folder) / WEIGHTS)
+
+
+CHANGES = {
+    "shifted": lambda group: [member | {"reward": member["reward"] + 3.0} for member in group],
+    "scaled": lambda group: [member | {"reward": member["reward"] * 7.0} for member in group],
+    "permuted": lambda group: group[::-1],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_update_does_not_depend_on(
+    name: str, tmp_path: Path, groups: list[dict[str, Any]], later: Path, plain_outcome: Any
+) -> None:
+    """Where rewards begin, how large they are, and which rollout comes first (training.md, section 5)."""
+    changed = [{"trajectories": CHANGES[name](group["trajectories"])} for group in groups]
+    _, (data, *_) = outcome(tmp_path, changed, later, {})
+    (usual, *_) = plain_outcome[1]
+    for key in ("loss/train", "loss/grad_norm", "loss/entropy", "offpolicy/ratio_mean"):
+        assert data[key] == pytest.approx(usual[key], rel=1e-4, abs=1e-7)
+    wanted = weights_of(plain_outcome[2])
+    for tensor, found in weights_of(tmp_path / "0001").items():
+        torch.testing.assert_close(found, wanted[tensor], atol=1e-5, rtol=0)
