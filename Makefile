@@ -11,7 +11,8 @@ PIP := pip install -qq --disable-pip-version-check --no-input
 LOCK := $(if $(shell command -v flock 2>/dev/null),flock .cache/install.lock,)
 CLIENTS := $(foreach version,$(WEAVE_VERSIONS),.clients/weave-$(version)/.installed)
 CLIENTS += $(foreach version,$(OPENAI_VERSIONS),.clients/openai-$(version)/.installed)
-CLIENTS += $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
+ART := $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
+CLIENTS += $(ART)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
@@ -45,13 +46,14 @@ soak: .venv/.dev clients
 	HEDDLE_SOAK=1 $(BIN)/pytest tests/soak tests/api tests/conformance -s -v $(PYTEST_ARGS)
 	@echo "heddle: soak passed"
 
-bench: .venv/.dev
+bench: .venv/.dev $(ART)
 	$(BIN)/python benchmarks/footprint.py $(ARGS)
 	$(BIN)/python benchmarks/ingest.py $(ARGS)
 	$(BIN)/python benchmarks/query.py $(ARGS)
 	$(BIN)/python benchmarks/engine.py --peers none --quick
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/training.py --peers none --quick
+	$(BIN)/python benchmarks/art.py
 
 clients: $(CLIENTS) $(NODE)
 

@@ -91,7 +91,10 @@ class Attention(nn.Module):
             self.k_norm = Norm(config.head_dim, config.norm_epsilon)
         self.query_key_norm = config.query_key_norm
 
-    def forward(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], mixer: Mixer) -> Tensor:
+    def forward(
+        self, hidden: Tensor, rotation: tuple[Tensor, Tensor], mixer: Mixer, rows: Tensor | None = None
+    ) -> Tensor:
+        """Results of all rows of the first dimension, or of some."""
         query, key, value = (
             project(hidden).unflatten(-1, (-1, self.head_dim)) for project in (self.q_proj, self.k_proj, self.v_proj)
         )
@@ -99,6 +102,7 @@ class Attention(nn.Module):
         if self.query_key_norm:
             query, key = self.q_norm(query), self.k_norm(key)
         mixed = mixer(rotate(query, rotation).to(kind), rotate(key, rotation).to(kind), value, self.window)
+        mixed = mixed if rows is None else mixed.index_select(0, rows)
         output: Tensor = self.o_proj(mixed.flatten(-2))
         return output
 
@@ -127,8 +131,17 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(config.hidden_size, config.norm_epsilon)
         self.mlp = FeedForward(config)
 
-    def forward(self, hidden: Tensor, kind: torch.dtype, rotation: tuple[Tensor, Tensor], mixer: Mixer) -> Tensor:
-        hidden = hidden + self.self_attn(self.input_layernorm(hidden).to(kind), rotation, mixer)
+    def forward(
+        self,
+        hidden: Tensor,
+        kind: torch.dtype,
+        rotation: tuple[Tensor, Tensor],
+        mixer: Mixer,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """The stream behind this layer; of some rows of the first dimension only, when the rest is not needed."""
+        change = self.self_attn(self.input_layernorm(hidden).to(kind), rotation, mixer, rows)
+        hidden = (hidden if rows is None else hidden.index_select(0, rows)) + change
         output: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden).to(kind))
         return output
 
@@ -178,21 +191,25 @@ class Decoder(nn.Module):
         both = torch.cat((angles, angles), dim=-1)
         return both.cos() * factor, both.sin() * factor
 
-    def hidden(self, tokens: Tensor, positions: Tensor | None = None, mixer: Mixer = causal) -> Tensor:
+    def hidden(
+        self, tokens: Tensor, positions: Tensor | None = None, mixer: Mixer = causal, rows: Tensor | None = None
+    ) -> Tensor:
         """Last hidden states [..., hidden_size], in the type of the weights, of token ids [...].
 
         `positions` have the shape of `tokens` and default to 0, 1, ... along the last dimension; the default mixer
-        wants tokens [batch, length].
+        wants tokens [batch, length]. `rows` are the places of the first dimension whose states are wanted.
         """
         if positions is None:
             positions = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
         hidden, kind = self.model.embed_tokens(tokens).float(), self.model.embed_tokens.weight.dtype
         rotation = self.rotation(positions)
-        for layer in self.model.layers:
+        last = len(self.model.layers) - 1
+        for index, layer in enumerate(self.model.layers):
+            wanted = rows if index == last else None
             if self.recompute and torch.is_grad_enabled():
-                hidden = checkpoint(layer, hidden, kind, rotation, mixer, use_reentrant=False)
+                hidden = checkpoint(layer, hidden, kind, rotation, mixer, wanted, use_reentrant=False)
             else:
-                hidden = layer(hidden, kind, rotation, mixer)
+                hidden = layer(hidden, kind, rotation, mixer, wanted)
         normed: Tensor = self.model.norm(hidden).to(kind)
         return normed
 

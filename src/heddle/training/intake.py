@@ -82,8 +82,7 @@ class Intake:
         async for chunk in body:
             start += chunk
             if len(start) > self._large:
-                async with self._turn:
-                    return await self._take_large(kind, start, body)
+                return await self._take_large(kind, start, body)
         return await asyncio.to_thread(self._take_small, kind, bytes(start))
 
     def _take_small(self, kind: str, body: bytes) -> Taken:
@@ -93,7 +92,8 @@ class Intake:
 
     async def _take_large(self, kind: str, start: bytearray, rest: AsyncIterator[bytes]) -> Taken:
         async with self._spooled(start, rest) as folder:
-            checked = await _check_elsewhere(kind, folder)
+            async with self._turn:  # one process at a time; nobody waits for a slow client
+                checked = await _check_elsewhere(kind, folder)
             return await asyncio.to_thread(self._keep_file, checked, folder / PAYLOAD_FILE)
 
     def _keep_file(self, checked: Checked, file: Path) -> Taken:

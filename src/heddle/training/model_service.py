@@ -117,6 +117,9 @@ class TrainableModels:
             first = CheckpointRow(str(uuid.uuid4()), model_id, 0, None, None, folder, digest, size, {}, at)
             await self._table.create(row, first)
             await self._serve(row, [first])
+        except Conflict:  # the name serves an adapter that was loaded by hand, which stays
+            await self._remove(row, user)
+            raise
         except BaseException:
             await asyncio.shield(self._forget(row, user))
             raise
@@ -138,6 +141,9 @@ class TrainableModels:
     async def _forget(self, row: ModelRow, user: str) -> list[CheckpointRow]:
         """Take a model away: its addresses, its rows, its files."""
         await self._policies.forget(policy_name(row), user)
+        return await self._remove(row, user)
+
+    async def _remove(self, row: ModelRow, user: str) -> list[CheckpointRow]:
         gone = await self._table.delete(row, times.now(), user)
         await asyncio.to_thread(folders.remove, self._data / folders.model_folder(row.id))
         return gone

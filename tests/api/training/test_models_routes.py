@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heddle.demo.tiny import MODEL_NAME
+from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from tests.support.models import make_adapter
 from tests.support.server import HeddleProcess
 from tests.support.training import NOBODY, TrainingWire, two_rollouts
 
@@ -188,3 +189,19 @@ def test_models_survive_a_restart(tmp_path: Path) -> None:
         assert training.get(f"/models/{model['id']}") == {**model, "latest_step": 1}
         assert training.chat(model).headers["x-heddle-policy"].endswith("@1")
         assert not leftover.exists()
+
+
+def test_the_name_of_an_adapter_that_was_loaded_by_hand(training: TrainingWire, tmp_path: Path) -> None:
+    """It is refused, and that adapter goes on serving."""
+    wanted = training.wanted()
+    address = f"wandb-artifact:///{wanted['entity']}/{wanted['project']}/{wanted['name']}"
+    folder = make_adapter(tmp_path / "adapter", MODEL_FOLDER)
+    loaded = training.client.post("/v1/load_lora_adapter", json={"lora_name": address, "lora_path": str(folder)})
+    assert loaded.status_code == 200, loaded.text
+    for existing in (False, True):
+        refused = training.refused(409, "POST", "/models", {**wanted, "return_existing": existing})
+        assert wanted["name"] in refused["detail"]
+    assert training.chat(wanted).status_code == 200
+    assert training.get("/models", entity=training.entity)["data"] == []
+    assert training.client.post("/v1/unload_lora_adapter", json={"lora_name": address}).status_code == 200
+    assert training.post("/models", **wanted)["latest_step"] == 0

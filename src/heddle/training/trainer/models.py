@@ -81,7 +81,7 @@ class NativeTrained:
         decoder.recompute = free is not None and kept > RECOMPUTE_SHARE * free
         positions = torch.from_numpy(layout.segments.positions).to(self.device)
         mixer = SegmentMixer(layout.segments, config.windows, self.device)
-        hidden = decoder.hidden(layout.tokens, positions, mixer).index_select(0, layout.predictors)
+        hidden = decoder.hidden(layout.tokens, positions, mixer, layout.predictors)
         parts = []
         for rows, targets in zip(torch.split(hidden, chunk), torch.split(layout.targets, chunk), strict=True):
             if torch.is_grad_enabled() and layout.trained > chunk:
