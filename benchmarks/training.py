@@ -27,7 +27,7 @@ from benchmarks.inference.contender import Contender, Failed, Running, install, 
 from benchmarks.trainers import publishing
 from benchmarks.trainers.data import Data, Shape, make, set_logprobs, write_batch
 from heddle.training import payload
-from heddle.training.process import ENVIRONMENT
+from heddle.training.queue.process import ENVIRONMENT
 from tests.support.models import make_adapter
 
 HERE = Path(__file__).resolve().parent / "trainers"

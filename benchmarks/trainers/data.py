@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
-from heddle.training.advantages import normalised
 from heddle.training.base import TokenSequence
 from heddle.training.config import RlConfig
-from heddle.training.sequences import sequences
+from heddle.training.tokens.advantages import normalised
+from heddle.training.tokens.sequences import sequences
 
 WORDS = ("red", "green", "blue", "seven", "eleven", "apple", "river", "stone", "cloud", "paper", "window", "count")
 Json = dict[str, Any]

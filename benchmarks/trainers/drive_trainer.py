@@ -56,7 +56,7 @@ class Trainer:
 
     def loss(self, settings: dict[str, Any]) -> dict[str, float]:
         """Loss and norm of the first gradient under other settings."""
-        from heddle.training.experimental_config import ExperimentalConfig, resolve
+        from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
 
         given = ExperimentalConfig.model_validate(settings | {"learning_rate": self.rate})
         _, told = self._job(config=resolve(given).as_json())

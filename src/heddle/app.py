@@ -34,11 +34,11 @@ from heddle.trace.feedback import routes as feedback
 from heddle.trace.inference_calls import InferenceCalls, InferencePrices
 from heddle.trace.training_calls import TrainingCalls
 from heddle.trace.training_data import TrainingData
-from heddle.training.figures import TrainingFigures
-from heddle.training.promotion import Promotion
+from heddle.training.queue.figures import TrainingFigures
+from heddle.training.queue.promotion import Promotion
+from heddle.training.queue.supervisor import Supervisor
 from heddle.training.routes import base_models, checkpoints, jobs, logs, models, sft_jobs
 from heddle.training.service import Training
-from heddle.training.supervisor import Supervisor
 
 _GROUPS = (
     calls,

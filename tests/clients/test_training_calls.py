@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from heddle.training import fetch_trajectory_groups
-from heddle.training.trajectories import TrajectoryGroup
+from heddle.training.bodies.trajectories import TrajectoryGroup
 from tests.conftest import API_KEY, SCENARIOS, Client, Wire
 from tests.support.chat import decoded
 from tests.support.rl import Trainer

@@ -54,8 +54,11 @@ class Served:
         return {model["id"]: model["root"] for model in answer.json()["data"]}
 
     async def offer(self, step: int, policy: PolicyName = POLICY, **settings: Any) -> str:
-        """A checkpoint with random weights of its own, offered; returns its folder."""
-        folder = f"training/{policy.name}/checkpoints/{step:04d}"
+        """A checkpoint with random weights of its own, offered; returns its folder.
+
+        It lies where no job made it, and where a start does not sweep.
+        """
+        folder = f"elsewhere/{policy.name}/checkpoints/{step:04d}"
         make_adapter(self.data / folder, MODEL_FOLDER, seed=step + 1, **{"lora_alpha": 800, **settings})
         await self.policies.offer(policy, step, MODEL_NAME, folder, "me")
         return folder

@@ -19,9 +19,9 @@ from heddle.store.control.jobs import OPEN, EventRow, JobRow
 from heddle.store.control.training import CheckpointRow, ModelRow
 from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.training import folders
-from heddle.training.figures import TrainingFigures
-from heddle.training.process import ProcessOptions
-from heddle.training.supervisor import Supervisor
+from heddle.training.queue.figures import TrainingFigures
+from heddle.training.queue.process import ProcessOptions
+from heddle.training.queue.supervisor import Supervisor
 from heddle.wire.policies import BaseModel, PolicyName
 
 ROOT = Path(__file__).parent.parent.parent

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle.training.base import Finished, Message, Saved, Started, Stepped, Task, TrainingError
-from heddle.training.messages import Warm
+from heddle.training.queue.messages import Warm
 from heddle.worker.serve import Request, serve
 
 ADAPTER = "adapter_model.safetensors"

@@ -8,7 +8,7 @@ from typing import Any
 from heddle.demo.tiny import MODEL_FOLDER
 from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
 from heddle.training.config import RlConfig
-from heddle.training.sequences import Prepared, sequences
+from heddle.training.tokens.sequences import Prepared, sequences
 
 Json = dict[str, Any]
 END = 2

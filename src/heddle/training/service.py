@@ -7,14 +7,14 @@ from heddle.errors import ExtraMissing, Unavailable
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.training import folders
-from heddle.training.data import DatasetReader
-from heddle.training.intake import Intake
-from heddle.training.job_service import Sources, TrainingQueue
-from heddle.training.log_service import TrainingLogs
-from heddle.training.model_service import TrainableModels
-from heddle.training.promotion import Promotion
-from heddle.training.retention import Retention
-from heddle.training.supervisor import Supervisor
+from heddle.training.bodies.data import DatasetReader
+from heddle.training.bodies.intake import Intake
+from heddle.training.queue.promotion import Promotion
+from heddle.training.queue.retention import Retention
+from heddle.training.queue.supervisor import Supervisor
+from heddle.training.services.jobs import Sources, TrainingQueue
+from heddle.training.services.logs import TrainingLogs
+from heddle.training.services.models import TrainableModels
 from heddle.wire.policies import PolicyHost
 from heddle.wire.training import CallSource
 

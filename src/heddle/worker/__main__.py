@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from heddle.training.base import Message, Renderer, Task
-from heddle.training.messages import Warm
+from heddle.training.queue.messages import Warm
 from heddle.worker.serve import Request, Trainer, serve
 
 

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from heddle.training.base import Task
-from heddle.training.messages import Answer, Beat, Warm, decode_request, encode
+from heddle.training.queue.messages import Answer, Beat, Warm, decode_request, encode
 
 
 class Channel:

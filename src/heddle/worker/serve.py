@@ -12,7 +12,7 @@ from typing import NoReturn, Protocol
 
 from heddle.children import die_with_parent, log_to_parent
 from heddle.training.base import Failed, Finished, Message, Task, TrainingError
-from heddle.training.messages import Answer, Crashed, Stopped, Warm, encode
+from heddle.training.queue.messages import Answer, Crashed, Stopped, Warm, encode
 from heddle.worker.channel import Channel
 
 TASK_FILE = "task.json"

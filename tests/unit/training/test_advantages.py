@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from heddle.training.advantages import (
+from heddle.training.base import TokenSequence
+from heddle.training.tokens.advantages import (
     group_advantages,
     learning_rate_multiplier,
     normalised,
     reward_spread,
     trajectory_weight,
 )
-from heddle.training.base import TokenSequence
 from tests.support.vectors import VECTORS, needs_vectors
 
 

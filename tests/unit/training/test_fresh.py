@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 
 from heddle.errors import InvalidRequest, StorageFull, Unavailable
 from heddle.models.load import load_model
-from heddle.training import folders, fresh
+from heddle.training import folders
+from heddle.training.services import fresh
 from tests.support.models import make_model, make_unknown_model
 
 SEED = "0f0e0d0c-0b0a-4908-8706-050403020100"

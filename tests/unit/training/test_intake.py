@@ -10,9 +10,9 @@ import pytest
 
 from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
 from heddle.store.blobs import Blobs
-from heddle.training import intake as intake_module
 from heddle.training import payload
-from heddle.training.intake import Intake, Taken
+from heddle.training.bodies import intake as intake_module
+from heddle.training.bodies.intake import Intake, Taken
 from tests.support.trajectories import choice, group, trajectory, user
 
 MODEL = "11111111-2222-4333-8444-555555555555"

@@ -9,7 +9,7 @@ import pytest
 from heddle.store.control.jobs import JobRow
 from heddle.store.control.training import CheckpointRow, ModelRow, TrainModels
 from heddle.training.config import RlConfig
-from heddle.training.tasks import Impossible, TaskBuilder
+from heddle.training.queue.tasks import Impossible, TaskBuilder
 from heddle.wire.policies import BaseModel, PolicyHost
 
 MODEL = ModelRow("model", "team", "project", "name", "base", None, {"rank": 8}, 0, "me")

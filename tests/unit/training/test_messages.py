@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.training.base import Failed, Finished, Saved, Started, Stepped, Task
-from heddle.training.messages import (
+from heddle.training.queue.messages import (
     Answer,
     Beat,
     Crashed,

@@ -10,10 +10,10 @@ import pytest
 from heddle.auth import LOCAL, Caller
 from heddle.errors import Conflict, InvalidRequest, NotFound, StorageFull
 from heddle.store.control.jobs import CANCELLED
-from heddle.training.model_service import TrainableModels
-from heddle.training.requests import CreateModel
-from heddle.training.retention import Retention
-from heddle.training.supervisor import Supervisor
+from heddle.training.bodies.requests import CreateModel
+from heddle.training.queue.retention import Retention
+from heddle.training.queue.supervisor import Supervisor
+from heddle.training.services.models import TrainableModels
 from heddle.wire.policies import PolicyName
 from tests.support.models import make_model
 from tests.support.training_bench import Bench

@@ -9,8 +9,8 @@ import pytest
 
 from heddle.training.base import Row, TokenSequence
 from heddle.training.config import RlConfig
-from heddle.training.packing import pack, row_capacity
-from heddle.training.sequences import share_prompt
+from heddle.training.tokens.packing import pack, row_capacity
+from heddle.training.tokens.sequences import share_prompt
 from tests.support.vectors import VECTORS, needs_vectors
 
 

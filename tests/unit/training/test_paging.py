@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.errors import InvalidRequest
-from heddle.training.paging import cut, page
+from heddle.training.bodies.paging import cut, page
 
 
 @given(st.integers(0, 12), st.integers(1, 5), st.sampled_from(["asc", "desc"]))

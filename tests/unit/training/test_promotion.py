@@ -13,7 +13,7 @@ from heddle.errors import InvalidRequest, Unavailable
 from heddle.store.control.jobs import CANCELLED, FAILED, SUCCEEDED, JobRow
 from heddle.store.control.training import ModelRow
 from heddle.trace.training_calls import TrainingCalls, call_id_of
-from heddle.training.promotion import Promotion, PromotionRequest
+from heddle.training.queue.promotion import Promotion, PromotionRequest
 from heddle.wire.evaluations import Sampling, Scored
 from tests.support.inprocess import Trace, running_house
 

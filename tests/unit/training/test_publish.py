@@ -9,9 +9,9 @@ import pytest
 from heddle.errors import InvalidRequest, NotFound, StorageFull
 from heddle.store.control.jobs import PUBLISHING, JobRow
 from heddle.store.control.training import ModelRow
-from heddle.training import supervisor as supervisor_module
 from heddle.training.hooks import Verdict
-from heddle.training.supervisor import Supervisor
+from heddle.training.queue import supervisor as supervisor_module
+from heddle.training.queue.supervisor import Supervisor
 from heddle.wire.policies import PolicyName
 from tests.support.training_bench import Bench
 

@@ -16,8 +16,8 @@ from heddle.house import House
 from heddle.http import validated
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.training_calls import TrainingCalls
-from heddle.training.source import Resolved, SourceFilter, SourceRequest, resolve
-from heddle.training.trajectories import TrajectoryGroup
+from heddle.training.bodies.trajectories import TrajectoryGroup
+from heddle.training.calls.source import Resolved, SourceFilter, SourceRequest, resolve
 from tests.support.inprocess import Trace, running_house
 
 PROJECT = "team/traced"

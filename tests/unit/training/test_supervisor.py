@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from heddle.store.control.jobs import QUEUED, RUNNING
-from heddle.training import attempt, folders
-from heddle.training import supervisor as supervisor_module
+from heddle.training import folders
+from heddle.training.queue import attempt
+from heddle.training.queue import supervisor as supervisor_module
 from tests.support.training_bench import Bench
 
 

@@ -12,8 +12,8 @@ import pytest
 from heddle.app import routes
 from heddle.evals.scorers import KINDS
 from heddle.training.base import Started, Stepped
+from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
 from heddle.training.config import RlConfig
-from heddle.training.experimental_config import ExperimentalConfig, resolve
 from heddle.training.sft_config import SftConfig
 from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from heddle.errors import ValidationFailed
+from heddle.training.bodies.experimental_config import resolve
+from heddle.training.bodies.intake import check
+from heddle.training.bodies.requests import CreateSftJob, JobHead
 from heddle.training.config import RlConfig
-from heddle.training.experimental_config import resolve
-from heddle.training.intake import check
-from heddle.training.requests import CreateSftJob, JobHead
 from heddle.training.sft_config import AUTO_BATCH, SftConfig
 from tests.support.trajectories import choice, group, trajectory, user
 

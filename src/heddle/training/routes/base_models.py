@@ -10,7 +10,7 @@ from fastapi import Response
 
 from heddle.errors import HeddleError
 from heddle.http import BearerReader, Services, answer, group
-from heddle.training.paging import page
+from heddle.training.bodies.paging import page
 from heddle.training.service import INSTALL, Training
 
 router = group("Training")

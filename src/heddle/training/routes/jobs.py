@@ -9,8 +9,8 @@ from fastapi.responses import StreamingResponse
 
 from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body
 from heddle.store.control.jobs import OPEN, EventRow, JobRow
-from heddle.training.paging import USUAL, After, Limit, Order, cut, page
-from heddle.training.requests import CreateJob
+from heddle.training.bodies.paging import USUAL, After, Limit, Order, cut, page
+from heddle.training.bodies.requests import CreateJob
 from heddle.training.routes.stored import with_body
 from heddle.wire import times
 

@@ -6,9 +6,9 @@ from fastapi import Request, Response
 
 from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body
 from heddle.store.control.training import LogRow
-from heddle.training.paging import USUAL, After, Limit, Order, cut, page
+from heddle.training.bodies.paging import USUAL, After, Limit, Order, cut, page
+from heddle.training.bodies.trajectories import LogRequest
 from heddle.training.routes.stored import with_body
-from heddle.training.trajectories import LogRequest
 from heddle.wire import times
 
 router = group("Training")

@@ -6,8 +6,8 @@ from fastapi import Request, Response
 
 from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body, validated_body
 from heddle.store.control.training import ModelRow
-from heddle.training.paging import USUAL, After, Limit, Order, cut, page
-from heddle.training.requests import CreateModel, Rollback
+from heddle.training.bodies.paging import USUAL, After, Limit, Order, cut, page
+from heddle.training.bodies.requests import CreateModel, Rollback
 from heddle.training.service import Training
 from heddle.wire import times
 

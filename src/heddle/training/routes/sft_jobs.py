@@ -3,7 +3,7 @@
 from fastapi import Request, Response
 
 from heddle.http import BearerWriter, Services, answer, group, inlined_body, validated_body
-from heddle.training.requests import CreateSftJob
+from heddle.training.bodies.requests import CreateSftJob
 
 router = group("Training")
 

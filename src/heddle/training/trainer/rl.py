@@ -8,11 +8,11 @@ import torch
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from heddle.training.advantages import learning_rate_multiplier, reward_spread
 from heddle.training.base import Json, Renderer, Row, Started, Task, TrainingError
 from heddle.training.config import RlConfig
-from heddle.training.packing import pack
-from heddle.training.sequences import sequences
+from heddle.training.tokens.advantages import learning_rate_multiplier, reward_spread
+from heddle.training.tokens.packing import pack
+from heddle.training.tokens.sequences import sequences
 from heddle.training.trainer.layout import Layout, lay_out
 from heddle.training.trainer.loss import SMALL, Objective, correlation, objective, probability_sums
 from heddle.training.trainer.policy import Policy, Which

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from heddle.errors import InvalidRequest
-from heddle.training.advantages import group_advantages, trajectory_weight
 from heddle.training.base import Json, TokenSequence
 from heddle.training.config import RlConfig
-from heddle.training.sequences import share_prompt
+from heddle.training.tokens.advantages import group_advantages, trajectory_weight
+from heddle.training.tokens.sequences import share_prompt
 from heddle.training.trainer.loss import SMALL, Tokens, correlation, objective, probability_sums, shift
 
 _INPUTS = (

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 
 from heddle.demo.tiny import MODEL_FOLDER
 from heddle.training.base import Stepped, TrainingError
+from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
 from heddle.training.config import RlConfig
-from heddle.training.experimental_config import ExperimentalConfig, resolve
-from heddle.training.packing import pack
-from heddle.training.sequences import sequences
+from heddle.training.tokens.packing import pack
+from heddle.training.tokens.sequences import sequences
 from heddle.training.trainer.layout import lay_out
 from heddle.training.trainer.run import PolicyCache
 from tests.support.models import make_adapter

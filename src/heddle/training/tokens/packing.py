@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy
 
-from heddle.training.advantages import normalised
 from heddle.training.base import Row, TokenSequence
 from heddle.training.config import RlConfig
+from heddle.training.tokens.advantages import normalised
 
 STEP = 2048
 Packed = tuple[TokenSequence, float, float]

@@ -6,11 +6,11 @@ from uuid import UUID
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from heddle.training.experimental_config import ExperimentalConfig
-from heddle.training.promotion import PromotionRequest
+from heddle.training.bodies.experimental_config import ExperimentalConfig
+from heddle.training.bodies.trajectories import AboveZero, Part, TrajectoryGroup
+from heddle.training.calls.source import SourceRequest
+from heddle.training.queue.promotion import PromotionRequest
 from heddle.training.sft_config import SftConfig
-from heddle.training.source import SourceRequest
-from heddle.training.trajectories import AboveZero, Part, TrajectoryGroup
 
 Id = Annotated[UUID, Field(strict=False)]
 Step = Annotated[int, Field(ge=0, le=2**53)]

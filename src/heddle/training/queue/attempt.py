@@ -8,10 +8,10 @@ from pathlib import Path
 
 from heddle.store.control.jobs import JobRow
 from heddle.training.base import Failed, Finished, Started, Stepped, Task
-from heddle.training.events import EventLog
-from heddle.training.figures import TrainingFigures
-from heddle.training.messages import Stopped, Warm
-from heddle.training.process import ProcessEnded, ProcessOptions, TrainingProcess
+from heddle.training.queue.events import EventLog
+from heddle.training.queue.figures import TrainingFigures
+from heddle.training.queue.messages import Stopped, Warm
+from heddle.training.queue.process import ProcessEnded, ProcessOptions, TrainingProcess
 
 logger = logging.getLogger("heddle.training")
 

@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.training.trajectories import Item, Part, Tool
+from heddle.training.bodies.trajectories import Item, Part, Tool
 
 Json = dict[str, Any]
 FIELD = "training_data_url"

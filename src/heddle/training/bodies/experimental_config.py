@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from heddle.training.bodies.trajectories import AboveZero, AtLeastZero, Finite, Part
 from heddle.training.config import KlSource, Level, RlConfig
-from heddle.training.trajectories import AboveZero, AtLeastZero, Finite, Part
 
 
 class ExperimentalConfig(Part):

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from heddle.http import RequestModel
-from heddle.training.items import checked
+from heddle.training.bodies.items import checked
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 AtLeastZero = Annotated[Finite, Field(ge=0)]

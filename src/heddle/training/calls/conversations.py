@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from heddle.training.rewards import value_at
+from heddle.training.calls.rewards import value_at
 
 Json = dict[str, Any]
 _REQUESTS = ("inputs", "inputs.kwargs", "inputs.body", "inputs.request")

@@ -14,18 +14,18 @@ from heddle.store.base import Store
 from heddle.store.control.jobs import EventRow, JobRow
 from heddle.store.control.training import ModelRow
 from heddle.training import payload
-from heddle.training.data import DatasetReader, checked_rows
-from heddle.training.experimental_config import resolve
-from heddle.training.intake import GROUPS, Taken
-from heddle.training.model_service import TrainableModels
-from heddle.training.paging import unknown_cursor
-from heddle.training.promotion import Promotion
-from heddle.training.references import reference_folder
-from heddle.training.requests import CreateSftJob, JobHead
-from heddle.training.resources import resources
-from heddle.training.source import SourceRequest
-from heddle.training.source import resolve as resolve_source
-from heddle.training.supervisor import Supervisor
+from heddle.training.bodies.data import DatasetReader, checked_rows
+from heddle.training.bodies.experimental_config import resolve
+from heddle.training.bodies.intake import GROUPS, Taken
+from heddle.training.bodies.paging import unknown_cursor
+from heddle.training.bodies.references import reference_folder
+from heddle.training.bodies.requests import CreateSftJob, JobHead
+from heddle.training.bodies.resources import resources
+from heddle.training.calls.source import SourceRequest
+from heddle.training.calls.source import resolve as resolve_source
+from heddle.training.queue.promotion import Promotion
+from heddle.training.queue.supervisor import Supervisor
+from heddle.training.services.models import TrainableModels
 from heddle.wire import times
 from heddle.wire.training import CallSource
 

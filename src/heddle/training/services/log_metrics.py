@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from heddle.training.trajectories import TrajectoryGroup
+from heddle.training.bodies.trajectories import TrajectoryGroup
 
 
 def log_metrics(split: str, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from heddle.training.conversations import Completion, completion_of, histories, is_completion
-from heddle.training.rewards import CALL_FIELDS, Reward, RewardOf, value_at
+from heddle.training.calls.conversations import Completion, completion_of, histories, is_completion
+from heddle.training.calls.rewards import CALL_FIELDS, Reward, RewardOf, value_at
 from heddle.wire.query import split_path
 
 Json = dict[str, Any]

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PlainValidator, 
 from pydantic_core import PydanticCustomError
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.training.from_calls import GROUP_FIELDS, Found, collect
-from heddle.training.rewards import CALL_FIELDS, Reward
-from heddle.training.trajectories import Trajectory
+from heddle.training.bodies.trajectories import Trajectory
+from heddle.training.calls.from_calls import GROUP_FIELDS, Found, collect
+from heddle.training.calls.rewards import CALL_FIELDS, Reward
 from heddle.wire.query import parse_query, split_path
 from heddle.wire.training import CallSelection, CallSource
 

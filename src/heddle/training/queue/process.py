@@ -11,7 +11,7 @@ from pathlib import Path
 
 from heddle.children import Child
 from heddle.training.base import Task
-from heddle.training.messages import Answer, Beat, Crashed, Warm, decode, encode_cancel, encode_task, encode_warm
+from heddle.training.queue.messages import Answer, Beat, Crashed, Warm, decode, encode_cancel, encode_task, encode_warm
 
 logger = logging.getLogger("heddle.training")
 

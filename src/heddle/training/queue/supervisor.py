@@ -13,14 +13,14 @@ from heddle.settings import Settings
 from heddle.store.control.jobs import CANCELLED, FAILED, OPEN, PUBLISHING, EventRow, JobRow, TrainJobs
 from heddle.store.control.training import ModelRow, TrainModels
 from heddle.training import folders
-from heddle.training.attempt import Slot, Work
 from heddle.training.base import Failed, Finished
-from heddle.training.events import EventLog, now
-from heddle.training.figures import TrainingFigures
-from heddle.training.messages import Stopped, Warm
-from heddle.training.process import ProcessEnded, ProcessOptions
-from heddle.training.publish import CANCELLED_MESSAGE, Publisher
-from heddle.training.tasks import Impossible, TaskBuilder
+from heddle.training.queue.attempt import Slot, Work
+from heddle.training.queue.events import EventLog, now
+from heddle.training.queue.figures import TrainingFigures
+from heddle.training.queue.messages import Stopped, Warm
+from heddle.training.queue.process import ProcessEnded, ProcessOptions
+from heddle.training.queue.publish import CANCELLED_MESSAGE, Publisher
+from heddle.training.queue.tasks import Impossible, TaskBuilder
 from heddle.wire.policies import PolicyHost
 
 logger = logging.getLogger("heddle.training")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from heddle.errors import ExtraMissing, HeddleError
-from heddle.training.rewards import Reward
-from heddle.training.source import SourceRequest, resolve
+from heddle.training.calls.rewards import Reward
+from heddle.training.calls.source import SourceRequest, resolve
 from heddle.wire.training import CallSelection
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavaila
 from heddle.store.control.jobs import CANCELLED, FAILED, SUCCEEDED, JobRow
 from heddle.store.control.training import CheckpointRow, ModelRow, TrainModels
 from heddle.training import folders
-from heddle.training.events import EventLog, now, stable_id
 from heddle.training.hooks import JobObserver, PromotionJudge, Verdict
-from heddle.training.tasks import policy_name
+from heddle.training.queue.events import EventLog, now, stable_id
+from heddle.training.queue.tasks import policy_name
 from heddle.wire.policies import PolicyHost
 
 logger = logging.getLogger("heddle.training")

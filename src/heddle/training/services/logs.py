@@ -3,7 +3,7 @@
 from heddle.auth import Caller
 from heddle.errors import NotFound
 from heddle.store.control.training import LogRow, ModelRow, TrainModels
-from heddle.training.intake import Taken
+from heddle.training.bodies.intake import Taken
 from heddle.wire import ids, times
 
 

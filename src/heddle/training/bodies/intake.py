@@ -2,7 +2,8 @@
 
 A small body is checked in a thread. A large one is written to the disk as it comes and checked by a process of its
 own: reading it as JSON would stop the event loop for seconds, and fill this process's memory for good.
-`python -m heddle.training.intake KIND FOLDER` is that process: it reads `body`, writes `payload`, prints the rest.
+`python -m heddle.training.bodies.intake KIND FOLDER` is that process: it reads `body`, writes `payload` and prints
+the rest.
 """
 
 import asyncio
@@ -27,9 +28,9 @@ from heddle import failures
 from heddle.errors import HeddleError, InvalidRequest, StorageFull, Unavailable, ValidationFailed
 from heddle.store.blobs import Blobs
 from heddle.training import payload
-from heddle.training.log_metrics import log_metrics
-from heddle.training.requests import CreateJob, CreateJobFromSource
-from heddle.training.trajectories import LogRequest
+from heddle.training.bodies.requests import CreateJob, CreateJobFromSource
+from heddle.training.bodies.trajectories import LogRequest
+from heddle.training.services.log_metrics import log_metrics
 from heddle.wire import jsontext
 
 Json = dict[str, Any]

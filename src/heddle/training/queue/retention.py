@@ -8,7 +8,7 @@ from heddle.settings import Settings
 from heddle.store.control.jobs import OPEN, JobRow, TrainJobs
 from heddle.store.control.training import CheckpointRow, ModelRow, TrainModels
 from heddle.training import folders
-from heddle.training.tasks import policy_name
+from heddle.training.queue.tasks import policy_name
 from heddle.wire import times
 from heddle.wire.policies import PolicyHost
 

@@ -12,12 +12,13 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.jobs import OPEN
 from heddle.store.control.training import CheckpointRow, ModelRow
-from heddle.training import folders, fresh
-from heddle.training.requests import CreateModel
-from heddle.training.resources import resources
-from heddle.training.retention import Retention
-from heddle.training.supervisor import Supervisor
-from heddle.training.tasks import policy_name
+from heddle.training import folders
+from heddle.training.bodies.requests import CreateModel
+from heddle.training.bodies.resources import resources
+from heddle.training.queue.retention import Retention
+from heddle.training.queue.supervisor import Supervisor
+from heddle.training.queue.tasks import policy_name
+from heddle.training.services import fresh
 from heddle.wire import times
 from heddle.wire.policies import BaseModel, PolicyHost
 

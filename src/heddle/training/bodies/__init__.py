@@ -1,0 +1,1 @@
+"""What requests of training hold: checked whole, with the place of everything that is wrong."""

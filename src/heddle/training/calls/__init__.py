@@ -1,0 +1,1 @@
+"""From calls of the trace service to trajectory groups."""

@@ -1,0 +1,1 @@
+"""Jobs at work: leased, done by training processes, published, judged; old steps let go."""

@@ -1,0 +1,1 @@
+"""What the routes ask for: models, jobs, logs."""

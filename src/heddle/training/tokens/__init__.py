@@ -1,0 +1,1 @@
+"""From trajectories to packed rows of tokens: sampled ids as they are, advantages, weights."""
