@@ -47,7 +47,7 @@ def test_comparing_numbers_of_three_digits(project: str, tmp_path: Path) -> None
 
 def test_calling_a_tool(project: str, tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data") as process:
-        check_learning(process, project, tasks.tool_sum, 32, 0.15, 2, groups=8, size=8, learning_rate=5e-3)
+        check_learning(process, project, tasks.tool_sum, 32, 0.15, 4, groups=8, size=8, learning_rate=3e-3)
 
 
 @pytest.mark.skipif(not SOAK, reason="takes minutes: HEDDLE_SOAK=1")

@@ -1,5 +1,6 @@
 """Reinforcement learning over plain HTTP: what a client without any SDK sends and reads."""
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable
@@ -29,6 +30,8 @@ class Trainer:
             limits=httpx.Limits(max_connections=2 * connections),
         )
         self.pool = ThreadPoolExecutor(connections)
+        self.seeds = itertools.count(1)
+        """Of rollouts, so that a test samples alike each time."""
         entity, project = project.split("/")
         body = {"entity": entity, "project": project, "name": name or f"policy-{uuid.uuid4().hex[:8]}"}
         self.model = self.post("/v1/preview/models", **body, base_model=MODEL_NAME)
@@ -63,7 +66,8 @@ class Trainer:
     def rollouts(self, problems: list[Any], size: int, **fields: Any) -> list[Json]:
         """For each problem a group of so many trajectories."""
         questions = [problem for problem in problems for _ in range(size)]
-        done = list(self.pool.map(lambda problem: self.rollout(problem, **fields), questions))
+        seeds = [next(self.seeds) for _ in questions]
+        done = list(self.pool.map(lambda problem, seed: self.rollout(problem, seed=seed, **fields), questions, seeds))
         return [{"trajectories": done[start : start + size]} for start in range(0, len(done), size)]
 
     def rollout(self, problem: Any, **fields: Any) -> Json:

@@ -34,6 +34,17 @@ def remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
+def staged(folder: Path) -> Path:
+    """Where a folder that appears whole or not at all is filled."""
+    return folder.parent / f".{folder.name}.tmp"
+
+
+def remove_begun(folder: Path) -> None:
+    """Remove a folder, and what was begun of it."""
+    remove(folder)
+    remove(staged(folder))
+
+
 def measure(folder: Path) -> tuple[str, int]:
     """The SHA-256 of a checkpoint's adapter, and the bytes of the whole folder; raises OSError."""
     with (folder / ADAPTER_FILE).open("rb") as adapter:

@@ -49,6 +49,7 @@ class Training:
     async def start(self) -> None:
         """Begin to work on what waits, where the settings let this server train."""
         if self.settings.training == "on" and not self.missing:
+            await self.models.finish()
             await self._supervisor.start()
 
     async def stop(self) -> None:

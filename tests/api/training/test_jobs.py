@@ -164,6 +164,8 @@ def test_listing(training: TrainingWire) -> None:
     assert ([job["id"] for job in done["data"]], done["has_more"]) == ([jobs[2]], True)
     assert training.get("/training-jobs", model_id=model["id"], state="failed")["data"] == []
     training.refused(404, "GET", "/training-jobs", model_id=NOBODY)
+    refused = training.refused(422, "GET", "/training-jobs", state="done")
+    assert refused["detail"][0]["loc"] == ["query", "state"]
 
 
 @pytest.fixture(scope="module")

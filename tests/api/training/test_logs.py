@@ -63,6 +63,7 @@ def test_logs_are_browsable(training: TrainingWire) -> None:
         ({"trajectory_groups": []}, ["body", "split"]),
         ({"split": "val"}, ["body", "trajectory_groups"]),
         ({"split": 5, "trajectory_groups": []}, ["body", "split"]),
+        ({"split": " ", "trajectory_groups": []}, ["body", "split"]),
         ({"split": "val", "trajectory_groups": [{}]}, ["body", "trajectory_groups", 0, "trajectories"]),
         ([], ["body"]),
     ],

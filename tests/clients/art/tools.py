@@ -1,6 +1,7 @@
 """A task of two turns with a tool call: the sampled ids of both turns are trained as they were sampled."""
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -9,14 +10,18 @@ import art
 import tasks
 from common import Model, ask, backend, mean_reward, report, trainable
 
-SETTINGS = {"seed": 0, "steps": 3, "groups": 8, "size": 8, "learning_rate": 3e-3}
+SETTINGS = {"seed": 0, "steps": 4, "groups": 8, "size": 8, "learning_rate": 3e-3}
 SETTINGS |= json.loads(os.environ.get("SCENARIO_LOOP", "{}"))
 
 
-async def rollout(model: Model, problem: tasks.Sum) -> art.Trajectory:
+SEEDS = itertools.count(1)
+"""Of rollouts, so that the program samples alike each time."""
+
+
+async def rollout(model: Model, problem: tasks.Sum, seed: int) -> art.Trajectory:
     """The question, the call, the tool's result and the answer; a rollout without a call ends after its first turn."""
     trajectory = art.Trajectory(messages_and_choices=[{"role": "user", "content": problem.question}], tools=[tasks.ADD])
-    turn = await ask(model, trajectory.messages(), tools=trajectory.tools, max_tokens=48)
+    turn = await ask(model, trajectory.messages(), tools=trajectory.tools, max_tokens=48, seed=seed)
     trajectory.messages_and_choices.append(turn)
     calls = [(call.function.name, call.function.arguments) for call in turn.message.tool_calls or []]
     answer = ""
@@ -25,7 +30,7 @@ async def rollout(model: Model, problem: tasks.Sum) -> art.Trajectory:
             result = tasks.run_tool(call.function.name, call.function.arguments)
             message = {"role": "tool", "tool_call_id": call.id, "content": result}
             trajectory.messages_and_choices.append(message)
-        last = await ask(model, trajectory.messages(), tools=trajectory.tools, max_tokens=24)
+        last = await ask(model, trajectory.messages(), tools=trajectory.tools, max_tokens=24, seed=seed)
         trajectory.messages_and_choices.append(last)
         answer = last.message.content or ""
     trajectory.reward = problem.reward(calls, answer)
@@ -60,14 +65,17 @@ async def main() -> None:
     held_out = [tasks.tool_sum(random.Random(1_000 + number)) for number in range(32)]
 
     async def measured() -> float:
-        done = await asyncio.gather(*(rollout(model, problem) for problem in held_out))
+        done = await asyncio.gather(*(rollout(model, problem, next(SEEDS)) for problem in held_out))
         return mean_reward([art.TrajectoryGroup(done)])
 
     before, steps = await measured(), []
     for _ in range(SETTINGS["steps"]):
         problems = [another(chance, held_out) for _ in range(SETTINGS["groups"])]
         groups = await art.gather_trajectory_groups(
-            (art.TrajectoryGroup([rollout(model, problem) for _ in range(SETTINGS["size"])]) for problem in problems),
+            (
+                art.TrajectoryGroup([rollout(model, problem, next(SEEDS)) for _ in range(SETTINGS["size"])])
+                for problem in problems
+            ),
             pbar_desc=None,
         )
         result = await client.train(model, groups, learning_rate=SETTINGS["learning_rate"])

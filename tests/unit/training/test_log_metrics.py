@@ -28,6 +28,7 @@ def test_every_figure() -> None:
             },
             {"trajectories": [{"reward": 4.0}], "metrics": {"judge": 0.75}},
             {"trajectories": [{"reward": 1.0}, {"reward": 1.0}, {"reward": 4.0}]},
+            {"trajectories": [], "metrics": {"judge": 100.0}},
         ),
     )
     assert found == pytest.approx(

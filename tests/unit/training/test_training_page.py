@@ -19,6 +19,8 @@ from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perf
 
 ROOT = Path(__file__).parent.parent.parent.parent
 PAGE = ROOT / "docs" / "training.md"
+LARGEST = 2**53
+"""Of every integer; said once above the table."""
 OTHER_ROUTES = ("/v1/system-check", "/v1/health")
 _WORDS = {"number": "number", "integer": "integer", "boolean": "true, false", "string": "text"}
 
@@ -38,6 +40,7 @@ def allowed(field: str) -> str:
     if "enum" in kind:
         return ", ".join(f"`{value}`" for value in kind["enum"])
     low, high, above = (kind.get(name) for name in ("minimum", "maximum", "exclusiveMinimum"))
+    high = None if high == LARGEST else high
     bounds = ""
     if low is not None:
         bounds = f" {low:g} to {high:g}" if high is not None else f" ≥ {low:g}"

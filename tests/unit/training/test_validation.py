@@ -86,6 +86,22 @@ def test_other_names_and_unknown_ones() -> None:
     assert (settings.kimi_k2_tau, settings.ignored) == (0.5, ("another", "future_option"))
 
 
+@pytest.mark.parametrize("first", ["kimi_k2_tau", "alt_k2_tau"])
+def test_a_null_under_one_name_hides_no_value_under_the_other(first: str) -> None:
+    given = {"kimi_k2_tau": 0.5, "alt_k2_tau": 0.5, first: None}
+    settings = resolve(JobHead.model_validate(checked(experimental_config=given)).experimental_config)
+    assert settings == RlConfig(kimi_k2_tau=0.5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kl_penalty_reference_step", "kl_penalty_step_lag", "logprob_calculation_chunk_size", "packed_sequence_length"],
+)
+def test_integers_beyond_what_json_readers_keep(name: str) -> None:
+    assert [loc for loc, _ in places(experimental_config={name: HUGE})] == [[*CONFIG, name]]
+    assert [loc for loc, _ in places(experimental_config={name: 2**53 + 1})] == [[*CONFIG, name]]
+
+
 def test_two_references_are_refused() -> None:
     both = {"kl_penalty_reference_step": 0, "kl_penalty_step_lag": 1}
     assert [loc for loc, _ in places(experimental_config=both)] == [CONFIG]
@@ -117,9 +133,12 @@ def test_the_bounds_depend_on_the_loss(values: dict[str, Any], expected: tuple[b
         ({"reward": "1"}, ["reward"], "float_type"),
         ({"reward": None}, ["reward"], "float_type"),
         ({"reward": True}, ["reward"], "float_type"),
-        ({"metrics": {"m": math.nan}}, ["metrics", "m"], None),
-        ({"metrics": {"m": None}}, ["metrics", "m"], None),
-        ({"metadata": {"m": [1]}}, ["metadata", "m"], None),
+        ({"metrics": {"m": math.nan}}, ["metrics", "m"], "finite_number"),
+        ({"metrics": {"m": HUGE}}, ["metrics", "m"], "finite_number"),
+        ({"metrics": {"m": None}}, ["metrics", "m"], "float_type"),
+        ({"metrics": {"m": "1"}}, ["metrics", "m"], "float_type"),
+        ({"metadata": {"m": [1]}}, ["metadata", "m"], "value_error"),
+        ({"metadata": {"m": -math.inf}}, ["metadata", "m"], "finite_number"),
         ({"logs": [1]}, ["logs", 0], "string_type"),
         ({"tools": [{"type": "function"}]}, ["tools", 0, "function"], "missing"),
         ({"tools": [{"type": "function", "function": {"name": 5}}]}, ["tools", 0, "function", "name"], "string_type"),
@@ -133,7 +152,7 @@ def test_the_bounds_depend_on_the_loss(values: dict[str, Any], expected: tuple[b
 )
 def test_a_wrong_field_of_a_trajectory(fields: dict[str, Any], loc: list[Any], kind: str | None) -> None:
     found = places(trajectory_groups=[{"trajectories": [fields]}])
-    assert all(place[: len(FIRST) + len(loc)] == FIRST + loc for place, _ in found), found
+    assert [place for place, _ in found] == [FIRST + loc]
     assert kind is None or found[0][1] == kind
 
 
@@ -252,6 +271,7 @@ def test_the_settings_of_supervised_jobs() -> None:
     [
         {"batch_size": 0},
         {"batch_size": "all"},
+        {"batch_size": 2**64},
         {"batch_size": 1.5},
         {"learning_rate": 0},
         {"learning_rate": []},

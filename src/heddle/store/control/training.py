@@ -8,6 +8,7 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.errors import Conflict
+from heddle.store.control.jobs import train_jobs
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor, metadata
 
@@ -150,7 +151,7 @@ class TrainModels:
         return await self._executor.read(lambda connection: [_model(row) for row in connection.execute(ordered)])
 
     async def delete(self, row: ModelRow, at: int, user: str) -> list[CheckpointRow]:
-        """Forget a model with its checkpoints and logs (its jobs are kept); returns the checkpoints it had."""
+        """Forget a model with its checkpoints, logs and the bodies of its jobs; returns the checkpoints it had."""
 
         def work(connection: sa.Connection) -> list[CheckpointRow]:
             c = train_checkpoints.c
@@ -161,6 +162,7 @@ class TrainModels:
             connection.execute(train_checkpoints.delete().where(c.model_id == row.id))
             connection.execute(train_logs.delete().where(train_logs.c.model_id == row.id))
             connection.execute(train_models.delete().where(train_models.c.id == row.id))
+            connection.execute(train_jobs.update().where(train_jobs.c.model_id == row.id).values(payload=""))
             details = {"entity": row.entity, "project": row.project, "name": row.name}
             audit(connection, at, user, "train_model.delete", None, details)
             return found

@@ -28,15 +28,16 @@ from heddle import failures
 from heddle.errors import HeddleError, InvalidRequest, StorageFull, Unavailable, ValidationFailed
 from heddle.store.blobs import Blobs
 from heddle.training import payload
+from heddle.training.bodies.experimental_config import is_known
 from heddle.training.bodies.requests import CreateJob, CreateJobFromSource
 from heddle.training.bodies.trajectories import LogRequest
 from heddle.training.services.log_metrics import log_metrics
 from heddle.wire import jsontext
 
 Json = dict[str, Any]
-GROUPS = "trajectory_groups"
-LARGE = 8 << 20
-"""Bytes of a body above which a process of its own checks it."""
+GROUPS, SETTINGS = "trajectory_groups", "experimental_config"
+LARGE = 2 << 20
+"""Bytes of a body above which a process of its own checks it; to check this many stops the others for about 0.1 s."""
 BODY_FILE, PAYLOAD_FILE = "body", "payload"
 _REFUSED = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -136,10 +137,19 @@ def check(kind: str, body: bytes) -> tuple[Checked, list[Any] | None]:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         raise ValidationFailed([{**item, "loc": ["body", *item["loc"]]} for item in failures.details(found)]) from None
     groups = request.trajectory_groups
-    head = {name: item for name, item in value.items() if name != GROUPS}
+    head = _head(value, set(model.model_fields) - {GROUPS})
     members = sum(len(group.trajectories) for group in groups or ())
     metrics = log_metrics(request.split, groups) if kind == "log" else {}
     return Checked(head, len(groups or ()), members, metrics), None if groups is None else value[GROUPS]
+
+
+def _head(body: Json, known: set[str]) -> Json:
+    """The fields that act; of unknown settings only the names, as what is large must not reach the event loop."""
+    head = {name: item for name, item in body.items() if name in known}
+    settings = head.get(SETTINGS)
+    if isinstance(settings, dict):
+        head[SETTINGS] = {name: item if is_known(name) else None for name, item in settings.items()}
+    return head
 
 
 async def _check_elsewhere(kind: str, folder: Path) -> Checked:

@@ -3,17 +3,16 @@
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from heddle.training.bodies.experimental_config import ExperimentalConfig
-from heddle.training.bodies.trajectories import AboveZero, Part, TrajectoryGroup
+from heddle.training.bodies.experimental_config import ExperimentalConfig, check_unknown
+from heddle.training.bodies.trajectories import AboveZero, Count, Part, Step, TrajectoryGroup
 from heddle.training.calls.source import SourceRequest
 from heddle.training.queue.promotion import PromotionRequest
 from heddle.training.sft_config import SftConfig
 
 Id = Annotated[UUID, Field(strict=False)]
-Step = Annotated[int, Field(ge=0, le=2**53)]
 
 
 def _none_beside_source(value: Any) -> None:
@@ -70,7 +69,7 @@ class SftSettings(Part):
 
     model_config = ExperimentalConfig.model_config
 
-    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    batch_size: Count | Literal["auto"] | None = None
     learning_rate: AboveZero | Annotated[list[AboveZero], Field(min_length=1)] | None = None
     assistant_turns: Literal["all", "last"] | None = None
     metric_logging: dict[str, Any] | None = None
@@ -86,6 +85,15 @@ class CreateSftJob(Part):
     experimental_config: dict[str, Any] | None = None
     promotion: PromotionRequest | None = None
 
+    @model_validator(mode="after")
+    def _names_few_unknown(self) -> "CreateSftJob":
+        check_unknown(self._unknown())
+        return self
+
+    def _unknown(self) -> set[str]:
+        given = (self.config.model_extra if self.config else None) or {}
+        return {*given, *(self.experimental_config or {})}
+
     def settings(self) -> SftConfig:
         """The settings with every default filled in."""
         given = self.config or SftSettings()
@@ -94,7 +102,7 @@ class CreateSftJob(Part):
             values["batch_size"] = given.batch_size
         if isinstance(given.learning_rate, list):
             values["learning_rate"] = tuple(given.learning_rate)
-        ignored = {*(given.model_extra or {}), *(self.experimental_config or {})}
+        ignored = self._unknown()
         if given.metric_logging:
             ignored.add("metric_logging")
         return SftConfig(**values, ignored=tuple(sorted(ignored)))

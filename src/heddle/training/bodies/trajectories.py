@@ -4,9 +4,10 @@ What a type, a range or a missing field forbids is refused here with its place (
 (a choice without logprobs, an empty group) pass, and are counted when the job runs.
 """
 
+import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, field_validator
 from pydantic_core import PydanticCustomError
 
 from heddle.http import RequestModel
@@ -15,6 +16,38 @@ from heddle.training.bodies.items import checked
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 AtLeastZero = Annotated[Finite, Field(ge=0)]
 AboveZero = Annotated[Finite, Field(gt=0)]
+LARGEST = 2**53
+"""The largest integer that every reader of JSON keeps."""
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Step = Annotated[int, Field(ge=0, le=LARGEST)]
+Version = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
+
+
+def _figure(value: Any) -> Any:
+    """A finite number or a truth; one place for what is wrong, where a union of types would name several."""
+    if not isinstance(value, (int, float)):
+        raise PydanticCustomError("float_type", "Input should be a number, true or false")
+    try:
+        is_finite = math.isfinite(value)
+    except OverflowError:
+        is_finite = False
+    if not is_finite:
+        raise PydanticCustomError("finite_number", "Input should be a finite number")
+    return value
+
+
+def _mark(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, (int, float)):
+        raise PydanticCustomError("value_error", "Input should be a number, a text, true, false or null")
+    return _figure(value)
+
+
+Figures = dict[str, Annotated[float | bool, PlainValidator(_figure, json_schema_input_type=float | bool)]]
+Marks = dict[
+    str, Annotated[float | str | bool | None, PlainValidator(_mark, json_schema_input_type=float | str | bool | None)]
+]
 Item = Annotated[dict[str, Any], AfterValidator(checked)]
 """A chat message (`role`) or a sampled choice (`finish_reason` and `message`)."""
 
@@ -63,10 +96,10 @@ class Trajectory(Part):
     tools: list[Tool] | None = None
     additional_histories: list[History] = Field(default_factory=list)
     reward: Finite = 0.0
-    initial_policy_version: int | None = None
-    final_policy_version: int | None = None
-    metrics: dict[str, Finite | bool] = Field(default_factory=dict)
-    metadata: dict[str, Finite | str | bool | None] = Field(default_factory=dict)
+    initial_policy_version: Version | None = None
+    final_policy_version: Version | None = None
+    metrics: Figures = Field(default_factory=dict)
+    metadata: Marks = Field(default_factory=dict)
     logs: list[str] = Field(default_factory=list)
     start_time: str | None = None
 
@@ -76,8 +109,8 @@ class TrajectoryGroup(Part):
 
     trajectories: list[Trajectory]
     exceptions: list[ExceptionInfo] = Field(default_factory=list)
-    metadata: dict[str, Finite | str | bool | None] = Field(default_factory=dict)
-    metrics: dict[str, Finite | bool] = Field(default_factory=dict)
+    metadata: Marks = Field(default_factory=dict)
+    metrics: Figures = Field(default_factory=dict)
     logs: list[str] = Field(default_factory=list)
 
 
@@ -87,8 +120,9 @@ class LogRequest(Part):
     split: str
     trajectory_groups: list[TrajectoryGroup]
 
-    @model_validator(mode="after")
-    def _split_is_named(self) -> "LogRequest":
-        if not self.split.strip():
+    @field_validator("split")
+    @classmethod
+    def _is_named(cls, value: str) -> str:
+        if not value.strip():
             raise PydanticCustomError("value_error", "split must not be empty")
-        return self
+        return value

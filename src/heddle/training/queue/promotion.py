@@ -24,7 +24,7 @@ class PromotionRequest(RequestModel):
     minimum_gain: FiniteFloat = 0.0
     """The new score must reach the old one plus this."""
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] = 0.0
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
 
 
 class Promotion:

@@ -131,6 +131,9 @@ class Publisher:
             return await judging, None
         except HeddleError as error:
             return Verdict(promote=False, data={PROMOTED: 0.0}), f"not promoted: {error}"
+        except Exception as error:
+            logger.exception("the evaluation of job %s", job.id)
+            return Verdict(promote=False, data={PROMOTED: 0.0}), f"not promoted: the evaluation failed: {error!r}"
         finally:
             for task in (judging, waiting):
                 task.cancel()
@@ -146,11 +149,11 @@ class Publisher:
         rows = await self._models.checkpoints(job.model_id)
         if job.step is not None and all(row.step != job.step for row in rows):
             folder = self._data / folders.checkpoint_folder(job.model_id, job.step)
-            await asyncio.to_thread(folders.remove, folder)
+            await asyncio.to_thread(folders.remove_begun, folder)
 
     async def _tell(self, model: ModelRow, job: JobRow) -> None:
         for observer in self.observers:
             try:
                 await observer.ended(model, job)
-            except HeddleError:
+            except Exception:
                 logger.exception("the end of job %s could not be told", job.id)

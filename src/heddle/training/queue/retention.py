@@ -25,9 +25,15 @@ class Retention:
         self._models = models
         self._jobs = jobs
         self._policies = policies
+        self.changing = asyncio.Lock()
+        """Held while steps are chosen and taken away, or a name is pointed elsewhere by hand."""
 
     async def retain(self, model: ModelRow) -> None:
         """Take away what is older than the newest steps that the settings keep, and needed by nobody."""
+        async with self.changing:
+            await self._retain(model)
+
+    async def _retain(self, model: ModelRow) -> None:
         rows = await self._models.checkpoints(model.id)
         if self._keep == 0 or len(rows) <= self._keep:
             return

@@ -82,7 +82,7 @@ class Supervisor:
 
     def warm(self, base_folder: Path, device: str, dtype: str) -> None:
         """A base model will soon be trained: let a process read it now, if none is there yet."""
-        if self._tasks and not self.pids():
+        if self._tasks and self._settings.training_idle and not self.pids():
             self._slots[0].to_warm = Warm(str(base_folder), device, dtype)
             self._slots[0].wake.set()
 
@@ -225,13 +225,17 @@ class Supervisor:
                 return await slot.attempt(work, await self._builder.build(model, work.job))
             except Impossible as error:
                 return Failed(str(error))
-            except ProcessEnded as error:
+            except (HeddleError, OSError):
+                raise  # the server's own, and temporary
+            except Exception as error:
+                if not isinstance(error, ProcessEnded):
+                    logger.exception("job %s", work.job.id)  # a fault of ours, which must not hold up the others
                 attempts = 0 if work.has_progress else attempts + 1
                 self._figures.lost()
                 logger.warning("job %s: %s (attempts without progress: %d)", work.job.id, error, attempts)
                 await self._jobs.update(work.job.id, attempts=attempts)
                 if attempts >= self._settings.training_attempts:
-                    return Failed(f"{error}; {attempts} attempts ended without progress")
+                    return Failed(f"{_named(error)}; {attempts} attempts ended without progress")
         return Stopped()
 
     async def _fix_steps(self, model: ModelRow, work: Work) -> None:
@@ -258,6 +262,10 @@ class Supervisor:
         removed = await asyncio.to_thread(folders.sweep, self._data, kept)
         if removed:
             logger.info("%d folders of training that nothing names were removed", len(removed))
+
+
+def _named(error: Exception) -> str:
+    return str(error) if isinstance(error, ProcessEnded) else f"the server failed: {type(error).__name__}: {error}"
 
 
 async def _is_set(event: asyncio.Event, seconds: float) -> bool:

@@ -1,10 +1,10 @@
 """`/v1/preview/training-jobs`: jobs on trajectories, and for every kind of job its state, events, data and end."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
-from fastapi import Header, Query, Request, Response
+from fastapi import Header, Request, Response
 from fastapi.responses import StreamingResponse
 
 from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body
@@ -22,6 +22,7 @@ EVENT_STREAM = "text/event-stream"
 _LOOK_SECONDS = 1.0
 _SILENT_LOOKS = 15
 """After this many looks without an event a comment is sent, so that nobody takes the connection for dead."""
+State = Literal["queued", "running", "publishing", "succeeded", "failed", "cancelled"]
 _LAST = ("training_ended", "training_failed")
 
 
@@ -64,7 +65,7 @@ async def list_jobs(
     caller: BearerReader,
     house: Services,
     model_id: str | None = None,
-    state: Annotated[str | None, Query(pattern="^[a-z]+$")] = None,
+    state: State | None = None,
     after: After = None,
     limit: Limit = USUAL,
     order: Order = "asc",

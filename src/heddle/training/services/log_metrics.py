@@ -10,12 +10,13 @@ from heddle.training.bodies.trajectories import TrajectoryGroup
 def log_metrics(split: str, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
     """Figures named `<split>/<metric>`.
 
-    `reward` and every trajectory metric are means over trajectories, `group_<metric>` over groups, `exception_rate` is
-    the share of rollouts that failed, `reward_std_dev` the mean over groups of two or more of the population deviation.
+    `reward` and every trajectory metric are means over trajectories, `group_<metric>` over the groups that have some,
+    `exception_rate` is the share of rollouts that failed, `reward_std_dev` the mean over groups of two or more of the
+    population deviation.
     """
     values: dict[str, list[float]] = defaultdict(list)
     for group in groups:
-        for name, value in group.metrics.items():
+        for name, value in group.metrics.items() if group.trajectories else ():
             values[f"group_{name}"].append(float(value))
         for trajectory in group.trajectories:
             for name, value in trajectory.metrics.items():

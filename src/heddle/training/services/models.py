@@ -1,13 +1,14 @@
 """Trainable models and their checkpoints: made, found, rolled back and deleted."""
 
 import asyncio
+import logging
 import re
 import secrets
 import uuid
 from pathlib import Path
 
 from heddle.auth import Caller
-from heddle.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.jobs import OPEN
@@ -21,6 +22,8 @@ from heddle.training.queue.tasks import policy_name
 from heddle.training.services import fresh
 from heddle.wire import times
 from heddle.wire.policies import BaseModel, PolicyHost
+
+logger = logging.getLogger("heddle.training")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
 _PLACE = re.compile(r"[^/:@\s][^/:@]{0,127}")
@@ -43,7 +46,7 @@ class TrainableModels:
         self._policies = policies
         self._supervisor = supervisor
         self._retention = retention
-        self._changing = asyncio.Lock()
+        self._changing = retention.changing
         self._shapes: dict[tuple[str, str], fresh.BaseShape] = {}
         self.ending: set[str] = set()
         """Models that are being deleted: they take no more jobs."""
@@ -134,6 +137,14 @@ class TrainableModels:
             )
         await self._policies.point(policy_name(row), checkpoints[-1].step)
 
+    async def finish(self) -> None:
+        """What a crash left half made is served after all; for the start of the server."""
+        for row in await self._table.all():
+            try:
+                await self._ensure_served(row)
+            except HeddleError as error:
+                logger.warning("the model %s is not served: %s", row.name, error)
+
     async def _ensure_served(self, row: ModelRow) -> None:
         """Finish what a crash in the middle of a creation or a deletion left."""
         if await self.latest(row) is None and (checkpoints := await self._table.checkpoints(row.id)):
@@ -156,8 +167,6 @@ class TrainableModels:
             await self._end_jobs(row)
             async with self._changing:
                 gone = await self._forget(row, user)
-            for job in await self._jobs.of_model(row.id):
-                await self._jobs.update(job.id, payload="")
         finally:
             self.ending.discard(row.id)
         return len(gone)

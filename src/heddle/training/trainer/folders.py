@@ -5,21 +5,23 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from heddle.training.folders import staged
+
 SNAPSHOT = "snapshot-"
 KEPT_SNAPSHOTS = 2
 
 
 def make_whole(target: Path, fill: Callable[[Path], None]) -> None:
     """Let a folder be filled beside its place, make it durable, and move it there; the target must not exist."""
-    staged = target.parent / f".{target.name}.tmp"
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir(parents=True)
-    fill(staged)
-    for place, _, files in os.walk(staged):
+    begun = staged(target)
+    shutil.rmtree(begun, ignore_errors=True)
+    begun.mkdir(parents=True)
+    fill(begun)
+    for place, _, files in os.walk(begun):
         for name in files:
             sync(Path(place) / name)
         sync(Path(place))
-    staged.rename(target)
+    begun.rename(target)
     sync(target.parent)
 
 

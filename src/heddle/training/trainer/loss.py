@@ -18,6 +18,8 @@ ROUNDING = 1e-9
 """A variance over the mean square that says nothing: probabilities come from float32."""
 SMALL_COUNT = 1e-8
 """Beside the number of tokens of a segment."""
+LARGEST_DIFFERENCE = 600.0
+"""Of logprobs: a ratio above its exponential would not be a number. Servers write -9999 for minus infinity."""
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ def objective(new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[
     """Compare the policy's logprobs `new` with what was sampled; divide `loss_sum` by the row's trained tokens."""
     mask = tokens.mask.to(new.dtype)
     old = torch.where(torch.isnan(tokens.old), new.detach(), tokens.old)
-    difference = new - old
+    difference = (new - old).clamp(max=LARGEST_DIFFERENCE)
     ratios = importance(difference, tokens, settings)
     low, high = 1 - settings.epsilon, 1 + settings.epsilon_high
     bounded = bound(ratios, settings, low, high)
@@ -138,7 +140,7 @@ def adjusted(
 
 def since_rollout(new: Tensor, old: Tensor, original: Tensor) -> Tensor:
     """The ratio of the recomputed old policy over the rollout's."""
-    return (old - torch.where(torch.isnan(original), new.detach(), original)).exp()
+    return (old - torch.where(torch.isnan(original), new.detach(), original)).clamp(max=LARGEST_DIFFERENCE).exp()
 
 
 def probability_sums(new: Tensor, tokens: Tokens) -> Tensor:

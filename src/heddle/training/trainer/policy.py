@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heddle.models.config import read_json
-from heddle.training.base import JobKind
+from heddle.training.base import JobKind, TrainingError
 from heddle.training.trainer.adamw import AdamW
 from heddle.training.trainer.adapter import Adapted, Adapter, read_adapter
 from heddle.training.trainer.layout import Layout
@@ -22,6 +22,8 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 WEIGHT_DECAY: dict[JobKind, float] = {"rl": 0.1, "sft": 0.0}
 LARGEST_NORM: dict[JobKind, float] = {"rl": 0.1, "sft": 1.0}
 """Of the gradient, before it is cut."""
+LARGEST_RATE = 10.0
+"""Where the weight decay of reinforcement learning takes all of a weight away in one step."""
 
 Which = Literal["policy", "base"] | Adapter
 
@@ -103,7 +105,14 @@ class Policy:
             self.adapted.use(self.adapter)
 
     def step(self, learning_rate: float) -> float:
-        """One optimizer step along the gradient that has been gathered; returns the norm it had."""
+        """One optimizer step along the gradient that has been gathered; returns the norm it had.
+
+        TrainingError for a rate with which the weight decay would turn the weights around and blow them up.
+        """
+        if not learning_rate <= LARGEST_RATE:
+            raise TrainingError(
+                f"the learning rate of a gradient step is {learning_rate:g}, more than {LARGEST_RATE:g}"
+            )
         norm = self.optimizer.step(learning_rate, LARGEST_NORM[self.kind])
         self.state.optimizer_steps = self.optimizer.steps
         return norm

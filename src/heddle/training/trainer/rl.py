@@ -87,7 +87,7 @@ class RlJob:
         result = objective(new, layout.known, settings, self.ranks.total)
         (result.loss_sum / (tokens + SMALL)).backward()  # type: ignore[no-untyped-call]
         self.ranks.add_gradients(policy.adapter.parameters())
-        rate = self.rate * row.sequences**settings.num_trajectories_learning_rate_multiplier_power
+        rate = self.rate * factor(row.sequences, settings.num_trajectories_learning_rate_multiplier_power)
         norm = policy.step(rate)
         metrics = self.measured(new, entropies, layout, result, tokens)
         metrics |= {"loss/learning_rate": rate, "loss/grad_norm": norm} | self.counts
@@ -145,6 +145,14 @@ def reward_figures(groups: list[Json], spread: float | None) -> dict[str, float]
     if rewards or failed:
         figures["exception_rate"] = failed / (failed + len(rewards))
     return figures
+
+
+def factor(count: int, power: float) -> float:
+    """`count` to the power; infinity where that is more than a float holds."""
+    try:
+        return math.pow(count, power)
+    except OverflowError:
+        return math.inf
 
 
 def check(metrics: dict[str, float], index: int) -> None:

@@ -1,5 +1,6 @@
 """A whole job: what it reports, that every setting acts, and that an interruption changes nothing."""
 
+import copy
 import dataclasses
 import hashlib
 import math
@@ -194,10 +195,30 @@ def test_bad_tokens_fail_the_job_by_place(tmp_path: Path, groups: list[dict[str,
         perform(task_of(tmp_path, [*groups, bad]))
 
 
-def test_what_runs_away_fails_the_job(tmp_path: Path, groups: list[dict[str, Any]]) -> None:
-    task = task_of(tmp_path, groups, MANY_ROWS | {"learning_rate": 1e30})
-    with pytest.raises(TrainingError, match=r"diverged at gradient step \d"):
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"learning_rate": 1e20}, "learning rate of a gradient step is 1e"),
+        ({"learning_rate": 1e300}, "learning rate of a gradient step is 1e"),
+        ({"num_trajectories_learning_rate_multiplier_power": 1e4}, "learning rate of a gradient step is inf"),
+        ({"kl_penalty_coef": 1.0, "kimi_k2_tau": 1e308}, r"diverged at gradient step \d"),
+    ],
+)
+def test_what_runs_away_fails_the_job(
+    tmp_path: Path, groups: list[dict[str, Any]], settings: dict[str, Any], reason: str
+) -> None:
+    task = task_of(tmp_path, groups, settings)
+    with pytest.raises(TrainingError, match=reason):
         perform(task)
+    assert not Path(task.target).exists()
+
+
+def test_a_token_that_could_not_be_sampled_is_clipped(tmp_path: Path, groups: list[dict[str, Any]]) -> None:
+    changed = copy.deepcopy(groups)
+    changed[0]["trajectories"][0]["messages_and_choices"][-1]["logprobs"]["content"][0]["logprob"] = -9999.0
+    steps = [message for message in perform(task_of(tmp_path, changed)) if isinstance(message, Stepped)]
+    assert steps[0].data["offpolicy/clip_fraction"] > 0
+    assert math.isfinite(steps[0].data["offpolicy/ratio_mean"])
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
