@@ -35,6 +35,9 @@ def render(error: HeddleError, path: str) -> Response:
 
     Training routes say the reason as `detail` too, where a validation failure has its list.
     """
+    if path.startswith(_TRAINING_PREFIX) and error.status == 422 and not isinstance(error, ValidationFailed):
+        # A query of `source` names a field that calls do not have.
+        error = ValidationFailed([{"loc": ["body", "source"], "msg": error.reason, "type": "value_error"}])
     body = openai_body(error) if path.startswith(_OPENAI_PREFIX) else error.body()
     if path.startswith(_TRAINING_PREFIX):
         body = {"detail": error.reason, **body}

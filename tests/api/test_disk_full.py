@@ -10,6 +10,7 @@ import pytest
 
 from tests.soak.load import KINDS, Item, Writer, lost
 from tests.support.server import HeddleProcess
+from tests.support.training import TrainingWire
 
 PROJECT = "disk/full"
 
@@ -95,6 +96,24 @@ def test_full_disk_for_files(tmp_path: Path, small_disk: Path) -> None:
         assert client.post("/files/query_stats", json={"project_id": PROJECT}).json() == size
         assert lost(server.url, kept) == []
         assert one_write(server.url, "single", 3), "calls need no room among the files"
+        assert "Traceback" not in server.log()
+
+
+def test_full_disk_for_a_new_model(tmp_path: Path, small_disk: Path) -> None:
+    """The first checkpoint does not fit; the same name does once there is room."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "training").symlink_to(small_disk, target_is_directory=True)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 4_100_000)
+    with HeddleProcess(data, training="on") as server, TrainingWire(server.url) as wire:
+        ballast.write_bytes(b"x" * 4_100_000)  # what nothing names is removed at the start
+        wanted = wire.wanted()
+        refusal = wire.refused(507, "POST", "/models", wanted)
+        assert "no room" in refusal["detail"]
+        assert blobs(small_disk) == [ballast]
+        ballast.unlink()
+        wire.model(name=wanted["name"])
         assert "Traceback" not in server.log()
 
 

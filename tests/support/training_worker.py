@@ -3,7 +3,7 @@
 The payload says what it does: `{"steps": 3, ...}` with one of `fail` (a TrainingError), `break_at` (another error
 before that step), `die_at` and `times` (end before that step, that many attempts), `freeze_at` (stop answering once),
 `meet` (wait for a file after making one), `deaf` (never notice a cancellation), `wait_for` (a file that must be there
-before the second step).
+before the second step), `babble` (say that many bytes at once).
 """
 
 import hashlib
@@ -31,7 +31,8 @@ def run(task: Task, report: Callable[[Message], None], cancelled: Callable[[], b
         raise TrainingError(orders["fail"])
     work = Path(task.work)
     done, state = _restored(task)
-    report(Started(orders["steps"], {"num_trainable_tokens": 7.0}))
+    long = {"x" * orders["babble"]: 1.0} if "babble" in orders else {}
+    report(Started(orders["steps"], {"num_trainable_tokens": 7.0} | long))
     for index in range(done):
         report(Stepped(index, _figures(index)))
     for index in range(done, orders["steps"]):

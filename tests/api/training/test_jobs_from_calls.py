@@ -119,7 +119,8 @@ def test_a_source_is_checked_with_its_places(trace: Wire, trainer: Trainer) -> N
     good = {"project_id": trace.project, "reward": JUDGED}
     assert refused(trainer, 422, source=good, trajectory_groups=[])["detail"]
     unknown = {"$expr": {"$eq": [{"$getField": "nothing"}, {"$literal": 1}]}}
-    assert "nothing" in str(refused(trainer, 422, source={**good, "query": unknown}))
+    detail = refused(trainer, 422, source={**good, "query": unknown})["detail"]
+    assert detail[0]["loc"] == ["body", "source"] and "nothing" in detail[0]["msg"]
 
 
 def test_a_job_that_fails_is_a_call_with_its_reason(trace: Wire, trainer: Trainer) -> None:

@@ -78,6 +78,12 @@ def test_a_step_that_does_not_fall_is_promoted(trainer: Trainer, wire: Wire) -> 
     assert shown["inputs"]["promotion"]["minimum_gain"] == -1.0
 
 
+def test_answers_have_a_bound_of_their_own(trainer: Trainer, wire: Wire) -> None:
+    """A policy that went wrong may never end its turn."""
+    job_id, _ = run(trainer, {"evaluation": evaluation(wire)})
+    assert trainer.get(f"/v1/preview/training-jobs/{job_id}")["config"]["promotion"]["max_tokens"] == 1024
+
+
 def test_a_step_that_falls_stays_addressable_beside_the_latest(trainer: Trainer, wire: Wire) -> None:
     _, data = run(trainer, {"evaluation": evaluation(wire), "minimum_gain": 2.0, "max_tokens": 8})
     assert data["promotion/promoted"] == 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from heddle.errors import InvalidRequest, StorageFull, Unavailable
 from heddle.models.load import load_model
@@ -53,6 +53,26 @@ def test_peft_loads_it_onto_other_architectures_and_nothing_changes(model_type: 
     trained = {name for name, _ in adapted.named_parameters() if "lora_" in name}
     written = load_file(target / folders.ADAPTER_FILE)
     assert len(trained) == len(written) and len(written) >= 6
+
+
+@pytest.mark.parametrize(
+    ("names", "projections"),
+    [
+        ("self_attn.qkv_proj self_attn.o_proj mlp.gate_up_proj mlp.down_proj", 4),
+        ("self_attn.q_proj self_attn.out_proj fc1 fc2 self_attn_layer_norm", 4),
+        ("self_attn.q_proj mlp.gate mlp.experts.3.up_proj experts.w1 block_sparse_moe.experts.0.w1", 1),
+        ("attn.c_attn attn.c_proj mlp.c_fc mlp.c_proj mlp.router", 4),
+    ],
+)
+def test_all_attention_and_mlp_projections_are_adapted(names: str, projections: int, tmp_path: Path) -> None:
+    """Also in models that call them otherwise, or some of them."""
+    tensors = {f"model.layers.{layer}.{name}.weight": torch.zeros(6, 4) for layer in (0, 11) for name in names.split()}
+    others = {"model.embed_tokens.weight": torch.zeros(6, 4), "model.layers.0.mixer.A_log": torch.zeros(6, 4)}
+    save_file(tensors | others, tmp_path / "model.safetensors")
+    shape = fresh.base_shape(tmp_path, {})
+    expected = names.split()[:projections]
+    assert set(shape.projections) == {f"model.layers.{layer}.{name}" for layer in (0, 11) for name in expected}
+    assert set(shape.targets) == {name.rpartition(".")[2] for name in expected}
 
 
 def test_it_is_drawn_as_peft_draws(tmp_path: Path) -> None:

@@ -43,8 +43,9 @@ def take(tmp_path: Path, large: int, kind: str, content: bytes) -> Taken:
 @pytest.mark.parametrize("large", [SMALL, LARGE])
 def test_a_job(large: int, tmp_path: Path) -> None:
     config = {"learning_rate": 0.001}
-    taken = take(tmp_path, large, "job", body(experimental_config=config, extra=1))
-    assert taken.head == {"model_id": MODEL, "experimental_config": config, "extra": 1}
+    content = body(experimental_config=config | {"another": ["x"] * 99}, extra=["x"] * 99)
+    taken = take(tmp_path, large, "job", content)
+    assert taken.head == {"model_id": MODEL, "experimental_config": config | {"another": None}}, "what acts"
     assert (taken.groups, taken.trajectories, taken.metrics) == (1, 2, {})
     assert taken.key is not None
     stored = payload.read(Blobs(tmp_path / "files").path(taken.key))

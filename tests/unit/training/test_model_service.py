@@ -114,6 +114,39 @@ def test_a_creation_that_a_crash_cut_is_finished_when_it_is_asked_again(tmp_path
     play(tmp_path, test)
 
 
+def test_a_creation_that_a_full_disk_cut_can_be_asked_again(tmp_path: Path) -> None:
+    """Not even the way back was possible; the name is not lost for that."""
+
+    async def full(reached: str) -> None:
+        if reached != "base_models":
+            raise StorageFull("full")
+
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
+        bench.host.before = full
+        with pytest.raises(StorageFull):
+            await models.create(wanted(), CALLER)
+        bench.host.before = None
+        row = await models.create(wanted(), CALLER)
+        assert bench.host.pointers == {POLICY: 0} and folders_of(bench) == ["0000"]
+        with pytest.raises(Conflict):
+            await models.create(wanted(), CALLER)
+        assert [model.id for model in await bench.store.train_models.all()] == [row.id]
+
+    play(tmp_path, test)
+
+
+def test_a_creation_that_a_crash_cut_is_finished_at_the_start(tmp_path: Path) -> None:
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
+        await models.create(wanted(), CALLER)
+        await models.create(wanted(name="whole"), CALLER)
+        bench.host.pointers.pop(POLICY)  # as if the server had died before the name was made to mean anything
+        bench.host.offered.pop((POLICY, 0))
+        await models.finish()
+        assert bench.host.pointers[POLICY] == 0 and (POLICY, 0) in bench.host.offered
+
+    play(tmp_path, test)
+
+
 def test_a_deletion_ends_jobs_and_frees_everything(tmp_path: Path) -> None:
     async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         model = await bench.model()
@@ -128,6 +161,21 @@ def test_a_deletion_ends_jobs_and_frees_everything(tmp_path: Path) -> None:
         assert bench.host.pointers == {} and models.ending == set()
         with pytest.raises(NotFound):
             await models.find(model.id, CALLER)
+
+    play(tmp_path, test)
+
+
+def test_retention_and_a_rollback_wait_for_each_other(tmp_path: Path) -> None:
+    """The step that a name is pointed at by hand is not the one that retention takes away at the same time."""
+
+    async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
+        model = await bench.model()
+        async with models.retention.changing:
+            waiting = [asyncio.ensure_future(models.roll_back(model, 0))]
+            waiting.append(asyncio.ensure_future(models.retention.retain(model)))
+            await asyncio.wait(waiting, timeout=0.05)
+            assert not any(task.done() for task in waiting)
+        await asyncio.gather(*waiting)
 
     play(tmp_path, test)
 

@@ -88,6 +88,19 @@ def test_a_step_is_listed_and_served_before_the_end_is_told(tmp_path: Path) -> N
     play(tmp_path, test)
 
 
+def test_an_observer_that_breaks_holds_up_nobody(tmp_path: Path) -> None:
+    class Broken:
+        async def ended(self, model: ModelRow, job: JobRow) -> None:
+            raise KeyError(job.id)
+
+    async def test(bench: Bench) -> None:
+        model = await bench.model()
+        async with bench.supervisor(lambda supervisor: supervisor.publisher.observers.append(Broken())) as supervisor:
+            assert (await bench.ended(supervisor, await bench.job(model))).state == "succeeded"
+
+    play(tmp_path, test)
+
+
 def test_observers_hear_the_end_once(tmp_path: Path) -> None:
     async def test(bench: Bench) -> None:
         model, observer = await bench.model(), Observer()
@@ -177,6 +190,7 @@ def test_a_checkpoint_that_does_not_fit_fails_the_job(tmp_path: Path) -> None:
         (Verdict(True, {"promotion/promoted": 1.0, "promotion/score_new": 0.7}), 1, None, 1.0),
         (Verdict(False, {"promotion/promoted": 0.0}), 0, None, 0.0),
         (NotFound("The evaluation is gone"), 0, "not promoted: The evaluation is gone", 0.0),
+        (KeyError("a row"), 0, "not promoted: the evaluation failed: KeyError('a row')", 0.0),
     ],
 )
 def test_an_evaluation_decides(

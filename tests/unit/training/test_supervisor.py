@@ -125,6 +125,40 @@ def test_an_error_of_the_process_is_told(tmp_path: Path) -> None:
     play(tmp_path, test, training_attempts=2)
 
 
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_job_that_breaks_the_server_holds_up_nobody(
+    tmp_path: Path, is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("a fault")
+
+    async def test(bench: Bench) -> None:
+        model = await bench.model()
+        async with bench.supervisor() as supervisor:
+            with monkeypatch.context() as patch:
+                if is_ours:
+                    patch.setattr(attempt.Slot, "attempt", broken)
+                job = await bench.ended(supervisor, await bench.job(model, babble=9 << 20))
+            following = await bench.ended(supervisor, await bench.job(model))
+        reason = "the server failed: KeyError" if is_ours else "the training process failed: it said more than"
+        assert job.state == "failed" and job.error is not None and job.error.startswith(reason)
+        assert following.state == "succeeded"
+
+    play(tmp_path, test)
+
+
+def test_a_failed_job_leaves_no_half_made_checkpoint(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        model = await bench.model()
+        async with bench.supervisor() as supervisor:
+            begun = folders.staged(bench.folder / folders.checkpoint_folder(model.id, 1))
+            begun.mkdir()
+            await bench.ended(supervisor, await bench.job(model, fail="the disk was full"))
+        assert [path.name for path in begun.parent.glob("*")] == ["0000"]
+
+    play(tmp_path, test)
+
+
 def test_progress_begins_the_count_of_attempts_again(tmp_path: Path) -> None:
     async def test(bench: Bench) -> None:
         model = await bench.model()
@@ -325,7 +359,9 @@ def test_a_job_that_cannot_be_done_says_why(tmp_path: Path) -> None:
             found = await bench.store.train_models.find(gone.model_id)
             assert found is not None
             await bench.store.train_models.delete(found, 0, "somebody")
-            assert (await bench.ended(supervisor, job_id)).error == "the model was deleted"
+            await bench.store.train_jobs.update(job_id, payload="as if it had been added behind the deletion")
+            job = await bench.ended(supervisor, job_id)
+            assert (job.error, job.payload) == ("the model was deleted", "")
 
     play(tmp_path, test)
 

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from heddle.errors import ValidationFailed
 from heddle.training.bodies.experimental_config import resolve
@@ -77,6 +78,16 @@ def test_a_setting_out_of_its_range(name: str, value: Any) -> None:
 def test_null_is_the_default_of_every_setting(name: str) -> None:
     head = JobHead.model_validate(checked(experimental_config={name: None}))
     assert resolve(head.experimental_config) == RlConfig()
+
+
+@pytest.mark.parametrize("names", [[f"future_{n}" for n in range(101)], ["x" * 201]])
+def test_unknown_names_are_few_and_short(names: list[str]) -> None:
+    """They become the keys of an event."""
+    unknown = dict.fromkeys(names, 1)
+    assert places(experimental_config=unknown) == [(CONFIG, "value_error")]
+    for field in ("config", "experimental_config"):
+        with pytest.raises(ValidationError, match="at most 100 unknown fields"):
+            CreateSftJob.model_validate({"model_id": MODEL, "training_data_url": "x", field: unknown})
 
 
 def test_other_names_and_unknown_ones() -> None:
@@ -190,6 +201,7 @@ def entry(**fields: Any) -> dict[str, Any]:
         (entry(logprob=True), ["logprobs", "content", 0, "logprob"]),
         (entry(logprob=math.nan), ["logprobs", "content", 0, "logprob"]),
         (entry(logprob=-math.inf), ["logprobs", "content", 0, "logprob"]),
+        (entry(logprob=-HUGE), ["logprobs", "content", 0, "logprob"]),
         ({**choice("b", [5]), "token_ids": "5"}, ["token_ids"]),
         ({**choice("b", [5]), "token_ids": [5, -1]}, ["token_ids", 1]),
         ({**choice("b", [5]), "prompt_token_ids": [1.5]}, ["prompt_token_ids", 0]),

@@ -58,8 +58,8 @@ class TrajectoryRenderer:
     def token_id(self, token: str) -> int | None:
         """The id of a token that logprobs name: a vocabulary entry, or a text that is exactly one token."""
         if token.startswith("token_id:") and token[9:].isascii() and token[9:].isdecimal():
-            named = int(token[9:])
-            return named if named < self.vocab_size else None
+            named = token[9:].lstrip("0") or "0"
+            return int(named) if len(named) < 19 and int(named) < self.vocab_size else None
         known = self.tokenizer.token_id(token)
         if known is not None:
             return known

@@ -3,7 +3,7 @@
 Written by hand: a body can hold millions of log-probabilities, and a model object for each would not fit the memory.
 """
 
-import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,5 +103,5 @@ def _entries(entries: Any, at: Place) -> Iterator[Problem]:
         if not isinstance(entry.get("token"), str):
             yield (*at, index, "token"), "string_type", "Input should be a text such as token_id:17"
         value = entry.get("logprob")
-        if value is not None and not ((type(value) is float and math.isfinite(value)) or type(value) is int):
+        if value is not None and not (type(value) in (float, int) and abs(value) <= sys.float_info.max):
             yield (*at, index, "logprob"), "finite_number", "Input should be a finite number or null"

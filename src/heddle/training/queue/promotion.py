@@ -25,6 +25,12 @@ class PromotionRequest(RequestModel):
     """The new score must reach the old one plus this."""
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] = 0.0
     max_tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    """Of an answer; null is `usual_answer`."""
+
+
+def usual_answer(max_model_len: int) -> int:
+    """Tokens of an answer where a rule does not say: a policy that went wrong may never end one by itself."""
+    return max(1, min(1024, max_model_len // 4))
 
 
 class Promotion:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 CONFIG_FILE = "adapter_config.json"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Attention and MLP projections, as models of the Llama kind call them."""
-_OTHER = re.compile(r"(?:.+\.)?\d+\..*(?<!norm)(?<!gate)(?<!router)\.weight")
-"""In models of another kind: every matrix of the repeated layers."""
+_PROJECTION = re.compile(r"(?!.*\.experts\.)(?:.+\.)?\d+\..*(?<!norm)(?<!gate)(?<!router)\.weight")
+"""Every matrix of the repeated layers, whatever a model calls it; not those that only some tokens pass through."""
 _TRANSPOSED = ("gpt2", "openai-gpt")
 """Model types that keep their linears as [inputs, outputs]."""
 _WEIGHT = ".weight"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class BaseShape:
     def targets(self) -> list[str]:
         """The kinds of projections that are there."""
         found = {_last(name) for name in self.projections}
-        return [target for target in TARGETS if target in found] or sorted(found)
+        return [target for target in TARGETS if target in found] + sorted(found - {*TARGETS})
 
 
 def base_shape(folder: Path, config: dict[str, Any]) -> BaseShape:
@@ -52,10 +52,11 @@ def base_shape(folder: Path, config: dict[str, Any]) -> BaseShape:
     shapes: dict[str, list[int]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         shapes |= _header(path)
-    matrices = {name.removesuffix(_WEIGHT): shape for name, shape in shapes.items() if len(shape) == 2}
     chosen = {
-        name: shape for name, shape in matrices.items() if _last(name) in TARGETS and ".experts." not in name
-    } or {name: shape for name, shape in matrices.items() if _OTHER.fullmatch(name + _WEIGHT)}
+        name.removesuffix(_WEIGHT): shape
+        for name, shape in shapes.items()
+        if len(shape) == 2 and _PROJECTION.fullmatch(name)
+    }
     is_transposed = config.get("model_type") in _TRANSPOSED
     projections = {
         name: (shape[1], shape[0]) if is_transposed else (shape[0], shape[1]) for name, shape in chosen.items()
@@ -107,9 +108,10 @@ def lora_of(base: BaseShape, base_id: str, rank: int, alpha: float) -> dict[str,
 
 
 def _write(folder: Path, base: BaseShape, base_id: str, lora: dict[str, Any], seed: str) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    save_file(_tensors(base, int(lora["rank"]), seed), folder / ADAPTER_FILE, metadata={"format": "pt"})
+    # Its own writing to files tells a full disk as an error of no known kind.
+    (folder / ADAPTER_FILE).write_bytes(save(_tensors(base, int(lora["rank"]), seed), metadata={"format": "pt"}))
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -23,7 +23,7 @@ from heddle.training.bodies.requests import CreateSftJob, JobHead
 from heddle.training.bodies.resources import resources
 from heddle.training.calls.source import SourceRequest
 from heddle.training.calls.source import resolve as resolve_source
-from heddle.training.queue.promotion import Promotion
+from heddle.training.queue.promotion import Promotion, usual_answer
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.services.models import TrainableModels
 from heddle.wire import times
@@ -87,6 +87,8 @@ class TrainingQueue:
         base = await self._models.base(model.base_model)
         shape = await self._models.shape(base)
         promotion = await self._sources.promotion.check(wanted.promotion, caller)
+        if promotion is not None and promotion["max_tokens"] is None:
+            promotion["max_tokens"] = usual_answer(base.max_model_len)
         return {
             "settings": settings,
             "promotion": promotion,

@@ -45,7 +45,7 @@ class TrainableModels:
         self._jobs = store.train_jobs
         self._policies = policies
         self._supervisor = supervisor
-        self._retention = retention
+        self.retention = retention
         self._changing = retention.changing
         self._shapes: dict[tuple[str, str], fresh.BaseShape] = {}
         self.ending: set[str] = set()
@@ -102,10 +102,10 @@ class TrainableModels:
                 row = await self._make(entity, wanted, base, caller.user)
             elif row.base_model != base.id:
                 raise Conflict(f"The model {row.name!r} exists already, made from {row.base_model!r}")
-            elif not wanted.return_existing:
-                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
+            elif await self._ensure_served(row) or wanted.return_existing:
+                pass  # what was not served had never been acknowledged
             else:
-                await self._ensure_served(row)
+                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
         with_what = resources(self._settings, base, (await self.shape(base)).parameters)
         self._supervisor.warm(base.folder, with_what["device"], with_what["dtype"])
         return row
@@ -145,10 +145,12 @@ class TrainableModels:
             except HeddleError as error:
                 logger.warning("the model %s is not served: %s", row.name, error)
 
-    async def _ensure_served(self, row: ModelRow) -> None:
-        """Finish what a crash in the middle of a creation or a deletion left."""
-        if await self.latest(row) is None and (checkpoints := await self._table.checkpoints(row.id)):
-            await self._serve(row, checkpoints)
+    async def _ensure_served(self, row: ModelRow) -> bool:
+        """Finish what a crash or a full disk left in the middle of a creation or a deletion; False for a whole model."""
+        if await self.latest(row) is not None:
+            return False
+        await self._serve(row, await self._table.checkpoints(row.id))
+        return True
 
     async def _forget(self, row: ModelRow, user: str) -> list[CheckpointRow]:
         """Take a model away: its addresses, its rows, its files."""
@@ -195,11 +197,11 @@ class TrainableModels:
         async with self._changing:
             rows = await self.checkpoints(row)
             there = {checkpoint.step for checkpoint in rows}
-            needed = await self._retention.needed(row, rows)
+            needed = await self.retention.needed(row, rows)
             if kept := sorted(there.intersection(steps, needed)):
                 reasons = "; ".join(f"step {step} cannot be deleted: {needed[step]}" for step in kept)
                 raise Conflict(f"Nothing was deleted: {reasons}")
-            gone = await self._retention.remove(row, there.intersection(steps), user)
+            gone = await self.retention.remove(row, there.intersection(steps), user)
         return len(gone), [step for step in dict.fromkeys(steps) if step not in there]
 
     async def roll_back(self, row: ModelRow, step: int) -> None:

@@ -72,7 +72,7 @@ def _id(token: str, place: int, stated: list[int] | None, renderer: Renderer, at
     looked_up = renderer.token_id(token)
     if looked_up is None:
         raise TrainingError(
-            f"{at}: token {place}, {token!r}, is not in the vocabulary of {renderer.vocab_size}; "
+            f"{at}: token {place}, {token[:100]!r}, is not in the vocabulary of {renderer.vocab_size}; "
             "sample with return_tokens_as_token_ids"
         )
     return looked_up

@@ -64,7 +64,7 @@ def objective(new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[
     """Compare the policy's logprobs `new` with what was sampled; divide `loss_sum` by the row's trained tokens."""
     mask = tokens.mask.to(new.dtype)
     old = torch.where(torch.isnan(tokens.old), new.detach(), tokens.old)
-    difference = (new - old).clamp(max=LARGEST_DIFFERENCE)
+    difference = new - old
     ratios = importance(difference, tokens, settings)
     low, high = 1 - settings.epsilon, 1 + settings.epsilon_high
     bounded = bound(ratios, settings, low, high)
@@ -87,15 +87,20 @@ def objective(new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[
 def importance(difference: Tensor, tokens: Tokens, settings: RlConfig) -> Tensor:
     """Policy over rollout per token: of the token, of its whole segment, or a mean of both."""
     level = settings.importance_sampling_level
-    ratios = difference.exp()
+    ratios = exponential(difference)
     if level == "token":
         return ratios
-    segment_ratios = segment_means(difference, tokens.segments, tokens.mask).exp()
+    segment_ratios = exponential(segment_means(difference, tokens.segments, tokens.mask))
     if level == "sequence":
         return segment_ratios
     if level == "average":
         return (ratios + segment_ratios) / 2
     return ratios**0.5 * segment_ratios**0.5
+
+
+def exponential(difference: Tensor) -> Tensor:
+    """The ratio that belongs to a difference of logprobs; always a number."""
+    return difference.clamp(max=LARGEST_DIFFERENCE).exp()
 
 
 def segment_means(values: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
@@ -140,7 +145,7 @@ def adjusted(
 
 def since_rollout(new: Tensor, old: Tensor, original: Tensor) -> Tensor:
     """The ratio of the recomputed old policy over the rollout's."""
-    return (old - torch.where(torch.isnan(original), new.detach(), original)).clamp(max=LARGEST_DIFFERENCE).exp()
+    return exponential(old - torch.where(torch.isnan(original), new.detach(), original))
 
 
 def probability_sums(new: Tensor, tokens: Tokens) -> Tensor:

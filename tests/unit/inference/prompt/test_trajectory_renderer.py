@@ -27,6 +27,7 @@ def test_with_and_without_the_generation_prompt(renderer: TrajectoryRenderer) ->
 def test_ids_of_tokens(renderer: TrajectoryRenderer) -> None:
     assert renderer.vocab_size == 968
     assert [renderer.token_id(f"token_id:{n}") for n in (0, 967, 968)] == [0, 967, None]
+    assert renderer.token_id("token_id:" + "9" * 5000) is None
     assert renderer.token_id("<|im_end|>") == 2
     assert all(renderer.token_id(renderer.tokenizer.token_text(n)) == n for n in (40, 300, 500))
     assert renderer.token_id("no such token") is None and renderer.token_id("token_id:x") is None

@@ -136,3 +136,13 @@ def test_parts_of_a_row_add_up() -> None:
         piece = Tokens(**{n: None if (v := getattr(tokens, n)) is None else v[part] for n in names})
         objective(parted[part], piece, settings, lambda _: next(sums)).loss_sum.backward()
     torch.testing.assert_close(parted.grad, joined.grad, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_only_a_ratio_is_kept_from_infinity(level: str) -> None:
+    """-9999 stands for minus infinity: its ratio is clipped to 5, and tau pulls by the whole difference."""
+    ones = torch.ones(1, dtype=torch.float64)
+    tokens = Tokens(old=-9999 * ones, advantages=ones, weights=ones, mask=ones.bool(), segments=ones.long())
+    result = objective(-ones, tokens, RlConfig(kimi_k2_tau=0.5, importance_sampling_level=level))  # type: ignore[arg-type]
+    assert math.isfinite(result.ratios.item())
+    assert result.loss_sum.item() == pytest.approx(5 * (1 - 0.5 * 9998))
