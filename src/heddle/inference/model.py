@@ -57,9 +57,15 @@ class ServedModel:
             ) from None
 
     def fingerprint(self, version: Version | None) -> str:
-        """Which weights answer: engine, digest of the base model, and the adapter version."""
+        """Which weights answer: engine, digest of the base model, and the adapter version.
+
+        Of a trainable model it begins with `policy-step-N`, which clients of training look for.
+        """
         base = f"{self.info.name}-{self.source.digest}"
-        return base if version is None else f"{base}-{version.label}"
+        if version is None:
+            return base
+        weights = f"{base}-{version.label}"
+        return f"policy-step-{version.row.step}-{weights}" if version.is_trainable else weights
 
     def policy(self, version: Version | None) -> str:
         """The name of the weights for the header `x-heddle-policy`."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def test_every_answer_has_them(tmp_path: Path) -> None:
         assert named_ids(choice) == choice["token_ids"] and len(choice["token_ids"]) == 8
         assert all(item["logprob"] <= 0 and item["top_logprobs"] == [] for item in choice["logprobs"]["content"])
         assert body["prompt_token_ids"] is None and not {"prompt_token_ids", "logprobs_temperature"} & set(choice)
-        assert body["system_fingerprint"].endswith("-writer@1")
+        assert re.fullmatch("policy-step-1-heddle-local-[0-9a-f]{8}-writer@1", body["system_fingerprint"])
         several = (await house.answer(**fields, n=3, temperature=1.0))["choices"]
         assert [named_ids(each) == each["token_ids"] != [] for each in several] == [True] * 3
         (of_base,) = (await house.answer(MODEL_NAME, **fields))["choices"]

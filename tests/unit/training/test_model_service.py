@@ -114,18 +114,20 @@ def test_a_creation_that_a_crash_cut_is_finished_when_it_is_asked_again(tmp_path
     play(tmp_path, test)
 
 
-def test_a_creation_that_a_full_disk_cut_can_be_asked_again(tmp_path: Path) -> None:
+def test_a_creation_that_a_full_disk_cut_can_be_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even the way back was possible; the name is not lost for that."""
 
-    async def full(reached: str) -> None:
-        if reached != "base_models":
-            raise StorageFull("full")
+    async def full(*_: object) -> None:
+        raise StorageFull("full")
 
     async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
-        bench.host.before = full
-        with pytest.raises(StorageFull):
-            await models.create(wanted(), CALLER)
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.store.train_models, "delete", full)
+            bench.host.before = full
+            with pytest.raises(StorageFull):
+                await models.create(wanted(), CALLER)
         bench.host.before = None
+        assert len(await bench.store.train_models.all()) == 1
         row = await models.create(wanted(), CALLER)
         assert bench.host.pointers == {POLICY: 0} and folders_of(bench) == ["0000"]
         with pytest.raises(Conflict):

@@ -222,7 +222,7 @@ def test_a_server_without_evaluations_promotes_nothing_unseen(tmp_path: Path) ->
     play(tmp_path, test)
 
 
-def test_a_job_cancelled_while_it_is_judged_leaves_nothing(tmp_path: Path) -> None:
+def test_a_job_cancelled_while_it_is_judged_leaves_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(bench: Bench) -> None:
         model, judge = await bench.model(), Judge(Verdict(True), held=True)
         async with bench.supervisor(with_judge(judge)) as supervisor:
@@ -241,3 +241,4 @@ def test_a_job_cancelled_while_it_is_judged_leaves_nothing(tmp_path: Path) -> No
         assert not (bench.folder / "training" / model.id / "checkpoints" / "0001").exists()
 
     play(tmp_path, test)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from heddle.errors import ValidationFailed
-from heddle.training.bodies.experimental_config import resolve
+from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
 from heddle.training.bodies.intake import check
 from heddle.training.bodies.requests import CreateSftJob, JobHead
 from heddle.training.config import RlConfig
@@ -102,6 +102,7 @@ def test_a_null_under_one_name_hides_no_value_under_the_other(first: str) -> Non
     given = {"kimi_k2_tau": 0.5, "alt_k2_tau": 0.5, first: None}
     settings = resolve(JobHead.model_validate(checked(experimental_config=given)).experimental_config)
     assert settings == RlConfig(kimi_k2_tau=0.5)
+    assert ExperimentalConfig._known_keys() >= {"kimi_k2_tau", "alt_k2_tau"}, "nothing is logged as ignored that acts"
 
 
 @pytest.mark.parametrize(

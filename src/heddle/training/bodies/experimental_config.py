@@ -1,6 +1,7 @@
 """`experimental_config` of a training job: every field with its range; null is its default (training.md, 2)."""
 
 from collections.abc import Collection
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
@@ -59,6 +60,11 @@ class ExperimentalConfig(Part):
     scale_learning_rate_by_reward_std_dev: bool | None = None
     scale_rewards: bool | None = None
     truncated_importance_sampling: AboveZero | None = None
+
+    @classmethod
+    @cache
+    def _known_keys(cls) -> frozenset[str]:
+        return super()._known_keys() | set(_TAU)
 
     @model_validator(mode="before")
     @classmethod

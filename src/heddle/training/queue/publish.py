@@ -129,6 +129,8 @@ class Publisher:
             if cancelled.is_set():
                 raise GivenUp
             return await judging, None
+        except GivenUp:
+            raise
         except HeddleError as error:
             return Verdict(promote=False, data={PROMOTED: 0.0}), f"not promoted: {error}"
         except Exception as error:

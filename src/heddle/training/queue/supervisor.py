@@ -135,8 +135,9 @@ class Supervisor:
                         if work is not None:
                             await self._do(slot, work)
                     pause = FIRST_PAUSE
-                except Exception:
-                    logger.exception("training cannot go on; trying again in %g s", pause)
+                except Exception as error:
+                    again = "training cannot go on (%s); trying again in %g s"
+                    logger.error(again, error, pause, exc_info=not isinstance(error, HeddleError))
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
                     continue
@@ -191,8 +192,8 @@ class Supervisor:
             await asyncio.sleep(self._settings.training_lease / RENEWALS_PER_LEASE)
             try:
                 await self._jobs.update(job_id, lease_until=self._until())
-            except HeddleError:
-                logger.exception("the lease of job %s was not renewed", job_id)
+            except HeddleError as error:
+                logger.warning("the lease of job %s was not renewed: %s", job_id, error)
 
     def _until(self) -> int:
         return now() + int(self._settings.training_lease * MICROSECONDS)

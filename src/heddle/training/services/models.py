@@ -146,7 +146,7 @@ class TrainableModels:
                 logger.warning("the model %s is not served: %s", row.name, error)
 
     async def _ensure_served(self, row: ModelRow) -> bool:
-        """Finish what a crash or a full disk left in the middle of a creation or a deletion; False for a whole model."""
+        """Finish what a crash or a full disk cut, a creation or a deletion; False for a model that is whole."""
         if await self.latest(row) is not None:
             return False
         await self._serve(row, await self._table.checkpoints(row.id))

@@ -42,11 +42,14 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def groups(parent: Path) -> list[dict[str, Any]]:
-    """Rollouts of the policy before one more step: their logprobs are a little off."""
+    """Rollouts whose logprobs are a little off, and some with an unlikely beginning."""
     made = groups_of(Sampler(parent), groups=5, size=3)
     for number, group in enumerate(made):
         for place, member in enumerate(group["trajectories"]):
-            for entry in member["messages_and_choices"][-1]["logprobs"]["content"]:
+            content = member["messages_and_choices"][-1]["logprobs"]["content"]
+            if not place:
+                content[:0] = [{"token": content[0]["token"], "logprob": -1.0 - step} for step in range(3)]
+            for entry in content:
                 entry["logprob"] = min(0.0, entry["logprob"] + 0.2 * ((number + place) % 3 - 1))
     return made
 
