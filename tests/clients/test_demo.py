@@ -69,21 +69,25 @@ def answer_of(command: str) -> Any:
     return json.loads(subprocess.check_output([*shlex.split(command), "-s"], timeout=30))
 
 
+def interruptible() -> None:
+    """Ctrl-C works in the demo, also where the tests run in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_the_demo_shows_everything_and_serves_until_told_to_stop(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "heddle", "demo", "--keep"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, bufsize=1
-    ) as process:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "bufsize": 1}
+    with subprocess.Popen(command, env=environment, preexec_fn=interruptible, **pipes) as process:
         assert process.stdout is not None
         guard = threading.Timer(LONGEST, process.terminate)
+        guard.daemon = True
         guard.start()
         lines = []
         for line in process.stdout:
             lines.append(line)
             if line.startswith("The server stays: "):
                 break
-        guard.cancel()
         text = "".join(lines)
         assert "Traceback" not in text and lines[-1].startswith("The server stays: "), text
         check_traces(text)
@@ -95,6 +99,7 @@ def test_the_demo_shows_everything_and_serves_until_told_to_stop(tmp_path: Path)
         assert counted.json()["count"] == 21
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+        guard.cancel()
     with pytest.raises(httpx.ConnectError):
         httpx.get(address + "/health")
     assert list(tmp_path.iterdir()) == []
