@@ -111,6 +111,9 @@ class Hashes:
         assert request is not None
         return request
 
+    def leave(self) -> None:
+        """There is nobody to part from."""
+
     def warm(self, warm: Warm) -> None:
         """There is nothing to read; the folder tells that it was asked."""
         (Path(warm.base_folder) / "warm").touch()

@@ -26,6 +26,10 @@ class TorchTrainer:
         """Rank 0's request, on all ranks."""
         return cast(Request, self._ranks.share(request))
 
+    def leave(self) -> None:
+        """Part from the other ranks."""
+        self._ranks.leave()
+
     def warm(self, warm: Warm) -> None:
         """Read a base model."""
         self._renderer(warm.base_folder)

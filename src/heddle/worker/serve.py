@@ -34,6 +34,10 @@ class Trainer(Protocol):
         """The request that rank 0 gives; the others give None and wait."""
         ...
 
+    def leave(self) -> None:
+        """Part from the other ranks, where the process ends by itself."""
+        ...
+
     def warm(self, warm: Warm) -> None:
         """Read a base model."""
         ...
@@ -125,6 +129,7 @@ def _by_hand(folder: Path, start: Start) -> int:
     trainer = start()
     if trainer.rank:
         take_part(task, trainer)
+        trainer.leave()
         return 0
     code = 0
 
@@ -135,6 +140,7 @@ def _by_hand(folder: Path, start: Start) -> int:
         sys.stdout.buffer.flush()
 
     perform(task, trainer, say, lambda: False)
+    trainer.leave()
     return code
 
 

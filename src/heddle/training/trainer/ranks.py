@@ -41,6 +41,10 @@ class Ranks(Protocol):
         """What rank 0 gives; the others give None."""
         ...
 
+    def leave(self) -> None:
+        """Part in order: the last thing that every rank does."""
+        ...
+
 
 class Alone:
     """One process."""
@@ -63,6 +67,9 @@ class Alone:
         """The value."""
         assert value is not None
         return value
+
+    def leave(self) -> None:
+        """There is nobody to part from."""
 
 
 class Together:
@@ -100,6 +107,11 @@ class Together:
         distributed.broadcast_object_list(box, src=0, device=self.device)
         assert box[0] is not None
         return box[0]
+
+    def leave(self) -> None:
+        """Wait for all, and end the threads that would abort an interpreter which ends before them."""
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 def join() -> Ranks:
