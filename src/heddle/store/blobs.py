@@ -4,7 +4,6 @@ A blob appears under its key only after its bytes and its name are on the disk; 
 """
 
 import contextlib
-import errno
 import hashlib
 import io
 import os
@@ -12,28 +11,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from heddle.errors import NotFound, StorageFull
+from heddle.errors import NotFound
+from heddle.store.disk import room
 
 _CHUNK = 1 << 20
 _KEY_LENGTH = 64
 _COLLECTED = 500
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-
-
-@contextmanager
-def _room() -> Iterator[None]:
-    """Tell a full disk as StorageFull."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise StorageFull("The disk is full; nothing of this request was stored") from error
-        raise
 
 
 class Blobs:
@@ -46,7 +33,7 @@ class Blobs:
 
     def begin(self) -> "BlobWriter":
         """A blob that is about to be written; end it with `commit` or `discard`."""
-        with _room():
+        with room():
             self._unfinished.mkdir(parents=True, exist_ok=True)
             return BlobWriter(self, tempfile.NamedTemporaryFile(dir=self._unfinished, delete=False))
 
@@ -164,14 +151,14 @@ class BlobWriter:
 
     def write(self, chunk: bytes) -> None:
         """Append; raises StorageFull, after which only `discard` makes sense."""
-        with _room():
+        with room():
             self._file.write(chunk)
         self._hash.update(chunk)
         self.size += len(chunk)
 
     def commit(self) -> str:
         """Make the blob durable and visible; returns its key."""
-        with _room():
+        with room():
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from heddle.http import RequestModel, ResponseModel
+from heddle.wire.callfilter import CallConditions, OrderTerm
 from heddle.wire.query import QueryBody
 
 DISPLAY_NAME_MAX = 1024
@@ -196,27 +197,12 @@ class CallsDeleteRes(ResponseModel):
     num_deleted: int
 
 
-class CallsFilter(RequestModel):
+class CallsFilter(RequestModel, CallConditions):
     """All conditions must hold; each list is an alternative."""
 
-    op_names: list[str] | None = None
-    input_refs: list[str] | None = None
-    output_refs: list[str] | None = None
-    parent_ids: list[str] | None = None
-    trace_ids: list[str] | None = None
-    call_ids: list[str] | None = None
-    thread_ids: list[str] | None = None
-    turn_ids: list[str] | None = None
-    trace_roots_only: bool | None = None
-    wb_user_ids: list[str] | None = None
-    wb_run_ids: list[str] | None = None
 
-
-class SortBy(RequestModel):
+class SortBy(RequestModel, OrderTerm):
     """One term of an order."""
-
-    field: str
-    direction: Literal["asc", "desc"]
 
 
 class CallsQueryReq(RequestModel):

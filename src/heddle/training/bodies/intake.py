@@ -8,13 +8,12 @@ the rest.
 
 import asyncio
 import contextlib
-import errno
 import gc
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from io import BytesIO
@@ -25,8 +24,9 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from heddle import failures
-from heddle.errors import HeddleError, InvalidRequest, StorageFull, Unavailable, ValidationFailed
+from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
 from heddle.store.blobs import Blobs
+from heddle.store.disk import room
 from heddle.training import payload
 from heddle.training.bodies.experimental_config import is_known
 from heddle.training.bodies.requests import CreateJob, CreateJobFromSource
@@ -40,7 +40,6 @@ LARGE = 2 << 20
 """Bytes of a body above which a process of its own checks it; to check this many stops the others for about 0.1 s."""
 BODY_FILE, PAYLOAD_FILE = "body", "payload"
 _REFUSED = 3
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ class Intake:
     @asynccontextmanager
     async def _spooled(self, start: bytearray, rest: AsyncIterator[bytes]) -> AsyncIterator[Path]:
         """A folder with the body in a file, which is gone afterwards."""
-        with _room():
+        with room():
             self._folder.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=".body-", dir=self._folder))
             try:
@@ -172,16 +171,6 @@ async def _check_elsewhere(kind: str, folder: Path) -> Checked:
         raise Unavailable("The body could not be checked: the process died of it; perhaps it needs too much memory")
     answer = orjson.loads(printed)
     raise ValidationFailed(answer["detail"]) if answer["detail"] else InvalidRequest(answer["reason"])
-
-
-@contextlib.contextmanager
-def _room() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise StorageFull("The disk is full; nothing of this request was stored") from error
-        raise
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PlainValidator, ValidationError, model_validator
@@ -13,6 +13,7 @@ from heddle.errors import InvalidRequest, TooLarge
 from heddle.training.bodies.trajectories import Trajectory
 from heddle.training.calls.from_calls import GROUP_FIELDS, Found, collect
 from heddle.training.calls.rewards import CALL_FIELDS, Reward
+from heddle.wire.callfilter import CallConditions, OrderTerm
 from heddle.wire.query import parse_query, split_path
 from heddle.wire.training import CallSelection, CallSource
 
@@ -35,27 +36,12 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 
 
-class SourceFilter(_Strict):
+class SourceFilter(_Strict, CallConditions):
     """The filter of /calls/stream_query; only root calls are taken unless it says otherwise."""
 
-    op_names: list[str] | None = None
-    input_refs: list[str] | None = None
-    output_refs: list[str] | None = None
-    parent_ids: list[str] | None = None
-    trace_ids: list[str] | None = None
-    call_ids: list[str] | None = None
-    thread_ids: list[str] | None = None
-    turn_ids: list[str] | None = None
-    trace_roots_only: bool | None = None
-    wb_user_ids: list[str] | None = None
-    wb_run_ids: list[str] | None = None
 
-
-class SourceSort(_Strict):
+class SourceSort(_Strict, OrderTerm):
     """One term of an order."""
-
-    field: str
-    direction: Literal["asc", "desc"]
 
 
 class SourceReward(_Strict):
