@@ -1,6 +1,5 @@
 """The folders of adapter versions that heddle copied: made durably, compared, and swept."""
 
-import errno
 import filecmp
 import os
 import re
@@ -9,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from heddle.errors import InvalidRequest, StorageFull
+from heddle.store.disk import FULL
 from heddle.wire import ids
 
 FOLDER = "adapters"
@@ -31,7 +31,7 @@ def copy(source: Path, data: Path) -> str:
     try:
         return f"{FOLDER}/{_durable_copy(source, data / FOLDER)}"
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise StorageFull("There is no room for a copy of the adapter") from error
         raise InvalidRequest(
             f"The folder {source.name!r} cannot be copied: {error.strerror or error}", param="lora_path"

@@ -1,41 +1,20 @@
 """A server whose environment lacks the packages of inference: all else works, and chat says what to install."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.bare import bare_server
 from tests.support.chat import Chat, error_of
 from tests.support.server import HeddleProcess
-
-BLOCKER = """
-from importlib.machinery import PathFinder
-
-BLOCKED = {"torch", "tokenizers", "llguidance", "safetensors", "transformers", "jinja2"}
-find = PathFinder.find_spec
-
-
-def find_others(name, path=None, target=None):
-    return None if name.partition(".")[0] in BLOCKED else find(name, path, target)
-
-
-PathFinder.find_spec = staticmethod(find_others)
-"""
-"""Makes packages as absent as if they were not installed."""
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
     """A server that cannot import what inference needs."""
-    folder = tmp_path_factory.mktemp("bare")
-    (folder / "block").mkdir()
-    (folder / "block" / "sitecustomize.py").write_text(BLOCKER)
-    with pytest.MonkeyPatch.context() as patch:
-        paths = [str(folder / "block"), os.environ.get("PYTHONPATH")]
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
-        process = HeddleProcess(folder / "data").start()
+    process = bare_server(tmp_path_factory.mktemp("bare"))
     with Chat(process.url) as caller:
         yield caller
     process.terminate()

@@ -1,6 +1,5 @@
 """Whether training is possible: what can be trained, and servers that train nothing and say why."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,24 +7,10 @@ import httpx
 import pytest
 
 from heddle.demo.tiny import MODEL_NAME
+from tests.support.bare import bare_server
 from tests.support.chat import API_KEY
 from tests.support.server import HeddleProcess
 from tests.support.training import TrainingWire, two_rollouts
-
-BLOCKER = """
-from importlib.machinery import PathFinder
-
-BLOCKED = {"torch", "tokenizers", "llguidance", "safetensors", "transformers", "jinja2", "numpy"}
-find = PathFinder.find_spec
-
-
-def find_others(name, path=None, target=None):
-    return None if name.partition(".")[0] in BLOCKED else find(name, path, target)
-
-
-PathFinder.find_spec = staticmethod(find_others)
-"""
-"""Makes packages as absent as if they were not installed."""
 
 
 def system_check(url: str) -> dict[str, object]:
@@ -77,13 +62,7 @@ def test_no_model_is_served(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
     """A server that cannot import what training needs."""
-    folder = tmp_path_factory.mktemp("bare")
-    (folder / "block").mkdir()
-    (folder / "block" / "sitecustomize.py").write_text(BLOCKER)
-    with pytest.MonkeyPatch.context() as patch:
-        paths = [str(folder / "block"), os.environ.get("PYTHONPATH")]
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
-        process = HeddleProcess(folder / "data").start()
+    process = bare_server(tmp_path_factory.mktemp("bare"))
     yield process
     process.terminate()
 

@@ -1,6 +1,5 @@
 """Step 0 of a model: a LoRA adapter that changes nothing yet, in PEFT's layout; numpy only, no weights are read."""
 
-import errno
 import json
 import math
 import os
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from heddle.errors import InvalidRequest, StorageFull, Unavailable
+from heddle.store.disk import FULL
 from heddle.training.folders import ADAPTER_FILE
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ _PROJECTION = re.compile(r"(?!.*\.experts\.)(?:.+\.)?\d+\..*(?<!norm)(?<!gate)(?
 _TRANSPOSED = ("gpt2", "openai-gpt")
 """Model types that keep their linears as [inputs, outputs]."""
 _WEIGHT = ".weight"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def make_adapter(target: Path, base: BaseShape, base_id: str, lora: dict[str, An
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise StorageFull("There is no room for the model's first checkpoint") from error
         raise
 

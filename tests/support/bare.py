@@ -1,0 +1,33 @@
+"""A server whose environment lacks the packages of inference and training."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import HeddleProcess
+
+BLOCKER = """
+from importlib.machinery import PathFinder
+
+BLOCKED = {"torch", "tokenizers", "llguidance", "safetensors", "transformers", "jinja2", "numpy"}
+find = PathFinder.find_spec
+
+
+def find_others(name, path=None, target=None):
+    return None if name.partition(".")[0] in BLOCKED else find(name, path, target)
+
+
+PathFinder.find_spec = staticmethod(find_others)
+"""
+"""Makes packages as absent as if they were not installed."""
+
+
+def bare_server(folder: Path) -> HeddleProcess:
+    """A started server that cannot import them; its files lie in `folder`."""
+    (folder / "block").mkdir()
+    (folder / "block" / "sitecustomize.py").write_text(BLOCKER)
+    with pytest.MonkeyPatch.context() as patch:
+        paths = [str(folder / "block"), os.environ.get("PYTHONPATH")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+        return HeddleProcess(folder / "data").start()
