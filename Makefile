@@ -5,7 +5,12 @@ WEAVE_VERSIONS := 0.54.0 0.53.13 0.53.0
 OPENAI_VERSIONS := 3.54.0
 ART_VERSIONS := 0.5.18
 NODE_PACKAGES := weave@0.11.1 openai@6
+NODE_PACKAGES += @opentelemetry/api@1.9.0 @opentelemetry/resources@2.12.1 @opentelemetry/sdk-trace-base@2.12.1
+NODE_PACKAGES += axe-core@4.14.1 typescript@7.0.2
+NODE_PACKAGES += @opentelemetry/exporter-trace-otlp-http@0.223.0 @opentelemetry/exporter-trace-otlp-proto@0.223.0
 
+# One more than there are cores: tests wait for servers, browsers and clocks about as long as they work.
+WORKERS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 BIN := .venv/bin
 PIP := pip install -qq --disable-pip-version-check --no-input
 LOCK := $(if $(shell command -v flock 2>/dev/null),flock .cache/install.lock,)
@@ -13,10 +18,11 @@ CLIENTS := $(foreach version,$(WEAVE_VERSIONS),.clients/weave-$(version)/.instal
 CLIENTS += $(foreach version,$(OPENAI_VERSIONS),.clients/openai-$(version)/.installed)
 ART := $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
 CLIENTS += $(ART)
+CHROMIUM := $(shell command -v chromium 2>/dev/null)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test soak bench lint clients
+.PHONY: help demo serve test soak bench lint clients otel-recordings
 .DELETE_ON_ERROR:
 
 help:
@@ -39,7 +45,7 @@ lint: .venv/.dev
 	$(BIN)/mypy
 
 test: lint clients
-	$(BIN)/pytest -n auto -q $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(WORKERS) -q $(PYTEST_ARGS)
 	@echo "heddle: lint, types and tests passed"
 
 soak: .venv/.dev clients
@@ -55,7 +61,13 @@ bench: .venv/.dev $(ART)
 	$(BIN)/python benchmarks/training.py --peers none --quick
 	$(BIN)/python benchmarks/art.py
 
-clients: $(CLIENTS) $(NODE)
+clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser)
+
+# Debian's browser, where this may install it; the tests of the web interface are skipped without one.
+.cache/.browser: | .cache
+	@test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { echo "installing chromium with apt"; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core fonts-liberation >/dev/null; }
+	@touch $@
 
 # Stamps: a changed pyproject.toml or constraints.txt installs again, anything else starts at once.
 # The lock keeps two `make` runs in one folder from installing into one environment at the same time.
@@ -70,7 +82,7 @@ clients: $(CLIENTS) $(NODE)
 
 .venv/.serve: .venv/.python pyproject.toml constraints.txt
 	@echo "installing heddle into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[inference]'
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[inference,mcp]'
 	@touch $@
 
 .venv/.demo: .venv/.python pyproject.toml constraints.txt
@@ -80,14 +92,14 @@ clients: $(CLIENTS) $(NODE)
 
 .venv/.dev: .venv/.python pyproject.toml constraints.txt
 	@echo "installing heddle and its development tools into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo,dev,inference,transformers]'
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo,dev,inference,mcp,transformers]'
 	@touch $@ .venv/.demo .venv/.serve
 
 .clients/weave-%/.installed: | .cache
 	@echo "installing weave $* into .clients/weave-$*"
 	@mkdir -p .clients
 	@$(LOCK) sh -c 'test -x .clients/weave-$*/bin/python || $(PYTHON) -m venv .clients/weave-$*'
-	@$(LOCK) .clients/weave-$*/bin/$(PIP) 'weave==$*' 'gql<4.1' pillow
+	@$(LOCK) .clients/weave-$*/bin/$(PIP) 'weave==$*' 'gql<4.1' pillow numpy
 	@touch $@
 
 .clients/openai-%/.installed: | .cache
@@ -109,4 +121,25 @@ clients: $(CLIENTS) $(NODE)
 	@echo "installing $(NODE_PACKAGES) into .node"
 	@mkdir -p .node
 	@$(LOCK) npm install --prefix .node --silent --ignore-scripts --no-audit --no-fund --save-exact $(NODE_PACKAGES)
+	@touch $@
+
+# The instrumentation libraries whose exports are recorded in tests/data/otel; the tests need none of them.
+otel-recordings: .venv/.dev .clients/otel-instrumentation/.installed .clients/otel-instrumentation-old/.installed
+otel-recordings: .clients/otel-node/.installed
+	$(BIN)/python tools/record_otel.py $(ARGS)
+
+.clients/otel-instrumentation/.installed: tools/otel_cases/requirements.txt
+.clients/otel-instrumentation-old/.installed: tools/otel_cases/requirements-old.txt
+.clients/otel-instrumentation/.installed .clients/otel-instrumentation-old/.installed: | .cache
+	@echo "installing $(notdir $<) into $(@D)"
+	@mkdir -p .clients
+	@$(LOCK) sh -c 'test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)'
+	@$(LOCK) $(@D)/bin/$(PIP) -r $<
+	@touch $@
+
+.clients/otel-node/.installed: tools/otel_cases/package.json | .cache
+	@echo "installing the Vercel AI SDK into $(@D)"
+	@mkdir -p $(@D)
+	@cp $< $(@D)/package.json
+	@$(LOCK) npm install --prefix $(@D) --silent --ignore-scripts --no-audit --no-fund --legacy-peer-deps
 	@touch $@

@@ -1,10 +1,10 @@
-"""heddle beside Arize Phoenix and MLflow: the same calls over HTTP, what storing them costs, and what a stop loses.
+"""heddle beside Arize Phoenix and MLflow: the same spans by OTLP/HTTP, what storing them costs, what a stop loses.
 
     python benchmarks/peers.py                    # installs the peers into .clients/peers/ on the first run
     python benchmarks/peers.py --only heddle mlflow --spans 2000
 
-The peers take OTLP/HTTP protobuf; heddle takes the same calls by the SDK's own route. Every server starts with an empty
-folder, takes the load, is stopped by SIGTERM right after an answer, and by `kill -9` right after another.
+Each takes the very same protobuf requests. Every server starts with an empty folder, takes the load, is stopped by
+SIGTERM right after an answer, and by `kill -9` right after another.
 """
 
 import argparse
@@ -52,10 +52,6 @@ class Server(ABC):
         """The command line that serves `folder` on `port`."""
 
     @abstractmethod
-    def body(self, calls: Sequence[Call]) -> bytes:
-        """The request body that carries these calls."""
-
-    @abstractmethod
     def stored(self) -> int:
         """How many calls a reader finds now."""
 
@@ -95,7 +91,7 @@ class Server(ABC):
 
     def send(self, calls: Sequence[Call], batch: int, clients: int) -> load.LoadResult:
         """Send the calls in batches; every answer must be 200."""
-        bodies = [self.body(calls[first : first + batch]) for first in range(0, len(calls), batch)]
+        bodies = [otlp.export_request(calls[first : first + batch]) for first in range(0, len(calls), batch)]
         requests = [load.raw_request("POST", self.ingest_path, body, self.headers) for body in bodies]
         result = load.drive(self.port, requests, clients)
         if set(result.statuses) != {200}:
@@ -127,18 +123,15 @@ class Server(ABC):
 
 
 class Heddle(Server):
-    """This repository's server, by the route that the SDK writes to."""
+    """This repository's server."""
 
     name = "heddle"
     ready_path = "/ready"
-    ingest_path = "/v2/bench/chat/calls/complete"
-    headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+    ingest_path = "/otel/v1/traces"
+    headers = OTLP_HEADERS | {"project_id": "bench/chat"}
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "heddle", "serve", "--port", str(self.port), "--data", str(self.folder)]
-
-    def body(self, calls: Sequence[Call]) -> bytes:
-        return orjson.dumps({"batch": calls})
 
     def stored(self) -> int:
         request = urllib.request.Request(
@@ -150,21 +143,18 @@ class Heddle(Server):
             return int(orjson.loads(answer.read())["count"])
 
 
-class OtlpServer(Server):
-    """A peer that takes OTLP/HTTP and keeps its spans in one SQLite file."""
+class Peer(Server):
+    """A peer that keeps its spans in one SQLite file."""
 
     ingest_path = "/v1/traces"
     database: str
-
-    def body(self, calls: Sequence[Call]) -> bytes:
-        return otlp.export_request(calls)
 
     def stored(self) -> int:
         with contextlib.closing(sqlite3.connect(f"file:{self.folder / self.database}?mode=ro", uri=True)) as database:
             return int(database.execute("SELECT count(*) FROM spans").fetchone()[0])
 
 
-class Phoenix(OtlpServer):
+class Phoenix(Peer):
     """Arize Phoenix with its default store."""
 
     name = "phoenix"
@@ -185,7 +175,7 @@ class Phoenix(OtlpServer):
         }
 
 
-class Mlflow(OtlpServer):
+class Mlflow(Peer):
     """MLflow with one worker and SQLite."""
 
     name = "mlflow"

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -15,9 +15,27 @@ from heddle import failures
 from heddle.compat import graphql, pages
 from heddle.edge import Edge
 from heddle.errors import HeddleError
+from heddle.evals import routes as evaluations
+from heddle.evals.families import datasets as v2_datasets
+from heddle.evals.families import evaluations as v2_evaluations
+from heddle.evals.families import models as v2_models
+from heddle.evals.families import ops as v2_ops
+from heddle.evals.families import predictions as v2_predictions
+from heddle.evals.families import runs as v2_runs
+from heddle.evals.families import scorers as v2_scorers
+from heddle.evals.families import scores as v2_scores
+from heddle.evals.monitors import routes as monitors
+from heddle.evals.monitors.service import Monitors
+from heddle.evals.queues import routes as annotation_queues
+from heddle.evals.replay import routes as replays
+from heddle.evals.replay.service import Replays
+from heddle.evals.replay.work import ReplayWork
+from heddle.evals.results import routes as eval_results
+from heddle.evals.scorers.builtin import close as close_scorers
+from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
 from heddle.house import House
-from heddle.inference import catalogue, chat, completions
+from heddle.inference import catalogue, chat, completions, images, information, runtimes
 from heddle.inference import usage as inference_usage
 from heddle.inference.accounts import Accounts
 from heddle.inference.engine.make import local_engine
@@ -28,10 +46,29 @@ from heddle.settings import Settings
 from heddle.store import direct
 from heddle.store.lock import DataLock
 from heddle.store.sqlite.store import DATABASE, open_store
-from heddle.trace import costs, files, objects, project, refs, service, stats, tables, threads, usage
+from heddle.trace import (
+    costs,
+    dataset_sources,
+    file_urls,
+    files,
+    objects,
+    project,
+    refs,
+    registry,
+    service,
+    stats,
+    tables,
+    threads,
+    usage,
+)
+from heddle.trace.agents import routes as agents
+from heddle.trace.alerts import routes as alerts
+from heddle.trace.alerts.service import AlertService
 from heddle.trace.calls import routes as calls
 from heddle.trace.feedback import routes as feedback
 from heddle.trace.inference_calls import InferenceCalls, InferencePrices
+from heddle.trace.otel import routes as otel
+from heddle.trace.records import TraceRecords
 from heddle.trace.training_calls import TrainingCalls
 from heddle.trace.training_data import TrainingData
 from heddle.training.queue.figures import TrainingFigures
@@ -39,32 +76,85 @@ from heddle.training.queue.promotion import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.routes import base_models, checkpoints, jobs, logs, models, sft_jobs
 from heddle.training.service import Training
+from heddle.training.services.rollouts import ReadableRenderer
+from heddle.ui import pages as ui_pages
+from heddle.ui import session as ui_session
+from heddle.ui.reads import calls as ui_calls
+from heddle.ui.reads import calls_export as ui_calls_export
+from heddle.ui.reads import costs as ui_costs
+from heddle.ui.reads import evaluations as ui_evaluations
+from heddle.ui.reads import inference as ui_inference
+from heddle.ui.reads import ops as ui_ops
+from heddle.ui.reads import overview as ui_overview
+from heddle.ui.reads import projects as ui_projects
+from heddle.ui.reads import settings as ui_settings
+from heddle.ui.reads import threads as ui_threads
+from heddle.ui.reads import trace as ui_trace
+from heddle.ui.reads import training as ui_training
+from heddle.ui.reads import trajectories as ui_trajectories
 
 _GROUPS = (
     calls,
+    otel,
+    agents,
     usage,
     stats,
     threads,
     costs,
     feedback,
+    annotation_queues,
     files,
+    file_urls,
     objects,
+    registry,
+    dataset_sources,
     refs,
     tables,
     project,
+    alerts,
+    monitors,
+    replays,
     service,
     chat,
     catalogue,
     inference_usage,
     completions,
+    images,
+    runtimes,
+    information,
     models,
     checkpoints,
     logs,
     jobs,
     sft_jobs,
     base_models,
+    v2_ops,
+    v2_datasets,
+    v2_scorers,
+    v2_evaluations,
+    v2_models,
+    v2_runs,
+    v2_predictions,
+    v2_scores,
+    eval_results,
+    evaluations,
     graphql,
     pages,
+    ui_session,
+    ui_calls,
+    ui_calls_export,
+    ui_costs,
+    ui_ops,
+    ui_projects,
+    ui_settings,
+    ui_overview,
+    ui_training,
+    ui_inference,
+    ui_trajectories,
+    ui_threads,
+    ui_evaluations,
+    ui_trace,
+    ui_pages,
 )
 """The modules whose `router` is served, one per group of the interface."""
 
@@ -78,6 +168,8 @@ _HOT = (
     "/obj/create",
     "/file/create",
     "/calls/stream_query",
+    "/otel/v1/traces",
+    "/agents/otel/v1/traces",
 )
 """The routes of the write path are tried first: the framework tries one after the other."""
 
@@ -132,22 +224,34 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
         store = await open_store(settings)
         try:
             house = House(settings, store)
+            house.records = TraceRecords(house)
+            house.prices = InferencePrices(store)
             await _insist_on_keys(house)
             house.inference = _inference(house)
+            house.evaluations, house.scoring = _evaluations(house)
             house.training = _training(house)
-            await house.inference.start()
-            try:
-                await house.training.start()
-                try:
-                    async with _background(house):
-                        yield house
-                finally:
-                    await house.training.stop()
-            finally:
-                await house.inference.stop()
+            house.alerts = AlertService(settings, store)
+            house.monitors = Monitors(store, house.scoring.submit)
+            house.replays = _replays(house)
+            _show_backlogs(house)
+            async with AsyncExitStack() as running:
+                running.callback(close_scorers)
+                for service in (house.inference, house.training, house.jobs, house.monitors, house.alerts):
+                    await service.start()
+                    running.push_async_callback(service.stop)
+                async with _background(house):
+                    yield house
             await house.gate.note_use()
         finally:
             await store.close()
+
+
+def _show_backlogs(house: House) -> None:
+    """What waits to be done in the background, in /metrics."""
+    store, gauge = house.store, house.metrics.gauge
+    gauge("evaluation_jobs", "Jobs of evaluation that are not done.", store.eval_jobs.count_open)
+    gauge("monitor_calls_waiting", "Ended calls that no monitor has looked at yet.", store.calls.count_endings)
+    gauge("alert_messages_waiting", "Messages of alerts that are not delivered yet.", store.alerts.count_waiting)
 
 
 def _inference(house: House) -> Inference:
@@ -161,19 +265,50 @@ def _inference(house: House) -> Inference:
     return inference
 
 
+def _evaluations(house: House) -> tuple[Evaluations, Scoring]:
+    """Server-side evaluation, given what the other rooms do for it: inference answers, the trace keeps the calls."""
+    given = (house.store, house.records, completions.ModelCompletions(house), house.jobs)
+    evaluations = Evaluations(*given, house.settings.evaluation_parallel)
+    scoring = Scoring(*given, house.settings.evaluation_parallel)
+    evaluations.register()
+    scoring.register()
+    return evaluations, scoring
+
+
 def _training(house: House) -> Training:
     """Training, given what the other rooms do for it: inference serves its policies, the trace shows its jobs."""
     settings, store = house.settings, house.store
     policies, calls = Policies(house.inference), TrainingCalls(house)
-    promotion = Promotion(Evaluations(store, house.inference, InferenceCalls(house)))
+    promotion = Promotion(house.evaluations)
     figures = TrainingFigures(house.metrics.registry)
     house.metrics.refreshers.append(figures.refresh)
     supervisor = Supervisor(settings, store.train_models, store.train_jobs, policies, store.blobs.path, figures)
     supervisor.publisher.judge = promotion
     supervisor.publisher.observers.append(calls)
     return Training(
-        settings, store, policies, supervisor, calls=calls, datasets=TrainingData(house), promotion=promotion
+        settings,
+        store,
+        policies,
+        supervisor,
+        calls=calls,
+        datasets=TrainingData(house),
+        promotion=promotion,
+        load_renderer=_renderer,
     )
+
+
+def _renderer(folder: Path) -> ReadableRenderer:
+    # What reads tokenizers may not be installed where nothing is trained.
+    from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+
+    return TrajectoryRenderer.load(folder)
+
+
+def _replays(house: House) -> Replays:
+    """Replays, given what the other rooms do for them: inference answers again, evaluation scores."""
+    models, parallel = completions.ModelCompletions(house), house.settings.evaluation_parallel
+    work = ReplayWork(house.store, house.records, models, house.scoring.submit, parallel)
+    return Replays(house.store, house.records, house.jobs, work)
 
 
 async def _insist_on_keys(house: House) -> None:

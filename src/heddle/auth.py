@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from heddle import cookies
 from heddle.errors import Forbidden, NotAuthenticated
 from heddle.wire import refs
 
@@ -98,6 +99,13 @@ def key_of(headers: Mapping[bytes, bytes]) -> str | None:
     return pair.partition(":")[2].strip() or None
 
 
+_SESSION = "session "
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
 def hash_key(key: str) -> str:
     """What is stored of a key."""
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
@@ -133,6 +141,14 @@ class KeyStore(Protocol):
         ...
 
 
+class SessionStore(Protocol):
+    """Where the sessions of browsers are found."""
+
+    async def find(self, hashed: str, at: int) -> KnownKey | None:
+        """The key behind the session with this hash, revoked or not; None for a session that is over by then."""
+        ...
+
+
 class Gate:
     """Recognises callers; when no key is needed everybody is the local user.
 
@@ -143,41 +159,52 @@ class Gate:
     BELIEVED_SECONDS = 0.5
     MOST_ENTRIES = 10_000
 
-    def __init__(self, keys: KeyStore, needs_key: bool) -> None:
+    def __init__(self, keys: KeyStore, needs_key: bool, sessions: SessionStore | None = None) -> None:
         self._keys = keys
+        self._sessions = sessions
         self.needs_key = needs_key
         self._known: dict[str, tuple[float, Caller | NotAuthenticated]] = {}
         self._used: dict[str, int] = {}
 
-    async def recognise(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """Who sends this; raises NotAuthenticated saying why nobody was recognised."""
+    async def recognise(self, headers: Mapping[bytes, bytes], method: str = "GET") -> Caller:
+        """Who sends this; raises NotAuthenticated saying why nobody was recognised. A key wins over a cookie."""
         if not self.needs_key:
             return LOCAL
         key = key_of(headers)
-        if key is None:
+        token = None if key or self._sessions is None else cookies.token_of(headers, method)
+        if key is None and token is None:
             raise NotAuthenticated(f"This server needs an API key; {_HOW}")
-        hashed = hash_key(key)
-        known = self._known.get(hashed)
+        entry = hash_key(key) if key is not None else _SESSION + hash_key(token or "")
+        known = self._known.get(entry)
         if known is None or known[0] < time.monotonic():
-            known = await self._look_up(hashed)
+            known = await self._look_up(entry)
         if isinstance(known[1], NotAuthenticated):
             raise NotAuthenticated(known[1].reason)
         return known[1]
 
-    async def _look_up(self, hashed: str) -> tuple[float, Caller | NotAuthenticated]:
-        row = await self._keys.find(hashed)
+    def forget(self) -> None:
+        """Believe nothing any more that the stores said before, as a session or a key has just ended here."""
+        self._known.clear()
+
+    async def _look_up(self, entry: str) -> tuple[float, Caller | NotAuthenticated]:
+        of_session = entry.startswith(_SESSION)
+        if of_session and self._sessions is not None:
+            row = await self._sessions.find(entry.removeprefix(_SESSION), _now())
+        else:
+            row = await self._keys.find(entry)
         found: Caller | NotAuthenticated
         if row is None:
-            found = NotAuthenticated("The API key is not known to this server")
+            unknown = "The session has ended; log in again" if of_session else "The API key is not known to this server"
+            found = NotAuthenticated(unknown)
         elif row.revoked_at is not None:
             found = NotAuthenticated("The API key was revoked")
         else:
             found = row.caller()
-            self._used[row.id] = time.time_ns() // 1000
+            self._used[row.id] = _now()
         if len(self._known) >= self.MOST_ENTRIES:
             self._known.clear()
-        entry = self._known[hashed] = (time.monotonic() + self.BELIEVED_SECONDS, found)
-        return entry
+        kept = self._known[entry] = (time.monotonic() + self.BELIEVED_SECONDS, found)
+        return kept
 
     async def note_use(self) -> None:
         """Store when the keys of the last while were used."""

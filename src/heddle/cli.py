@@ -1,4 +1,4 @@
-"""The command `heddle`: serve, demo, keys, migrate, backup, restore, check."""
+"""The command `heddle`: serve, demo, eval, mcp, keys, migrate, backup, restore, check."""
 
 import gc
 import inspect
@@ -11,6 +11,7 @@ import typer
 
 from heddle import settings as table
 from heddle.errors import ExtraMissing, HeddleError
+from heddle.gate.commands import commands as evaluating
 from heddle.settings import BadSetting, Settings
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ keys = typer.Typer(help="Keys for callers: make, list, revoke.", no_args_is_help
 app.add_typer(keys, name="keys")
 checking = typer.Typer(invoke_without_command=True)
 app.add_typer(checking, name="check")
+app.add_typer(evaluating, name="eval")
 
 Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
 Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
@@ -75,12 +77,41 @@ def serve(**flags: Any) -> None:
 
 @app.command()
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running at the end, until Ctrl-C.")] = False,
+    keep: Annotated[
+        bool | None,
+        typer.Option("--keep/--end", help="Whether the server stays until Ctrl-C; it does in a terminal."),
+    ] = None,
 ) -> None:
     """Trace, chat, evaluate and train with the real SDKs on a server of its own, and show what came of it."""
     from heddle.demo.run import run
 
     run(keep)
+
+
+@app.command("mcp")
+def serve_mcp(
+    project: Annotated[
+        str | None, typer.Option("--project", help="entity/project where a tool names none. [HEDDLE_PROJECT]")
+    ] = None,
+    server: Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The API key, over stdio. [HEDDLE_API_KEY or WANDB_API_KEY]")
+    ] = None,
+    http: Annotated[
+        int | None, typer.Option("--http", help="Serve HTTP at this port (/mcp); callers send their own key.", min=1)
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address that --http listens on.")] = "127.0.0.1",
+) -> None:
+    """Let an assistant read traces and evaluations of a running server over the Model Context Protocol."""
+    try:
+        from heddle.mcp import server as protocol
+    except ImportError:
+        typer.echo("heddle: the Model Context Protocol is not installed: pip install 'heddle[mcp]'", err=True)
+        raise typer.Exit(2) from None
+    if http is None:
+        protocol.serve_stdio(server, key, project)
+    else:
+        protocol.serve_http(server, project, host, http)
 
 
 @keys.command("create")

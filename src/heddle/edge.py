@@ -2,7 +2,6 @@
 
 import logging
 import time
-import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heddle import failures
-from heddle.errors import Forbidden, HeddleError, InvalidRequest, NotAuthenticated, TooLarge, Unavailable
+from heddle.decoding import Decoder
+from heddle.errors import Forbidden, HeddleError, NotAuthenticated, TooLarge, Unavailable
 from heddle.settings import Settings
 from heddle.wire import ids
 
@@ -21,8 +21,11 @@ logger = logging.getLogger("heddle.edge")
 access = logging.getLogger("heddle.access")
 
 TRACES = "/traces"
+FOR_EVER = b"public, max-age=31536000, immutable"
+"""The Cache-Control of an answer whose address changes with its content."""
 CLIENT_GONE = 499
 MULTIPART_SLACK = 64 * 1024
+_FROM_DIGESTS = "/table/create_from_digests"
 _UPLOADS = frozenset(("/file/create", "/files/create"))
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
@@ -60,7 +63,7 @@ class Edge:
             refuse_foreign_pages(scope["method"], headers, house.settings)
         exchange.limit_body()
         try:
-            scope["heddle.caller"] = await house.gate.recognise(headers)
+            scope["heddle.caller"] = await house.gate.recognise(headers, scope["method"])
         except NotAuthenticated as problem:
             scope["heddle.caller_problem"] = problem
         await self._app(scope, exchange.receive, exchange.send)
@@ -72,9 +75,9 @@ def refuse_foreign_pages(method: str, headers: Mapping[bytes, bytes], settings: 
     Without keys a page in a browser on this machine could otherwise write here, or read by a host name of its own that
     leads to this machine.
     """
-    origin = headers.get(b"origin")
-    if origin is None and b"sec-fetch-site" not in headers:
+    if not _by_a_browser(headers):
         return
+    origin = headers.get(b"origin")
     host = headers.get(b"host", b"").decode("latin-1").lower()
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     if name not in _LOOPBACK_NAMES and not name.endswith(".localhost") and name != settings.host.lower():
@@ -87,10 +90,21 @@ def refuse_foreign_pages(method: str, headers: Mapping[bytes, bytes], settings: 
             )
 
 
+def _by_a_browser(headers: Mapping[bytes, bytes]) -> bool:
+    # What a page reads under a name of its own has neither of the first two, as plain HTTP is sent no `Sec-Fetch-…`;
+    # runtimes that send a language beside `Sec-Fetch-Mode` are no browsers.
+    if b"origin" in headers or b"sec-fetch-site" in headers:
+        return True
+    has_language = b"accept-language" in headers and b"sec-fetch-mode" not in headers
+    return has_language or headers.get(b"user-agent", b"").startswith(b"Mozilla/")
+
+
 def body_limit(path: str, settings: Settings) -> tuple[str, int, int]:
     """Which setting bounds the body of a path, its value, and the bytes that are allowed on the wire."""
     if path in _UPLOADS:
         return "max_file", settings.max_file, settings.max_file + MULTIPART_SLACK
+    if path == _FROM_DIGESTS:
+        return "max_table_body", settings.max_table_body, settings.max_table_body
     if path.startswith("/v1/preview/"):
         return "max_training_body", settings.max_training_body, settings.max_training_body
     if path.startswith("/v1/"):
@@ -114,7 +128,7 @@ class _Exchange:
         scope["heddle.request_id"] = self.request_id
         self.limit = body_limit(self.scope["path"], self.house.settings)
         self.received = self.sent = self.status = 0
-        self._decoder: _Decoder | None = None
+        self._decoder: Decoder | None = None
         self._receive = receive
         self._send = send
 
@@ -125,7 +139,7 @@ class _Exchange:
             raise self._too_large()
         encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding not in (b"", b"identity"):
-            self._decoder = _Decoder(encoding)
+            self._decoder = Decoder(encoding)
             dropped = (b"content-encoding", b"content-length")
             self.scope["headers"] = [pair for pair in self.scope["headers"] if pair[0] not in dropped]
 
@@ -153,7 +167,13 @@ class _Exchange:
         """Pass one part of the answer on, with the request's id among the headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode())]
+            sent = message.get("headers", ())
+            if self.status == 401 and _by_a_page(self.headers):
+                # The browser would ask for a password in a window of its own; the page asks for a key.
+                sent = [pair for pair in sent if pair[0] != b"www-authenticate"]
+            # What a browser keeps for ever belongs to no request.
+            named = () if (b"cache-control", FOR_EVER) in sent else ((b"x-request-id", self.request_id.encode()),)
+            message["headers"] = [*sent, *named]
         elif message["type"] == "http.response.body":
             self.sent += len(message.get("body", b""))
         await self._send(message)
@@ -177,35 +197,12 @@ class _Exchange:
             )
 
 
+def _by_a_page(headers: Mapping[bytes, bytes]) -> bool:
+    is_fetched = headers.get(b"sec-fetch-mode", b"navigate") != b"navigate"
+    return is_fetched or b"x-heddle-ui" in headers or headers.get(b"accept") == b"text/event-stream"
+
+
 def _given_id(value: bytes | None) -> str | None:
     """The client's own request id, where it is short and plain."""
     text = value.decode("latin-1") if value and len(value) <= 128 else ""
     return text if text.isascii() and text.isprintable() and text.strip() else None
-
-
-class _Decoder:
-    """Undoes gzip or deflate, a part at a time and never more than was asked for."""
-
-    def __init__(self, encoding: bytes) -> None:
-        if encoding not in (b"gzip", b"x-gzip", b"deflate"):
-            name = encoding.decode("latin-1")[:40]
-            raise InvalidRequest(f"Content-Encoding {name!r} is not supported here; supported are gzip and deflate")
-        self._name = encoding.decode()
-        self._wanted = zlib.MAX_WBITS | 16 if encoding != b"deflate" else zlib.MAX_WBITS
-        self._inflater: Any = None
-
-    def decode(self, data: bytes, most: int, last: bool) -> bytes:
-        """The plain bytes of the next part, at most `most`; raises InvalidRequest for data that is not so encoded."""
-        if self._inflater is None and data:
-            # "deflate" means zlib's format, but some clients send the bare stream.
-            is_bare = self._name == "deflate" and data[0] & 0x0F != 8
-            self._inflater = zlib.decompressobj(-zlib.MAX_WBITS if is_bare else self._wanted)
-        if self._inflater is None:
-            return b""
-        try:
-            plain: bytes = self._inflater.decompress(data, most)
-        except zlib.error:
-            raise InvalidRequest(f"The body is no valid {self._name}") from None
-        if last and len(plain) < most and not self._inflater.eof:
-            raise InvalidRequest(f"The {self._name} body ends too early")
-        return plain

@@ -7,6 +7,7 @@ HeddleError
 ├── NotFound             404  what the request names does not exist (or was deleted)
 ├── Conflict             409  the digest that the client computed is another one
 ├── TooLarge             413  over a limit of the settings, which the reason names
+├── UnsupportedMedia     415  a body of a type or an encoding that the route does not read
 ├── ValidationFailed     422  `detail` list: a field is missing or has the wrong type
 ├── InvalidField         422  `reason`: an unknown field in a query or sort
 ├── Busy                 429  back-pressure or a rate limit; Retry-After
@@ -79,6 +80,12 @@ class TooLarge(HeddleError):
     """Over a limit of the settings."""
 
     status = 413
+
+
+class UnsupportedMedia(HeddleError):
+    """A body of a type or an encoding that is not read here."""
+
+    status = 415
 
 
 class ValidationFailed(HeddleError):

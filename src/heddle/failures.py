@@ -22,6 +22,7 @@ _OPENAI_TYPES = {
     405: "MethodNotAllowedError",
     409: "ConflictError",
     413: "RequestTooLargeError",
+    415: "UnsupportedMediaTypeError",
     422: "Bad Request",
     429: "RateLimitError",
     501: "NotImplementedError",

@@ -2,15 +2,26 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from heddle.auth import Gate
 from heddle.errors import HeddleError
+from heddle.evals.jobs.service import Jobs
+from heddle.evals.monitors.service import Monitors
+from heddle.evals.scoring import Scoring
+from heddle.evals.service import Evaluations
 from heddle.inference.service import Inference
 from heddle.metrics import Metrics
 from heddle.retention import Retention
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.training.service import Training
+from heddle.wire.inference import PricesOf
+from heddle.wire.records import Records
+
+if TYPE_CHECKING:
+    from heddle.evals.replay.service import Replays
+    from heddle.trace.alerts.service import AlertService
 
 
 @dataclass(slots=True)
@@ -25,12 +36,21 @@ class House:
     retention: Retention = field(init=False)
     inference: Inference = field(init=False)
     training: Training = field(init=False)
+    records: Records = field(init=False)
+    prices: PricesOf = field(init=False)
+    jobs: Jobs = field(init=False)
+    evaluations: Evaluations = field(init=False)
+    scoring: Scoring = field(init=False)
+    monitors: Monitors = field(init=False)
+    alerts: "AlertService" = field(init=False)
+    replays: "Replays" = field(init=False)
     _proven: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
-        self.gate = Gate(self.store.keys, self.settings.needs_key)
+        self.gate = Gate(self.store.keys, self.settings.needs_key, self.store.sessions)
         self.metrics = Metrics(self._figures)
         self.retention = Retention(self.store, self.settings.retention_interval)
+        self.jobs = Jobs(self.settings, self.store.eval_jobs)
 
     def _figures(self) -> dict[str, float]:
         figures = self.store.figures

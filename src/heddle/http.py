@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi._compat import ModelField
+from fastapi.datastructures import DefaultPlaceholder
 from fastapi.dependencies.models import Dependant
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
+from fastapi.utils import create_model_field
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from heddle.auth import Caller, Scope
-from heddle.errors import NotAuthenticated, TooLarge, ValidationFailed
+from heddle.cookies import is_own_page
+from heddle.errors import InvalidRequest, NotAuthenticated, TooLarge, ValidationFailed
 from heddle.wire import jsontext, refs
 
 if TYPE_CHECKING:
@@ -51,9 +55,9 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """A response body, declared for the OpenAPI description."""
+    """A response body, declared for the OpenAPI description; what checks it is built when that is asked for."""
 
-    model_config = ConfigDict(protected_namespaces=())
+    model_config = ConfigDict(protected_namespaces=(), defer_build=True)
 
 
 class Empty(ResponseModel):
@@ -79,10 +83,43 @@ def parse_body(body: bytes, caller: Caller, keep_non_finite: bool = False) -> An
 class Route(APIRoute):
     """A route whose handler sees a `BodyRequest`."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        if _answers_itself(self.endpoint) and _takes_only_the_caller(self.dependant):
+    _shown: Any = None
+    _extra: Any = None
+    _shown_field: ModelField | None = None
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        answers_itself = _answers_itself(endpoint)
+        # Only the description needs the model of an answer that is made already: building them all takes as long as
+        # all the rest of the start.
+        shown = options.get("response_model")
+        shown = None if isinstance(shown, DefaultPlaceholder) else shown
+        super().__init__(path, endpoint, **(options | {"response_model": None} if answers_itself else options))
+        if answers_itself:
+            self.response_model = self._shown = shown
+        if answers_itself and _takes_only_the_caller(self.dependant):
             self.app = _direct(self)
+
+    @property
+    def response_field(self) -> ModelField | None:
+        """The field of the answer's model, built when the description is asked for."""
+        if self._shown_field is None and self._shown is not None:
+            name = f"Response_{self.unique_id}"
+            self._shown_field = create_model_field(name=name, type_=self._shown, mode="serialization")
+        return self._shown_field
+
+    @response_field.setter
+    def response_field(self, field: ModelField | None) -> None:
+        self._shown_field = field
+
+    @property
+    def openapi_extra(self) -> dict[str, Any] | None:
+        """What the description says beside what the framework finds out."""
+        extra: dict[str, Any] | None = self._extra() if callable(self._extra) else self._extra
+        return extra
+
+    @openapi_extra.setter
+    def openapi_extra(self, extra: Any) -> None:
+        self._extra = extra
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler of the framework, given our request class."""
@@ -148,11 +185,16 @@ def validated_body(model: type[B], body: bytes) -> B:
     return validated(TypeAdapter(model), jsontext.loads(body))
 
 
-def inlined_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI request body of a route that decodes its body itself."""
-    schema = model.model_json_schema()
-    schema = _inlined(schema, schema.get("$defs", {}))
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+def inlined_body(model: type[BaseModel]) -> Any:
+    """The OpenAPI request body of a route that decodes its body itself, made when the description is asked for."""
+
+    @cache
+    def described() -> dict[str, Any]:
+        schema = model.model_json_schema()
+        schema = _inlined(schema, schema.get("$defs", {}))
+        return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+    return described
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
@@ -204,7 +246,9 @@ class NeedsBearer(Needs):
     async def __call__(self, request: Request) -> Caller:
         """The caller; raises NotAuthenticated without a bearer token, Forbidden when its key lacks the scope."""
         scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        # The pages of this server have a session, or need none.
+        is_page = is_own_page(request.scope["headers"])
+        if not is_page and (scheme.lower() != "bearer" or not token.strip()):
             raise NotAuthenticated("This needs the header 'Authorization: Bearer <API key>'", scheme="Bearer")
         return await super().__call__(request)
 
@@ -229,14 +273,27 @@ class Lines(JSONResponse):
     media_type = "application/jsonl"
 
 
-def lines(chunks: AsyncIterator[bytes]) -> StreamingResponse:
+class NdLines(Lines):
+    """The same under the other name that line streams have."""
+
+    media_type = "application/x-ndjson"
+
+
+def lines(chunks: AsyncIterator[bytes], kind: type[Lines] = Lines) -> StreamingResponse:
     """A stream of JSON lines; each chunk holds whole lines with refs in external form."""
-    return StreamingResponse(chunks, media_type=Lines.media_type)
+    return StreamingResponse(chunks, media_type=kind.media_type)
 
 
 def line(value: Any) -> bytes:
     """One JSON line with refs in external form."""
     return refs.convert_out(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def not_negative(value: int | None, name: str) -> int | None:
+    """The value; raises InvalidRequest when it is negative."""
+    if value is not None and value < 0:
+        raise InvalidRequest(f"{name} must not be negative")
+    return None if value is None else min(value, 2**62)
 
 
 def page_limit(house: "House", limit: int | None) -> int | None:

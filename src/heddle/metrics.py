@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
     PlatformCollector,
     ProcessCollector,
@@ -45,6 +46,15 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self.registry.register(_StoreCollector(figures))
+
+    def gauge(self, name: str, text: str, ask: Callable[[], Awaitable[float]]) -> None:
+        """Show a figure that is asked for at every look."""
+        shown = Gauge(f"heddle_{name}", text, registry=self.registry)
+
+        async def refresh() -> None:
+            shown.set(await ask())
+
+        self.refreshers.append(refresh)
 
     def answered(self, route: str, method: str, status: int, seconds: float, received: int, sent: int) -> None:
         """Count one answer; `route` is its template, bodies in bytes."""

@@ -37,6 +37,8 @@ def _log(level: str) -> None:
         level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr, force=True
     )
     logging.getLogger("uvicorn.error").setLevel("WARNING")
+    # It names every address that is asked, and those of webhooks and of signed files are secrets.
+    logging.getLogger("httpx").setLevel("WARNING")
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:

@@ -17,6 +17,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 ENVIRONMENT_PREFIX = "HEDDLE_"
 CONFIG_VARIABLE = "HEDDLE_CONFIG"
+CLIENT_VARIABLES = ("HEDDLE_SERVER", "HEDDLE_API_KEY", "HEDDLE_PROJECT")
+"""What the commands that call a running server read; no settings of a server."""
 
 
 class BadSetting(Exception):
@@ -85,6 +87,17 @@ def text(allowed: str) -> Kind:
     return Kind(parse, allowed)
 
 
+def path() -> Kind:
+    """A path of an address: begins with /, ends without one but for the root."""
+
+    def parse(value: str) -> str:
+        if not re.fullmatch(r"/|(/[A-Za-z0-9._~-]+)+/?", value.strip()):
+            raise ValueError
+        return value.strip().rstrip("/") or "/"
+
+    return Kind(parse, "a path such as /heddle")
+
+
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*=https?://[^\s,;?#]+(,[A-Za-z_][A-Za-z0-9_]*)?")
 
 
@@ -133,7 +146,16 @@ class Settings:
         choice("off", "errors", "all"),
         "Which requests get a log line; errors are those answered 400 or above.",
     )
+    root_path: str = _row("/", path(), "The path under which a proxy that takes it off shows this server.")
+    ui_files: str = _row(
+        "cached",
+        choice("cached", "reread"),
+        "Whether the files of the web interface are read once or for each request; the latter is for its makers.",
+    )
     max_trace_body: int = _row(32 * MIB, size(KIB), "The largest request body on trace routes.")
+    max_table_body: int = _row(
+        256 * MIB, size(KIB), "The largest list of row digests that makes a table (46 bytes a row)."
+    )
     max_chat_body: int = _row(8 * MIB, size(KIB), "The largest request body on inference routes.")
     max_training_body: int = _row(256 * MIB, size(KIB), "The largest request body on training routes.")
     max_file: int = _row(GIB, size(1), "The largest file that can be uploaded.")
@@ -217,6 +239,11 @@ class Settings:
         providers(),
         "Other servers of models that /completions/create may ask, each with the variable that holds its key.",
     )
+    image_provider: str = _row(
+        "none",
+        text("a name of providers, or none"),
+        "The provider that /image/create asks for models that are named without one.",
+    )
 
     training: str = _row("on", choice("on", "off"), "Whether training jobs run on this server.")
     training_workers: int = _row(1, number(1, 64), "How many training jobs (of different models) run at the same time.")
@@ -251,6 +278,28 @@ class Settings:
         text("addresses that begin with https:// or file:///, with commas between several, or none"),
         "Where training data may be read from; an address must begin with one of these.",
     )
+
+    evaluation_workers: int = _row(
+        2, number(1, 64), "How many jobs of evaluation (runs, scores, replays) run at the same time."
+    )
+    evaluation_parallel: int = _row(
+        20, number(1, 1000), "How many rows of one evaluation, or calls of one scoring, are worked on at the same time."
+    )
+    evaluation_queue: int = _row(
+        1000, number(1, 1_000_000), "How many jobs of evaluation of one project may wait or run (429 beyond)."
+    )
+
+    alert_interval: float = _row(
+        30.0, number(0.1, 86_400, whole=False), "How often the rules of alerts are looked at, in seconds."
+    )
+    alert_webhooks: str = _row(
+        "none",
+        text("addresses that begin with https:// or http://, with commas between several, or none"),
+        "Where messages of alerts may be sent; an address must be one of these or lie below it.",
+    )
+
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    """Where the values came from that were given: `port` from `flag --port`; no setting itself."""
 
     @property
     def is_loopback(self) -> bool:
@@ -303,6 +352,7 @@ class Row:
 TABLE: tuple[Row, ...] = tuple(
     Row(field.name, field.default, field.metadata["kind"], field.metadata["sentence"])
     for field in dataclasses.fields(Settings)
+    if field.metadata
 )
 _BY_NAME = {row.name: row for row in TABLE}
 
@@ -313,20 +363,24 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
     A flag that is None was not given. `config` (or HEDDLE_CONFIG) names a TOML file.
     """
     environment = os.environ if environment is None else environment
-    values = _from_file(config or environment.get(CONFIG_VARIABLE, ""))
+    path = config or environment.get(CONFIG_VARIABLE, "")
+    values = _from_file(path)
+    sources = dict.fromkeys(values, f"file {path}")
     for row in TABLE:
         if row.variable in environment:
-            values[row.name] = row.read(environment[row.variable], f"variable {row.variable}")
+            sources[row.name] = f"variable {row.variable}"
+            values[row.name] = row.read(environment[row.variable], sources[row.name])
     for name, value in flags.items():
         if value is not None:
             row = _BY_NAME[name]
-            values[name] = row.read(value, f"flag {row.flag}")
-    return Settings(**values)
+            sources[name] = f"flag {row.flag}"
+            values[name] = row.read(value, sources[name])
+    return Settings(**values, sources=sources)
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """The HEDDLE_* variables that are no setting: misspelt ones, or ones of something else of that name."""
-    known = {row.variable for row in TABLE} | {CONFIG_VARIABLE}
+    known = {row.variable for row in TABLE} | {CONFIG_VARIABLE, *CLIENT_VARIABLES}
     return sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
 
 

@@ -3,6 +3,7 @@
 import random
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -62,18 +63,32 @@ def test_full_database(tmp_path: Path) -> None:
         assert lost(server.url, acknowledged) == []
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 6 MB; skips where this user may not mount one."""
-    folder = tmp_path / "disk"
+@contextmanager
+def disk_of(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of that size; skips where this user may not mount one."""
     folder.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True
-    )
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    mount = subprocess.run(command, capture_output=True, text=True)
     if mount.returncode:
         pytest.skip(f"no small file system can be mounted here: {mount.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    with disk_of(tmp_path / "disk", 4) as folder:
+        yield folder
+
+
+@pytest.fixture
+def roomy_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 12 MB, which holds a database."""
+    with disk_of(tmp_path / "disk", 12) as folder:
+        yield folder
 
 
 def blobs(folder: Path) -> list[Path]:
@@ -117,12 +132,12 @@ def test_full_disk_for_a_new_model(tmp_path: Path, small_disk: Path) -> None:
         assert "Traceback" not in server.log()
 
 
-def test_full_disk_for_everything(small_disk: Path) -> None:
+def test_full_disk_for_everything(roomy_disk: Path) -> None:
     """The same when the database lies on the full disk."""
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 1_500_000)
+    ballast = roomy_disk / "ballast"
+    ballast.write_bytes(b"x" * 6_000_000)
     acknowledged: list[Item] = []
-    with HeddleProcess(small_disk / "data") as server:
+    with HeddleProcess(roomy_disk / "data") as server:
         for seed, kind in enumerate(KINDS):
             items, refusal = write_until_refused(server.url, kind, seed)
             acknowledged += items
@@ -132,5 +147,5 @@ def test_full_disk_for_everything(small_disk: Path) -> None:
         for seed, kind in enumerate(KINDS):
             acknowledged += one_write(server.url, kind, 100 + seed)
         assert lost(server.url, acknowledged) == []
-    with HeddleProcess(small_disk / "data") as server:
+    with HeddleProcess(roomy_disk / "data") as server:
         assert lost(server.url, acknowledged) == []

@@ -13,7 +13,7 @@ def test_server_info_has_what_sdks_ask_and_the_limits(server: HeddleProcess) -> 
     assert info["min_required_weave_python_version"] == "0.0.1"
     assert re.fullmatch(r"\d+\.\d+\.\d+", info["trace_server_version"])
     defaults = Settings()
-    for name in ("max_trace_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows"):
+    for name in ("max_trace_body", "max_table_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows"):
         assert info["limits"][name] == getattr(defaults, name)
     assert info["settings"]["durability"] == "full"
     assert str(server.data) not in str(info)
@@ -78,7 +78,6 @@ def test_the_description_needs_nothing_from_elsewhere(server: HeddleProcess) -> 
     assert page.status_code == 200
     assert page.headers["content-type"].startswith("text/html")
     assert not re.findall(r"https?://|//cdn", page.text)
-    assert httpx.get(server.url + "/", follow_redirects=True).text == page.text
 
 
 def test_failures_have_one_shape(server: HeddleProcess, project: str) -> None:
@@ -120,10 +119,10 @@ def test_requests_carry_an_id(server: HeddleProcess) -> None:
 
 
 def test_encodings_that_are_not_known_or_broken_are_refused(server: HeddleProcess) -> None:
-    for encoding, why in (("br", "is not supported here"), ("gzip", "is no valid gzip")):
+    for encoding, status, why in (("br", 415, "is not supported here"), ("gzip", 400, "is no valid gzip")):
         headers = {"content-encoding": encoding, "content-type": "application/json"}
         answer = httpx.post(server.url + "/calls/query_stats", content=b"{}xxxxxxxxxxxxxxxx", headers=headers)
-        assert answer.status_code == 400
+        assert answer.status_code == status
         assert why in answer.json()["reason"]
 
 

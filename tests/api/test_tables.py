@@ -197,3 +197,23 @@ def test_ten_thousand_rows_are_paged_and_edited(wire: Wire) -> None:
 def test_rows_are_objects(wire: Wire, rows: Any) -> None:
     answer = wire.client.post("/table/create", json={"table": {"project_id": wire.project, "rows": rows}})
     assert answer.status_code == 422 and answer.json()["detail"][0]["loc"][:3] == ["body", "table", "rows"]
+
+
+def test_a_long_answer_is_whole(wire: Wire) -> None:
+    """More rows than are read at a time: in order, sorted, chosen, and of a table that lacks some."""
+    rows = [{"n": number, "r": f"weave:///{wire.project}/object/o:{number}"} for number in range(2500)]
+    made = create(wire, rows)
+    assert rows_of(wire, made["digest"]) == rows
+    assert rows_of(wire, made["digest"], offset=2400, limit=2000) == rows[2400:]
+    assert rows_of(wire, made["digest"], offset=10, limit=2000) == rows[10:2010]
+    assert rows_of(wire, made["digest"], limit=0) == rows_of(wire, made["digest"], offset=2500) == []
+    down = [{"field": "n", "direction": "desc"}]
+    assert rows_of(wire, made["digest"], sort_by=down) == rows[::-1]
+    assert rows_of(wire, made["digest"], sort_by=down, offset=1, limit=1500) == rows[::-1][1:1501]
+    chosen = {"row_digests": made["row_digests"][100:2200]}
+    assert rows_of(wire, made["digest"], filter=chosen) == rows[100:2200]
+    assert rows_of(wire, made["digest"], filter=chosen, sort_by=down, limit=1100) == rows[100:2200][::-1][:1100]
+    names = [name for pair in zip(made["row_digests"], made["row_digests"], strict=True) for name in (pair[0], "x")]
+    holed = wire.post("/table/create_from_digests", row_digests=names)["digest"]
+    assert rows_of(wire, holed, offset=5, limit=2400) == rows[5:2405]
+    assert len(rows_of(wire, holed)) == 2500

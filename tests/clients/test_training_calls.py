@@ -99,9 +99,9 @@ def test_a_published_evaluation_decides_about_promotion(
         answer = trainer.client.post("/v1/preview/training-jobs", json=refused)
     assert answer.status_code == 400 and f"weave:///{project}/op/mine:" in answer.json()["error"]["message"]
     calls = wire.calls()
-    roots = [call for call in calls if call["op_name"] == "Evaluation.evaluate"]
+    roots = [call for call in calls if "/op/Evaluation.evaluate:" in call["op_name"]]
     assert [root["inputs"]["self"] for root in roots] == [refs["known"]] * 2
-    rows = [call for call in calls if call["op_name"] == "Evaluation.predict_and_score"]
+    rows = [call for call in calls if "/op/Evaluation.predict_and_score:" in call["op_name"]]
     assert len(rows) == 4 and all(row["exception"] is None for row in rows)
     for row in rows:
         scores = row["output"]["scores"]

@@ -40,6 +40,8 @@ class Exchange:
     lines: list[Any] | None = None
     cut: bool = False
     seen_at: datetime | None = None
+    spans: dict[str, Any] | None = None
+    """An ExportTraceServiceRequest in protobuf's own JSON, which was sent as protobuf."""
 
     @property
     def key(self) -> str:
@@ -47,6 +49,11 @@ class Exchange:
         path = re.sub(r"^/v2/[^/]+/[^/]+/", "/v2/*/", self.path)
         path = re.sub(r"^/objs/[^/]+/", "/objs/*/", path)
         return f"{self.method} {re.sub(r'/versions/[^/]+', '/versions/*', path)}"
+
+    @property
+    def has_source_alone(self) -> bool:
+        """True for an op that is made with its source: its digest is the same on every server."""
+        return self.path.endswith("/ops") and bool(self.body and self.body.get("source_code"))
 
 
 @dataclass
@@ -87,8 +94,9 @@ def _exchange(index: int, record: dict[str, Any]) -> Exchange:
         status=record["reference_status"],
         media_type=record.get("reference_media_type"),
         answer=record.get("reference_response", record.get("reference_response_text")),
+        spans=record.get("otlp_protobuf_as_json"),
     )
-    if exchange.media_type == "application/jsonl" and exchange.answer is not None:
+    if exchange.media_type in ("application/jsonl", "application/x-ndjson") and exchange.answer is not None:
         exchange.lines, exchange.cut = _lines(exchange.answer)
     if record.get("truncated"):
         _repair(exchange)

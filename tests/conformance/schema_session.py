@@ -1,6 +1,10 @@
-"""A small session that uses every route of `trace-core.json` once with something to answer."""
+"""A small session that uses every route of `trace-core.json` once with something to answer.
+
+`schema_session_evals` has those that only `trace-evals.json` knows.
+"""
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +13,8 @@ from typing import Any
 
 import httpx
 
-PENDING = {"POST /otel/v1/traces": "issue 5: OpenTelemetry"}
+OPTIONS = {"params", "headers", "data", "files"}
+NAMES = re.compile(r"\{(\w+)\}")
 
 
 @dataclass
@@ -47,17 +52,14 @@ class Session:
     def send(self, key: str, body: Any = None, **request: Any) -> Answer:
         """One request; `key` is the contract's name of the route, path parameters come from `request`."""
         method, template = key.split(" ")
-        path = template.format(
-            entity=self.entity,
-            project=self.name,
-            object_id=request.pop("object_id", ""),
-            digest=request.pop("digest", ""),
-        )
+        known = {"entity": self.entity, "project": self.name}
+        path = template.format(**{name: known.get(name) or request.pop(name) for name in NAMES.findall(template)})
+        request = {name: value for name, value in request.items() if name in OPTIONS}
         if body is not None:
             request["json"] = body
         response = self.client.request(method, path, **request)
         kind = response.headers.get("content-type", "").partition(";")[0]
-        if kind == "application/jsonl":
+        if kind in ("application/jsonl", "application/x-ndjson"):
             return Answer(key, response, [json.loads(line) for line in response.text.splitlines()])
         return Answer(key, response, [response.json()] if kind == "application/json" else [])
 

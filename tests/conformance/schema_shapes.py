@@ -5,11 +5,66 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CONTRACT = json.loads((Path(__file__).resolve().parents[1] / "data" / "trace-core.json").read_text(encoding="utf-8"))
-ENDPOINTS: dict[str, dict[str, Any]] = {key: value for key, value in CONTRACT.items() if not key.startswith("$")}
+DATA = Path(__file__).resolve().parents[1] / "data"
+CORE = json.loads((DATA / "trace-core.json").read_text(encoding="utf-8"))
+EVALS = json.loads((DATA / "trace-evals.json").read_text(encoding="utf-8"))
 ANYTHING = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
 
 Schema = dict[str, Any]
+
+OF_EVALS = "evals."
+ADDED_TO_EVALS: dict[str, dict[str, Any]] = {
+    "POST /v2/{entity}/{project}/eval_results/query": {
+        "request_added": {"include_costs": {"type": "boolean"}},
+        "response_added": {
+            "rows[].evaluations[].trials[].total_cost": {"type": ["number", "null"]},
+            "summary.evaluations[].predict_total_cost": {"type": ["number", "null"]},
+        },
+    },
+    "POST /agents/traces/chat": {"request_added": {"include_model_tool_calls": {"type": "boolean"}}},
+    "POST /agents/conversations/chat": {"request_added": {"include_model_tool_calls": {"type": "boolean"}}},
+}
+"""What `sdk_0_54_deltas` of trace-evals.json says of its own routes, as trace-core.json writes such additions."""
+
+
+def _renamed(value: Any) -> Any:
+    """A schema of trace-evals.json with its refs pointing to where `CONTRACT` has what they mean."""
+    if isinstance(value, dict):
+        ref = value.get("$ref")
+        if isinstance(ref, str):
+            return {**value, "$ref": ref.replace("#/schemas/", f"#/$defs/{OF_EVALS}")}
+        return {key: _renamed(item) for key, item in value.items()}
+    return [_renamed(item) for item in value] if isinstance(value, list) else value
+
+
+def _of_evals(key: str, endpoint: dict[str, Any]) -> dict[str, Any]:
+    """An endpoint of trace-evals.json as trace-core.json writes its own."""
+    sent, response = endpoint["request"], endpoint["response"]
+    request: Schema = {}
+    if isinstance(sent.get("body"), str):
+        request = {"content_types": [sent["content_type"]], "body": sent["body"]}
+    elif "body" in sent:
+        request = _renamed(sent["body"])
+    elif "query" in sent:
+        request = {"query": sent["query"]}
+    return {
+        "request": request,
+        "response": _renamed(response.get("stream_of", response)),
+        "media_type": endpoint["media_type"],
+        "in_seed": endpoint["in_seed"],
+        "delta_0.54.0": ADDED_TO_EVALS.get(key, {}),
+    }
+
+
+CORE_ENDPOINTS: dict[str, dict[str, Any]] = {key: value for key, value in CORE.items() if not key.startswith("$")}
+EVALS_ENDPOINTS = {
+    key: _of_evals(key, endpoint) for key, endpoint in EVALS["endpoints"].items() if key not in CORE_ENDPOINTS
+}
+ENDPOINTS = CORE_ENDPOINTS | EVALS_ENDPOINTS
+"""Every route of both documents; where both have one, trace-core.json says more of it."""
+CONTRACT = {
+    "$defs": CORE["$defs"] | {f"{OF_EVALS}{name}": _renamed(schema) for name, schema in EVALS["schemas"].items()}
+}
 
 
 @dataclass

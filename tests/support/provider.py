@@ -1,5 +1,6 @@
 """A provider on this machine that speaks OpenAI's chat completions, and tells what it was asked."""
 
+import base64
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,6 +8,10 @@ from types import TracebackType
 from typing import Any
 
 Json = dict[str, Any]
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""One pixel as PNG."""
 USAGE = {
     "prompt_tokens": 7,
     "completion_tokens": 3,
@@ -27,11 +32,16 @@ class FakeProvider:
     """Answers every chat with the last message's text in capitals.
 
     The model decides on failures: `model-missing` is 404, `model-html` no JSON, `model-moved` a redirect,
-    `model-breaks` a stream that ends with an error, `model-hangs` waits until `let_go` is set.
+    `model-breaks` a stream that ends with an error, `model-hangs` waits until `let_go` is set. Requests for images are
+    answered with `PICTURE`, in the form that the model names.
     """
 
     def __init__(self) -> None:
         self.requests: list[Json] = []
+        self.next_failures: list[int] = []
+        """Statuses that the next requests are answered with."""
+        self.loaded: list[str] = []
+        self.inner_url = ""
         self.let_go = threading.Event()
         self.gone = threading.Event()
         provider = self
@@ -39,6 +49,9 @@ class FakeProvider:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 provider.serve(self)
+
+            def do_GET(self) -> None:
+                provider.serve_image(self)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -61,12 +74,19 @@ class FakeProvider:
         """Answer one request."""
         body = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
         self.requests.append({"path": handler.path, "headers": dict(handler.headers.items()), "body": body})
+        if self.next_failures:
+            _send(handler, self.next_failures.pop(0), '{"error": {"message": "not now"}}')
+            return
         failures = {
             "model-missing": (404, '{"error": {"message": "no such model", "type": "NotFoundError"}}'),
             "model-html": (200, "<html>"),
+            "model-deep": (200, "[" * 100_000),
+            "model-deeply-wrong": (400, "[" * 60_000),
             "model-moved": (302, ""),
         }
-        if body["model"] in failures:
+        if handler.path.endswith("/images/generations") and body["model"] not in failures:
+            _send(handler, 200, json.dumps(self._images(body)))
+        elif body["model"] in failures:
             _send(handler, *failures[body["model"]])
         elif body.get("stream"):
             self._stream(handler, body)
@@ -74,6 +94,30 @@ class FakeProvider:
             if body["model"] == "model-hangs":
                 self.let_go.wait(60)
             _send(handler, 200, json.dumps(_whole(body)))
+
+    def serve_image(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer the request for an image that an answer named."""
+        self.loaded.append(handler.path)
+        handler.send_response(200 if handler.path == "/picture.png" else 404)
+        handler.send_header("content-length", str(len(PICTURE)))
+        handler.end_headers()
+        handler.wfile.write(PICTURE)
+
+    def _images(self, body: Json) -> Json:
+        """An image per `n`, in the form that the model names: `as-...` says which address."""
+        encoded = base64.b64encode(PICTURE).decode()
+        forms = {
+            "picture": {"b64_json": encoded, "revised_prompt": f"A {body['prompt']}"},
+            "as-url": {"url": self.url.removesuffix("/v1") + "/picture.png"},
+            "as-lost-url": {"url": self.url.removesuffix("/v1") + "/lost.png"},
+            "as-data-url": {"url": f"data:image/png;base64,{encoded}"},
+            "as-inner-url": {"url": self.inner_url},
+            "as-text": {"b64_json": base64.b64encode(b"hello").decode()},
+            "as-noise": {"b64_json": "!!!"},
+        }
+        data = [forms[body["model"]]] * body.get("n", 1) if body["model"] in forms else []
+        usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+        return {"created": 1, "data": data, **({} if body["model"] == "as-url" else {"usage": usage})}
 
     def _stream(self, handler: BaseHTTPRequestHandler, body: Json) -> None:
         handler.send_response(200)

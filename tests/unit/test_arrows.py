@@ -33,7 +33,8 @@ ROOMS = (
     "heddle.keyring",
 )
 
-ABOVE = ("heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo")
+CLIENTS = ("heddle.remote", "heddle.gate", "heddle.mcp")
+ABOVE = ("heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo", *CLIENTS)
 INSIDE = tuple(room for room in ROOMS if room != "heddle.inference")
 
 FORBIDDEN = {
@@ -46,6 +47,8 @@ FORBIDDEN = {
     "inference/engine": (*SQL, *HTTP, *INSIDE, "heddle.store", "heddle.house"),
     "models": (*SQL, *HTTP, *ROOMS, "heddle.store", "heddle.house", "heddle.wire"),
     "compat": (*SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.trace", "heddle.demo"),
+    "gate": (*SQL, *HTTP, "heddle.store", "heddle.house", *INSIDE, "heddle.inference"),
+    "mcp": (*SQL, *HTTP, "heddle.store", "heddle.house", *INSIDE, "heddle.inference"),
     "demo": (*SQL, *HTTP, "heddle.store", "heddle.trace", "heddle.compat", "heddle.house"),
 }
 

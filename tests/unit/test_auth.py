@@ -72,6 +72,62 @@ def test_nobody_is_recognised_and_the_reason_is_said(headers: dict[bytes, bytes]
     assert refused.value.headers == {"WWW-Authenticate": 'Basic realm="heddle"'}
 
 
+class Sessions:
+    """A store of one session."""
+
+    def __init__(self, row: Row | None) -> None:
+        self.row = row
+
+    async def find(self, hashed: str, at: int) -> Row | None:
+        assert at > 0
+        return self.row if hashed == hash_key("token") else None
+
+
+OWN = {b"x-heddle-ui": b"1", b"host": b"heddle:8470", b"origin": b"http://heddle:8470"}
+COOKIE = {b"cookie": b"other=1; heddle_session=token"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "method", "counts"),
+    [
+        ({}, "GET", True),
+        ({}, "HEAD", True),
+        ({b"sec-fetch-site": b"none"}, "GET", True),
+        ({b"sec-fetch-site": b"same-site"}, "GET", False),
+        ({b"sec-fetch-site": b"cross-site"}, "GET", False),
+        ({}, "POST", False),
+        ({}, "OPTIONS", False),
+        (OWN, "POST", True),
+        (OWN, "DELETE", True),
+        (OWN | {b"origin": b"HTTP://HEDDLE:8470"}, "POST", True),
+        (OWN | {b"origin": b"http://heddle:8471"}, "POST", False),
+        (OWN | {b"origin": b""}, "POST", False),
+        (OWN | {b"sec-fetch-site": b"cross-site"}, "POST", False),
+        ({b"x-heddle-ui": b"1", b"sec-fetch-site": b"same-origin"}, "PUT", True),
+    ],
+)
+def test_a_session_counts_for_pages_of_this_server(headers: dict[bytes, bytes], method: str, counts: bool) -> None:
+    gate = Gate(Rows(), needs_key=True, sessions=Sessions(Row()))
+    recognised = gate.recognise(COOKIE | headers, method)
+    if counts:
+        assert asyncio.run(recognised).user == "ann"
+    else:
+        with pytest.raises(NotAuthenticated, match="needs an API key"):
+            asyncio.run(recognised)
+
+
+def test_a_session_is_worth_what_its_key_is() -> None:
+    for row, why in ((Row(revoked_at=1), "was revoked"), (None, "session has ended")):
+        with pytest.raises(NotAuthenticated, match=why):
+            asyncio.run(Gate(Rows(), needs_key=True, sessions=Sessions(row)).recognise(COOKIE))
+    gate = Gate(Rows(), needs_key=True, sessions=Sessions(Row()))
+    for cookie in (b"heddle_session=", b"heddle_session=other", b"\xff\xfe=;;;", b"heddle_sessio=token"):
+        with pytest.raises(NotAuthenticated):
+            asyncio.run(gate.recognise({b"cookie": cookie}))
+    with pytest.raises(NotAuthenticated, match="not known to this server"):
+        asyncio.run(gate.recognise(COOKIE | {b"authorization": b"Bearer heddle-unknown"}))
+
+
 def test_without_auth_everybody_is_the_local_user_whatever_they_send() -> None:
     gate = Gate(Rows(), needs_key=False)
     for headers in ({}, {b"authorization": BASIC}, {b"authorization": b"Basic ???"}):

@@ -1,17 +1,21 @@
 """The outermost layer's rules: which limit bounds which path, compressed bodies, pages of other origins."""
 
 import gzip
+import os
 import zlib
+from collections.abc import Callable
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.edge import MULTIPART_SLACK, _Decoder, body_limit, refuse_foreign_pages
-from heddle.errors import Forbidden, InvalidRequest
+from heddle.decoding import Decoder
+from heddle.edge import MULTIPART_SLACK, body_limit, refuse_foreign_pages
+from heddle.errors import Forbidden, InvalidRequest, UnsupportedMedia
 from heddle.settings import Settings
 
-SETTINGS = Settings(max_trace_body=1, max_chat_body=2, max_training_body=3, max_file=4)
+SETTINGS = Settings(max_trace_body=1, max_chat_body=2, max_training_body=3, max_file=4, max_table_body=5)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +23,8 @@ SETTINGS = Settings(max_trace_body=1, max_chat_body=2, max_training_body=3, max_
     [
         ("/call/start", ("max_trace_body", 1, 1)),
         ("/v2/team/project/calls/complete", ("max_trace_body", 1, 1)),
+        ("/table/create", ("max_trace_body", 1, 1)),
+        ("/table/create_from_digests", ("max_table_body", 5, 5)),
         ("/file/create", ("max_file", 4, 4 + MULTIPART_SLACK)),
         ("/files/create", ("max_file", 4, 4 + MULTIPART_SLACK)),
         ("/v1/chat/completions", ("max_chat_body", 2, 2)),
@@ -36,7 +42,19 @@ def raw_deflate(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-PACKERS = {"gzip": (b"gzip", gzip.compress), "zlib": (b"deflate", zlib.compress), "raw": (b"deflate", raw_deflate)}
+def in_two(pack: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """The same data as two members or frames, one behind the other."""
+    return lambda data: pack(data[: len(data) // 2]) + pack(data[len(data) // 2 :])
+
+
+PACKERS = {
+    "gzip": (b"gzip", gzip.compress),
+    "gzip in two": (b"gzip", in_two(gzip.compress)),
+    "zlib": (b"deflate", zlib.compress),
+    "raw": (b"deflate", raw_deflate),
+    "zstd": (b"zstd", zstandard.compress),
+    "zstd in two": (b"zstd", in_two(zstandard.compress)),
+}
 
 
 @given(data=st.binary(max_size=5000), pieces=st.integers(1, 20), how=st.sampled_from(sorted(PACKERS)))
@@ -45,22 +63,35 @@ def test_what_was_compressed_comes_back_in_any_number_of_parts(data: bytes, piec
     packed = pack(data)
     step = max(1, len(packed) // pieces)
     parts = [packed[start : start + step] for start in range(0, len(packed), step)]
-    decoder = _Decoder(encoding)
+    decoder = Decoder(encoding)
     plain = [decoder.decode(part, 6000, part_number == len(parts) - 1) for part_number, part in enumerate(parts)]
     assert b"".join(plain) == data
 
 
-def test_a_bomb_yields_no_more_than_was_asked_for() -> None:
-    assert len(_Decoder(b"gzip").decode(gzip.compress(bytes(50_000_000)), 1001, True)) == 1001
+@pytest.mark.parametrize(("encoding", "pack"), [(b"gzip", gzip.compress), (b"zstd", zstandard.compress)])
+def test_a_bomb_yields_no_more_than_was_asked_for(encoding: bytes, pack: Callable[[bytes], bytes]) -> None:
+    assert len(Decoder(encoding).decode(pack(bytes(50_000_000)), 1001, True)) == 1001
 
 
 def test_half_a_body_and_other_encodings_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="ends too early"):
-        _Decoder(b"gzip").decode(gzip.compress(b"x" * 1000)[:-10], 6000, True)
+        Decoder(b"gzip").decode(gzip.compress(b"x" * 1000)[:-10], 6000, True)
     with pytest.raises(InvalidRequest, match="no valid gzip"):
-        _Decoder(b"gzip").decode(b"plain text", 6000, True)
-    with pytest.raises(InvalidRequest, match="'zstd' is not supported"):
-        _Decoder(b"zstd")
+        Decoder(b"gzip").decode(b"plain text", 6000, True)
+    with pytest.raises(InvalidRequest, match="ends too early"):
+        Decoder(b"zstd").decode(zstandard.compress(os.urandom(1000))[:-10], 6000, True)
+    with pytest.raises(InvalidRequest, match="no valid zstd"):
+        Decoder(b"zstd").decode(b"plain text", 6000, True)
+    with pytest.raises(UnsupportedMedia, match="'br' is not supported"):
+        Decoder(b"br")
+
+
+def test_a_zstd_window_that_takes_much_memory_is_refused() -> None:
+    wide = zstandard.ZstdCompressionParameters.from_level(1, window_log=27)
+    packer = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    packed = packer.compress(b"x" * 100) + packer.flush()
+    with pytest.raises(InvalidRequest, match="no valid zstd"):
+        Decoder(b"zstd").decode(packed, 6000, True)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +104,8 @@ def test_half_a_body_and_other_encodings_are_refused() -> None:
         ("PUT", {b"host": b"[::1]:8470", b"origin": b"http://[::1]:8470"}),
         ("PUT", {b"host": b"[::1]", b"origin": b"http://[::1]"}),
         ("GET", {b"host": b"heddle.localhost:8470", b"sec-fetch-site": b"cross-site"}),
+        ("GET", {b"host": b"localhost:8470", b"user-agent": b"Mozilla/5.0", b"accept-language": b"en"}),
+        ("POST", {b"host": b"host.docker.internal:8470", b"accept-language": b"*", b"sec-fetch-mode": b"cors"}),
     ],
 )
 def test_programs_and_own_pages_pass(method: str, headers: dict[bytes, bytes]) -> None:
@@ -89,6 +122,8 @@ def test_programs_and_own_pages_pass(method: str, headers: dict[bytes, bytes]) -
         ("GET", {b"host": b"evil.example", b"sec-fetch-site": b"same-origin"}),
         ("GET", {b"host": b"127.0.0.1.evil.example:8470", b"sec-fetch-site": b"same-origin"}),
         ("GET", {b"sec-fetch-site": b"none"}),
+        ("GET", {b"host": b"evil.example:8470", b"user-agent": b"Mozilla/5.0 (X11)"}),
+        ("GET", {b"host": b"evil.example:8470", b"user-agent": b"x", b"accept-language": b"*"}),
     ],
 )
 def test_pages_of_others_do_not(method: str, headers: dict[bytes, bytes]) -> None:

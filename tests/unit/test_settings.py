@@ -110,3 +110,15 @@ def test_a_bare_switch_means_on(flag: str) -> None:
     assert _arguments(["serve", flag, "--port", "1"]) == ["serve", flag, "on", "--port", "1"]
     assert _arguments(["serve", flag]) == ["serve", flag, "on"]
     assert _arguments(["serve", flag, "off"]) == ["serve", flag, "off"]
+
+
+def test_each_value_that_was_given_knows_its_source(tmp_path: Path) -> None:
+    config = tmp_path / "heddle.toml"
+    config.write_text('port = 1\nreaders = 2\nlog_level = "error"\n', encoding="utf-8")
+    loaded = load({"port": 3, "host": None}, {"HEDDLE_PORT": "2", "HEDDLE_READERS": "3"}, str(config))
+    assert loaded.sources == {
+        "port": "flag --port",
+        "readers": "variable HEDDLE_READERS",
+        "log_level": f"file {config}",
+    }
+    assert loaded == load({"port": 3}, {"HEDDLE_READERS": "3", "HEDDLE_LOG_LEVEL": "error"})

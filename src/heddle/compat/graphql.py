@@ -11,7 +11,7 @@ from heddle.auth import Caller, Scope
 from heddle.compat.graphql_text import Field, GraphQLProblem, Operation, fill, parse
 from heddle.errors import Forbidden, HeddleError
 from heddle.house import House
-from heddle.http import RequestModel, Services, answer, caller_of, group
+from heddle.http import RequestModel, ResponseModel, Services, answer, caller_of, group
 from heddle.wire import refs
 from heddle.wire.calls import CallsQuery
 
@@ -29,7 +29,14 @@ class GraphQLReq(RequestModel):
     operation_name: str | None = ModelField(default=None, alias="operationName")
 
 
-@router.post("/graphql")
+class GraphQLRes(ResponseModel):
+    """What was asked for, or what is wrong with the question."""
+
+    data: dict[str, Any] | None = None
+    errors: list[Any] = ModelField(default_factory=list)
+
+
+@router.post("/graphql", response_model=GraphQLRes)
 async def graphql(
     body: GraphQLReq, request: Request, caller: Annotated[Caller, Depends(caller_of)], house: Services
 ) -> Response:

@@ -1,9 +1,9 @@
-"""The pages for people: the description of the API, and the way to it."""
+"""The description of the API, as a page for people."""
 
 from importlib import resources
 
 from fastapi import Response
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 
 from heddle.http import group
 
@@ -17,9 +17,3 @@ async def docs() -> Response:
     """The routes of /openapi.json, readable; the page loads nothing from anywhere else."""
     page = resources.files("heddle.compat").joinpath("docs.html").read_text(encoding="utf-8")
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
-
-
-@router.get("/", include_in_schema=False)
-async def front() -> Response:
-    """To the description."""
-    return RedirectResponse("/docs", status_code=307)

@@ -5,20 +5,20 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from heddle.demo.processes import Programs
+from heddle.demo.show import show_links
 
-PROJECT = "demo/preferences"
+PROJECT = "demo/shop-assistant"
 NAME = "preference"
 STEPS = 25
 Json = dict[str, Any]
 
 
-def show(programs: Programs, address: str, console: Console) -> None:
-    """Run everything and print it; raises HeddleError when a part fails."""
+def show(programs: Programs, address: str, console: Console) -> tuple[str, str]:
+    """Run everything and print it; the names of the first and the last policy. Raises HeddleError when a part fails."""
     (made,) = _said(programs.lines("heddle.demo.teach", address, PROJECT, NAME, "0"))
     model = made["model"]
     before = _evaluated(programs, address, f"{model['address']}:step0")
@@ -29,8 +29,13 @@ def show(programs: Programs, address: str, console: Console) -> None:
     steps = _taught(programs.lines("heddle.demo.teach", address, PROJECT, NAME, str(STEPS)), console)
     after = _evaluated(programs, address, f"{model['address']}:step{len(steps)}")
     console.print(_results(before, after, steps))
-    for what, where in _links(address, model["id"], before["call"], after["call"]).items():
-        console.print(f" {what + ':':18} {escape(where)}", soft_wrap=True)
+    show_links(_links(pages_of(address), steps[-1]["job"], before["call"], after["call"]), console)
+    return f"{model['address']}:step0", f"{model['address']}:step{len(steps)}"
+
+
+def pages_of(address: str) -> str:
+    """Where the pages of the project begin."""
+    return f"{address}/{PROJECT}/weave"
 
 
 def _said(lines: Iterable[str]) -> Iterator[Json]:
@@ -73,18 +78,10 @@ def _results(before: Json, after: Json, steps: list[Json]) -> Table:
     return table
 
 
-def _links(address: str, model: str, before: str, after: str) -> dict[str, str]:
-    """Commands that show where everything stands, by what they show."""
-    preview = f"curl -H 'authorization: Bearer any' {address}/v1/preview"
-    read = f"curl -H 'content-type: application/json' {address}/call/read -d"
-    calls = {"before": before, "after": after}
+def _links(pages: str, job: str, before: str, after: str) -> dict[str, str]:
+    """The pages that show where everything stands, by what they show."""
     return {
-        "checkpoints": f"{preview}/models/{model}/checkpoints",
-        "jobs": f"{preview}'/training-jobs?model_id={model}'",
-        **{f"evaluation {when}": f"{read} '{_named(call)}'" for when, call in calls.items()},
-        "every route": f"{address}/docs",
+        "the policies": f"{pages}/models",
+        "the last training job": f"{pages}/training/{job}",
+        "the evaluations side by side": f"{pages}/evaluations/compare?runs={before},{after}",
     }
-
-
-def _named(call: str) -> str:
-    return json.dumps({"project_id": PROJECT, "id": call})

@@ -66,6 +66,7 @@ class Programs:
         return {
             "PATH": os.environ.get("PATH", ""),
             "LANG": "C.UTF-8",
+            "COLUMNS": "100",
             "HOME": str(self._home),
             "TMPDIR": str(self._home),
             "WANDB_BASE_URL": self._address,

@@ -3,6 +3,7 @@
 It knows nothing of heddle but the address in its environment.
 """
 
+import json
 import sys
 import time
 from typing import Any
@@ -25,14 +26,31 @@ QUESTIONS = (
 ORDERS = {"1003": "delivered"}
 
 
-@weave.op
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": {"type": "object", "properties": {argument: {"type": "string"}}, "required": [argument]},
+        },
+    }
+    for name, description, argument in (
+        ("search", "The facts that bear on a question", "question"),
+        ("find_order", "The state of an order", "number"),
+    )
+]
+SYSTEM = {"role": "system", "content": "You are the assistant of a shoe shop. Answer in one sentence."}
+
+
+@weave.op(kind="tool")
 def search(question: str) -> list[str]:
     """The facts that bear on a question."""
     time.sleep(0.004)
     return [fact for word, fact in FACTS.items() if word in question.lower()]
 
 
-@weave.op
+@weave.op(kind="tool")
 def find_order(number: str) -> str:
     """The state of an order."""
     time.sleep(0.002)
@@ -41,29 +59,48 @@ def find_order(number: str) -> str:
     return ORDERS[number]
 
 
-@weave.op
-def complete(model: str, prompt: str) -> dict[str, Any]:
-    """A stand-in for a model: takes its time and counts its tokens, in the shape that the SDK takes usage from."""
-    text = prompt.rsplit("\n", 1)[-1]
-    asked, answered = 40 + len(prompt.split()), len(text.split())
-    time.sleep(0.002 * answered)
-    usage = {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
-    return {"model": model, "text": text, "usage": usage}
+@weave.op(kind="llm")
+def complete(model: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A stand-in for a chat model: takes its time, counts its tokens, and answers in the usual shape."""
+    last = messages[-1]
+    if tools and last["role"] == "user":
+        message, told = _tool_call(last["content"]), 12
+    else:
+        text = last["content"].rsplit("\n", 1)[-1]
+        message, told = {"role": "assistant", "content": text}, len(text.split())
+    time.sleep(0.002 * told)
+    asked = 40 + sum(len(str(item["content"]).split()) for item in messages)
+    usage = {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told}
+    finish = "tool_calls" if "tool_calls" in message else "stop"
+    choices = [{"index": 0, "message": message, "finish_reason": finish}]
+    return {"model": model, "object": "chat.completion", "choices": choices, "usage": usage}
+
+
+def _tool_call(question: str) -> dict[str, Any]:
+    number = next((word.strip("?") for word in question.split() if word.strip("?").isdigit()), None)
+    name, arguments = ("find_order", {"number": number}) if number else ("search", {"question": question})
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
 
 
 @weave.op
 def polish(draft: str) -> str:
     """The draft in the shop's own voice, by the shop's own model."""
-    return str(complete(OWN_MODEL, f"Rewrite kindly.\n{draft}")["text"])
+    messages = [{"role": "system", "content": "Rewrite kindly."}, {"role": "user", "content": draft}]
+    return str(complete(OWN_MODEL, messages)["choices"][0]["message"]["content"])
 
 
-@weave.op
+@weave.op(kind="agent")
 def assistant(question: str) -> str:
-    """Answer one question."""
-    number = next((word.strip("?") for word in question.split() if word.strip("?").isdigit()), None)
-    facts = [find_order(number)] if number else search(question)
-    draft = complete(HOSTED_MODEL, "\n".join(["Answer in one sentence.", question, *facts]))
-    return polish(str(draft["text"]))
+    """Answer one question: let the model choose a tool, use it, let the model answer, and polish that."""
+    messages: list[dict[str, Any]] = [SYSTEM, {"role": "user", "content": question}]
+    wanted = complete(HOSTED_MODEL, messages, TOOLS)["choices"][0]["message"]
+    (call,) = wanted["tool_calls"]
+    arguments = json.loads(call["function"]["arguments"])
+    found = find_order(**arguments) if call["function"]["name"] == "find_order" else "\n".join(search(**arguments))
+    told = {"role": "tool", "tool_call_id": call["id"], "content": found}
+    draft = complete(HOSTED_MODEL, [*messages, wanted, told], TOOLS)["choices"][0]["message"]["content"]
+    return polish(str(draft))
 
 
 def main(project: str) -> None:

@@ -50,12 +50,13 @@ class Teacher:
         asked = self._chance.sample(questions, _GROUPS)
         groups = await asyncio.gather(*(self._group(question) for question in asked))
         sampled = time.perf_counter()
-        await self._train(list(groups))
+        job = await self._train(list(groups))
         rewards = [trajectory["reward"] for group in groups for trajectory in group["trajectories"]]
         return {
             "reward": sum(rewards) / len(rewards),
             "sampling_seconds": sampled - began,
             "training_seconds": time.perf_counter() - sampled,
+            "job": job,
         }
 
     async def _group(self, question: str) -> Json:
@@ -70,8 +71,8 @@ class Teacher:
         ]
         return {"trajectories": trajectories}
 
-    async def _train(self, groups: list[Json]) -> None:
-        """A job, followed by its events to its end."""
+    async def _train(self, groups: list[Json]) -> str:
+        """A job, followed by its events to its end; its id."""
         settings = {"learning_rate": _LEARNING_RATE}
         body = {"model_id": self._model, "trajectory_groups": groups, "experimental_config": settings}
         job = (await self._post("/training-jobs", body))["id"]
@@ -87,6 +88,7 @@ class Teacher:
             if not new:
                 await asyncio.sleep(0.02)
             seen = new[-1] if new else seen
+        return str(job)
 
     async def _post(self, path: str, body: Json) -> Json:
         answer = await self._http.post(path, json=body)

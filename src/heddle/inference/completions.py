@@ -13,11 +13,12 @@ from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import TypeAdapter
 
 from heddle.auth import Caller
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, Unavailable, ValidationFailed
 from heddle.house import House
-from heddle.http import Lines, Services, Writer, answer, group, line
+from heddle.http import NdLines, Services, Writer, answer, group, line, validated
 from heddle.inference.chat import while_connected
 from heddle.inference.completion_models import CompletionsCreateReq, CompletionsCreateRes, Json
 from heddle.inference.prompt_objects import with_prompt
@@ -31,6 +32,7 @@ from heddle.wire.inference import Completion, InferenceCall
 logger = logging.getLogger("heddle.inference")
 router: APIRouter = group("Completions")
 
+_BODY: TypeAdapter[CompletionsCreateReq] = TypeAdapter(CompletionsCreateReq)
 OP_NAME = "weave.completions_create"
 _GONE = "The client went away"
 _WAITING_LINES = 16
@@ -47,22 +49,37 @@ async def completions_create(request: Request, body: CompletionsCreateReq, calle
     return answer({"response": response, **work.shown})
 
 
-@router.post("/completions/create_stream", response_class=Lines, response_model=Json)
+@router.post("/completions/create_stream", response_class=NdLines, response_model=Json)
 async def completions_create_stream(body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
     """The same as JSON lines: `_meta` with the ids when it is tracked, then the chunks as they come."""
     work = CompletionWork(house, caller, body)
     await work.prepare()
-    return StreamingResponse(work.lines(), media_type="application/x-ndjson")
+    return StreamingResponse(work.lines(), media_type=NdLines.media_type)
+
+
+class ModelCompletions:
+    """The Completions of this server."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def create(self, inputs: Json, caller: Caller, project: str) -> Json:
+        """The answer to some inputs of these routes; raises HeddleError."""
+        body = validated(_BODY, {"project_id": project, "inputs": inputs, "track_llm_call": False})
+        return await CompletionWork(self._house, caller, body, shown_elsewhere=True).answered()
 
 
 class CompletionWork:
     """One request of these routes, from its prompt to its stored call; `stream` and its options are the route's."""
 
-    def __init__(self, house: House, caller: Caller, body: CompletionsCreateReq) -> None:
+    def __init__(
+        self, house: House, caller: Caller, body: CompletionsCreateReq, *, shown_elsewhere: bool = False
+    ) -> None:
         self._house, self._caller, self._body = house, caller, body
         self._project = caller.open(body.project_id)
         self._accounts = house.inference.accounts
         self._tracked = body.track_llm_call is not False
+        self._shown_elsewhere = shown_elsewhere
         self._call_id, self._trace_id = ids.uuid7(), body.trace_id or ids.uuid7()
         self._conversation_id = body.conversation_id or ids.uuid7()
         self._started_at = datetime.now(UTC)
@@ -95,6 +112,7 @@ class CompletionWork:
         _refuse(inputs.vertex_credentials, "vertex_credentials", "providers speak OpenAI's protocol here")
         targets = Targets(self._house.settings, self._house.store, self._project)
         target = await targets.find(inputs.model, inputs.extra_headers)
+        target.check(max_tokens=inputs.max_tokens, max_completion_tokens=inputs.max_completion_tokens)
         if target.provider is None:
             for name in _FOR_PROVIDERS:
                 _refuse(getattr(inputs, name), name, "the engine of this server has no such field")
@@ -148,6 +166,17 @@ class CompletionWork:
             raise self._failure
         return self._refusal()
 
+    async def answered(self) -> Json:
+        """The answer for a caller who shows it himself; raises HeddleError instead of answering with an error."""
+        await self.prepare()
+        if self._failure is not None:
+            raise self._failure
+        try:
+            async with asyncio.timeout(self._seconds()):
+                return await self._complete()
+        except TimeoutError:
+            raise self._too_late() from None
+
     async def _complete(self) -> Json:
         target = self._target
         if target.provider is None:
@@ -174,7 +203,8 @@ class CompletionWork:
 
     async def _engine(self, extra: Json) -> Json | AsyncIterator[Json]:
         request, project = {**self._request, **extra}, self._body.project_id
-        return await self._house.inference.complete(request, self._caller, project, traced=self._tracked)
+        traced = self._tracked or self._shown_elsewhere
+        return await self._house.inference.complete(request, self._caller, project, traced=traced)
 
     def _client(self, provider: Provider) -> ProviderClient:
         return ProviderClient(provider, self._target.headers, self._seconds(), self._body.inputs.api_version)
@@ -273,7 +303,7 @@ class CompletionWork:
             request=self._request,
             stream=stream,
             user=self._body.inputs.user,
-            traced=self._tracked,
+            traced=self._tracked or self._shown_elsewhere,
         )
 
 

@@ -6,16 +6,19 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
+from heddle.errors import ExtraMissing, InvalidRequest
 from heddle.settings import Settings
+from heddle.wire.inference import ProviderFailed
 
 if TYPE_CHECKING:
     import httpx
 
 INSTALL = "pip install 'heddle[inference]'"
 LONGEST_SECONDS = 600.0
+_CHAT = "chat/completions"
 _CONNECT_SECONDS = 10.0
 _ERROR_BYTES = 64 * 1024
 _OWN_HEADERS = frozenset(
@@ -24,12 +27,6 @@ _OWN_HEADERS = frozenset(
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]{0,4096}")
 Json = dict[str, Any]
-
-
-class ProviderFailed(HeddleError):
-    """A provider cannot be reached, or answered a failure."""
-
-    status = 502
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +48,18 @@ def configured(settings: Settings) -> dict[str, Provider]:
     return found
 
 
-def checked_headers(headers: Mapping[str, Any]) -> dict[str, str]:
+def checked_headers(headers: Mapping[str, Any], field: str = "extra_headers") -> dict[str, str]:
     """Further headers for a provider; raises InvalidRequest for one that is no header or not the client's to set."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-            raise InvalidRequest(f"extra_headers: {name[:100]!r} is no header with a text value", param="extra_headers")
+            raise InvalidRequest(f"{field}: {name[:100]!r} is no header with a text value", param=field)
         if name.lower() in _OWN_HEADERS:
-            raise InvalidRequest(f"extra_headers: {name} cannot be set", param="extra_headers")
+            raise InvalidRequest(f"{field}: {name} cannot be set", param=field)
     return dict(headers)
 
 
 class ProviderClient:
-    """Sends chat completion requests to one provider."""
+    """Sends requests to one provider, chat completions and others."""
 
     def __init__(
         self,
@@ -79,13 +76,17 @@ class ProviderClient:
 
     async def complete(self, body: Json) -> Json:
         """The answer to one request; raises ProviderFailed."""
-        async with self._sent({**body, "stream": False}) as response:
+        return await self.ask(_CHAT, {**body, "stream": False})
+
+    async def ask(self, path: str, body: Json) -> Json:
+        """The answer to a request at a path under the provider's address; raises ProviderFailed."""
+        async with self._sent(path, body) as response:
             return self._object(await response.aread())
 
     async def stream(self, body: Json) -> AsyncGenerator[Json]:
         """The chunks of the answer; raises ProviderFailed."""
         options = {"stream": True, "stream_options": {"include_usage": True}}
-        async with self._sent({**body, **options}) as response:
+        async with self._sent(_CHAT, {**body, **options}) as response:
             is_empty = True
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
@@ -106,21 +107,21 @@ class ProviderClient:
     def _object(self, text: str | bytes) -> Json:
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise ProviderFailed(f"{self._provider.name} answered no JSON object")
         return value
 
     @asynccontextmanager
-    async def _sent(self, body: Json) -> "AsyncIterator[httpx.Response]":
-        httpx = _httpx()
+    async def _sent(self, path: str, body: Json) -> "AsyncIterator[httpx.Response]":
+        httpx = need_httpx()
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))
-        url = f"{self._provider.base_url}/chat/completions"
+        url = f"{self._provider.base_url}/{path}"
         try:
             # Redirects could lead to an address that nobody configured.
             async with (
-                httpx.AsyncClient(timeout=timeout, follow_redirects=False) as client,
+                httpx.AsyncClient(timeout=timeout, follow_redirects=False, verify=_trusted()) as client,
                 client.stream("POST", url, json=body, headers=self._headers, params=self._parameters) as response,
             ):
                 if response.status_code != 200:
@@ -139,9 +140,11 @@ class ProviderClient:
                 break
         try:
             told = _message(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             told = text[:500].decode("utf-8", "replace")
-        return ProviderFailed(f"{self._provider.name} answered {response.status_code}: {told}")
+        wait = {"Retry-After": response.headers["retry-after"]} if "retry-after" in response.headers else None
+        reason = f"{self._provider.name} answered {response.status_code}: {told}"
+        return ProviderFailed(reason, response.status_code, wait)
 
 
 def _authorization(provider: Provider, environment: Mapping[str, str]) -> dict[str, str]:
@@ -160,7 +163,14 @@ def _message(body: Any) -> str:
     return str(error if error is not None else body)[:2000]
 
 
-def _httpx() -> Any:
+@cache
+def _trusted() -> Any:
+    """What servers are recognised by; made once, as reading the certificates takes longer than a request."""
+    return need_httpx().create_ssl_context()
+
+
+def need_httpx() -> Any:
+    """The module httpx; raises ExtraMissing."""
     try:
         import httpx
     except ImportError:

@@ -16,9 +16,10 @@ import heddle
 from heddle.errors import HeddleError
 from heddle.settings import MIB, Settings
 from heddle.store import direct
+from heddle.store.blobs import FILES
 from heddle.store.lock import NAME as LOCK
 from heddle.store.lock import DataLock
-from heddle.store.sqlite.store import DATABASE, FILES
+from heddle.store.sqlite.store import DATABASE
 from heddle.wire import times
 
 MANIFEST = "backup.json"

@@ -1,22 +1,58 @@
 """What a store can do, in the verbs of the domain."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from heddle.store.blobs import Blobs
 from heddle.store.control.adapters import Adapters
+from heddle.store.control.agents.spans import AgentSpans
+from heddle.store.control.alerts import Alerts
+from heddle.store.control.annotation_queues import AnnotationQueues
 from heddle.store.control.costs import Costs
+from heddle.store.control.dataset_sources import DatasetSources
+from heddle.store.control.eval_jobs import EvalJobs
 from heddle.store.control.feedback import FeedbackRows
 from heddle.store.control.files import Files
 from heddle.store.control.inference import InferenceRows
 from heddle.store.control.jobs import TrainJobs
 from heddle.store.control.keys import Keys
+from heddle.store.control.monitors import MonitorWaits
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects
+from heddle.store.control.registry import Registry
+from heddle.store.control.replays import Replays
+from heddle.store.control.runtimes import Runtimes
+from heddle.store.control.sessions import Sessions
 from heddle.store.control.tables import Tables
+from heddle.store.control.train_runs import TrainRuns
 from heddle.store.control.training import TrainModels
-from heddle.wire.calls import CallRow, CallsQuery, End, MetricRow, Start, ThreadRow, UniformRun, UsageRow
+from heddle.store.sizes import Sizes
+from heddle.wire.calls import (
+    CallRow,
+    CallsQuery,
+    CallSums,
+    DumpSlice,
+    End,
+    Ending,
+    MetricRow,
+    OpActivity,
+    OpCount,
+    ProjectActivity,
+    Start,
+    ThreadRow,
+    UniformRun,
+    UsageRow,
+    UsageSum,
+)
+from heddle.wire.inference import CostOf
+from heddle.wire.outline import Outline, Span
+from heddle.wire.overview import ProjectOverview, TimeSpan
+from heddle.wire.spans import AgentSpan
+from heddle.wire.threads import ThreadFigures
+from heddle.wire.trials import Trial, TrialFigures, TrialsPage, TrialsQuery
 
+T = TypeVar("T")
 Quantiles = dict[tuple[int, str, str], list[float]]
 
 
@@ -31,8 +67,11 @@ class Figures(Protocol):
 class CallStore(Protocol):
     """The verbs of calls. Project ids are internal, instants microseconds."""
 
-    async def write(self, starts: Sequence[Start], ends: Sequence[End]) -> None:
-        """Store halves of calls, in any order; returns after the commit."""
+    async def write(self, starts: Sequence[Start], ends: Sequence[End], agents: Sequence[AgentSpan] = ()) -> None:
+        """Store halves of calls, in any order, and the index rows of agent spans among them; returns after the commit.
+
+        All of it is one transaction.
+        """
         ...
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
@@ -59,6 +98,13 @@ class CallStore(Protocol):
         """How many calls are selected, at most the limit."""
         ...
 
+    async def otel_dumps(self, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
+        """The dumps of live calls in the order of the ids, as many as fit one slice of memory; at least one is read.
+
+        With `containing` only those whose text holds it as it is.
+        """
+        ...
+
     async def bytes_of(self, query: CallsQuery) -> int:
         """The stored JSON bytes of the selected calls."""
         ...
@@ -81,6 +127,44 @@ class CallStore(Protocol):
         """Threads with an ended turn, their turn calls summed."""
         ...
 
+    has_endings: asyncio.Event
+    """Set when a call of a watched project has ended."""
+
+    def watch(self, projects: Collection[str]) -> None:
+        """Note from now on, with each write, the calls of these projects that end; replaces what was watched."""
+        ...
+
+    async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
+        """The oldest noted endings of one project (none of `skipping`) as a batch.
+
+        The same again until it is dropped, also after a crash.
+        """
+        ...
+
+    async def count_endings(self) -> int:
+        """How many noted endings wait."""
+        ...
+
+    async def drop_endings(self, project: str) -> None:
+        """Forget the batch of a project that was taken."""
+        ...
+
+
+class CallCountsStore(Protocol):
+    """How many calls there are, for people to look at."""
+
+    async def bounds(self, project: str) -> tuple[int, int] | None:
+        """The instants at which the first and the last call started, None without calls."""
+        ...
+
+    async def ops(self, project: str, limit: int) -> list[OpCount]:
+        """The ops that were called, the most called first."""
+        ...
+
+    async def sums(self, query: CallsQuery, start: int, width: int, buckets: int) -> list[CallSums]:
+        """Calls and failed calls per bucket of `width` microseconds from `start` on."""
+        ...
+
 
 class CallStatsStore(Protocol):
     """Sums of calls over time buckets."""
@@ -98,6 +182,99 @@ class CallStatsStore(Protocol):
         ...
 
 
+class TraceSpanStore(Protocol):
+    """Every call of one trace, as heads."""
+
+    async def outline(self, project: str, trace_id: str, limit: int, selected: str | None = None) -> Outline:
+        """The first `limit` calls of a trace by start; empty for a trace without live calls."""
+        ...
+
+    async def spans(self, outline: Outline, start: int, stop: int) -> list[Span | None]:
+        """What a slice of the outline shows; None stands for a call that was removed meanwhile."""
+        ...
+
+
+class ThreadSumStore(Protocol):
+    """Figures of threads."""
+
+    async def figures(self, project: str, thread_ids: Sequence[str], price: CostOf) -> list[ThreadFigures]:
+        """The figures of the named threads, in that order."""
+        ...
+
+
+class ProjectActivityStore(Protocol):
+    """Projects with what happened in them."""
+
+    async def all(self, since: int) -> list[ProjectActivity]:
+        """Every project that holds a call or an object, or was made known; may be some seconds old."""
+        ...
+
+    def forget(self) -> None:
+        """Look again when asked the next time."""
+        ...
+
+
+class BreakdownStore(Protocol):
+    """Sums of a project by model, op and user."""
+
+    async def first_usage(self, project: str) -> int | None:
+        """When the first call that used tokens started; None where there is none."""
+        ...
+
+    async def usage(self, project: str, by: str, lower: int, upper: int, shift: int, width: int) -> list[UsageSum]:
+        """Tokens per bucket of `width` microseconds from `shift`, per model and, with `by` "op" or "user", per name."""
+        ...
+
+    async def ops(self, project: str) -> list[OpActivity]:
+        """What was called, the last called first; times and errors are those of the newest calls of each."""
+        ...
+
+
+class OverviewStore(Protocol):
+    """A project over time."""
+
+    async def first_started_at(self, project: str) -> int | None:
+        """When the first call of a project started; None without any."""
+        ...
+
+    async def read(self, project: str, span: TimeSpan) -> ProjectOverview:
+        """The calls and the usage of a project in a span."""
+        ...
+
+
+class TrialStore(Protocol):
+    """What evaluations came to, row by row; always in step with the calls that show them."""
+
+    async def page(self, query: TrialsQuery) -> TrialsPage:
+        """The rows that the query selects; raises InvalidRequest for a field that rows lack."""
+        ...
+
+    async def of_rows(
+        self, project: str, evaluations: Sequence[str], row_digests: Sequence[str], with_children: bool
+    ) -> list[Trial]:
+        """The trials of some rows with their calls, in the order of the rows, then in that in which they started."""
+        ...
+
+    async def refs_in_scores(self, project: str, evaluations: Sequence[str]) -> set[str]:
+        """The refs that stand in scores in the place of values."""
+        ...
+
+    async def fold(
+        self,
+        query: TrialsQuery,
+        with_children: bool,
+        with_usage: bool,
+        fold: Callable[[Iterable[TrialFigures]], T],
+        with_answers: bool = False,
+    ) -> T:
+        """What a function makes of all trials of the selected rows (page and order of the query do not count).
+
+        They come by evaluation, row digest and start. The function runs in a reader thread. `with_answers` adds how
+        long the model took, and whether it answered.
+        """
+        ...
+
+
 class Store(Protocol):
     """All that is kept, one attribute per group."""
 
@@ -108,11 +285,23 @@ class Store(Protocol):
     files: Files
     blobs: Blobs
     keys: Keys
+    sessions: Sessions
     projects: Projects
     inference: InferenceRows
     adapters: Adapters
     train_models: TrainModels
+    monitor_waits: MonitorWaits
+    alerts: Alerts
     train_jobs: TrainJobs
+    train_runs: TrainRuns
+    annotation_queues: AnnotationQueues
+    registry: Registry
+    runtimes: Runtimes
+    dataset_sources: DatasetSources
+    eval_jobs: EvalJobs
+    replays: Replays
+    agent_spans: AgentSpans
+    schema: int
 
     @property
     def calls(self) -> CallStore:
@@ -120,8 +309,43 @@ class Store(Protocol):
         ...
 
     @property
+    def call_counts(self) -> CallCountsStore:
+        """Counts of calls."""
+        ...
+
+    @property
+    def trials(self) -> TrialStore:
+        """Trials of evaluations."""
+        ...
+
+    @property
+    def trace_spans(self) -> TraceSpanStore:
+        """All calls of one trace."""
+        ...
+
+    @property
     def call_stats(self) -> CallStatsStore:
         """Sums of calls."""
+        ...
+
+    @property
+    def project_activity(self) -> ProjectActivityStore:
+        """Projects with what happened in them."""
+        ...
+
+    @property
+    def breakdowns(self) -> BreakdownStore:
+        """Sums by model, op and user."""
+        ...
+
+    @property
+    def thread_sums(self) -> ThreadSumStore:
+        """Sums over threads."""
+        ...
+
+    @property
+    def overviews(self) -> OverviewStore:
+        """Projects over time."""
         ...
 
     @property
@@ -131,6 +355,10 @@ class Store(Protocol):
 
     async def collect_files(self) -> int:
         """Remove blobs that nothing names any more (and that are an hour old); returns how many."""
+        ...
+
+    async def sizes(self) -> Sizes:
+        """How much room everything takes, walked anew."""
         ...
 
     async def ping(self) -> None:

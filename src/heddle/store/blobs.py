@@ -18,6 +18,8 @@ from typing import IO, BinaryIO
 from heddle.errors import NotFound
 from heddle.store.disk import room
 
+FILES = "files"
+"""The folder of blobs inside the data folder."""
 _CHUNK = 1 << 20
 _KEY_LENGTH = 64
 _COLLECTED = 500

@@ -2,20 +2,16 @@
 
 import base64
 import binascii
-import hashlib
-import json
-import mimetypes
 import re
 from collections.abc import Callable
 from typing import Any
 
-from heddle.wire import digests
+from heddle.wire.content import ContentObject, sniff
 
 LONG_STRING = 8192
 _DATA_URI = re.compile(r"data:([^;,]*)((?:;[^;,]+)*);base64,", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}", re.ASCII)
 _PLAIN = ("text/plain", "application/octet-stream", "")
-_CONTENT_TYPE = "weave.type_wrappers.Content.content.Content"
 
 Keep = Callable[[str, str, bytes], None]
 
@@ -48,42 +44,7 @@ def _converted(text: str, keep: Keep) -> Any:
     mimetype = (match[1] if match else "") or sniff(content)
     if match is None and mimetype in _PLAIN:
         return text
-    return _content_object(
-        content, mimetype or "application/octet-stream", "data_url:base64" if match else "base64", keep
-    )
-
-
-def _content_object(content: bytes, mimetype: str, content_type: str, keep: Keep) -> dict[str, Any]:
-    extension = mimetypes.guess_extension(mimetype) or ""
-    sha256 = hashlib.sha256(content)
-    family = mimetype.partition("/")[0]
-    metadata = {
-        "size": len(content),
-        "mimetype": mimetype,
-        "digest": sha256.hexdigest(),
-        "filename": f"{'file' if family == 'application' else family}-{sha256.hexdigest()[:4]}{extension}",
-        "content_type": content_type,
-        "input_type": "str",
-        "encoding": "base64",
-        "metadata": None,
-        "extension": extension,
-    }
-    described = json.dumps(metadata).encode()
-    content_digest, metadata_digest = digests.encode_sha256(sha256.digest()), digests.bytes_digest(described)
-    keep(content_digest, "content", content)
-    keep(metadata_digest, "metadata.json", described)
-    return {
-        "_type": "CustomWeaveType",
-        "weave_type": {"type": _CONTENT_TYPE},
-        "files": {"content": content_digest, "metadata.json": metadata_digest},
-    }
-
-
-def sniff(content: bytes) -> str:
-    """The media type that the first bytes tell, empty when they tell none."""
-    import puremagic
-
-    try:
-        return str(puremagic.from_string(content[:4096], mime=True) or "")
-    except (puremagic.PureError, ValueError):
-        return ""
+    made = ContentObject(content, mimetype or "application/octet-stream", "data_url:base64" if match else "base64")
+    for file in made.files:
+        keep(*file)
+    return made.value

@@ -118,7 +118,7 @@ async def file_content(body: FileContentReq, caller: Reader, house: Services) ->
         raise NotFound(f"File {body.digest[:100]} not found")
     stream = await asyncio.to_thread(house.store.blobs.open, found.blob)
     headers = {"content-length": str(found.size)}
-    return StreamingResponse(_chunks(stream), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers=headers)
 
 
 @router.post("/files/stats", response_model=FilesStatsRes, include_in_schema=False)
@@ -128,7 +128,8 @@ async def files_query_stats(body: FilesStatsReq, caller: Reader, house: Services
     return answer({"total_size_bytes": await house.store.files.total_size(caller.open(body.project_id))})
 
 
-async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
+async def chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
+    """The bytes of an open file, which is closed at the end."""
     with stream:
         while chunk := await asyncio.to_thread(stream.read, _CHUNK):
             yield chunk

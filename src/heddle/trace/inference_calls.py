@@ -8,8 +8,8 @@ from heddle.house import House
 from heddle.store.base import Store
 from heddle.trace.calls.write import CallWrites
 from heddle.trace.prices import PricedUsage, Tokens, default_prices
-from heddle.wire import jsontext, refs
-from heddle.wire.inference import CostOf, InferenceCall
+from heddle.wire import jsontext, refs, times
+from heddle.wire.inference import CostOf, InferenceCall, ModelPrice
 
 
 class InferenceCalls:
@@ -20,23 +20,24 @@ class InferenceCalls:
 
     async def store(self, call: InferenceCall) -> None:
         """Store a whole call; raises HeddleError when it cannot be stored."""
-        writes = _Writes(self._house, cast(Caller, call.caller), call.project)
+        writes = LenientWrites(self._house, cast(Caller, call.caller), call.project)
         await writes.complete(jsontext.dumps_bytes({"batch": [_body(call)]}))
 
 
-class _Writes(CallWrites):
+class LenientWrites(CallWrites):
     """The same writes, for texts that a model or its user made: what only looks like a ref is kept as text."""
 
     def _parse(self, body: bytes) -> object:
         value = jsontext.loads(body)
-        return _converted(value, self._caller) if b"weave" in body else value
+        return lenient(value, self._caller) if b"weave" in body else value
 
 
-def _converted(value: Any, caller: Caller) -> Any:
+def lenient(value: Any, caller: Caller) -> Any:
+    """The value with refs in internal form; what only looks like a ref stays text."""
     if isinstance(value, dict):
-        return {key: _converted(item, caller) for key, item in value.items()}
+        return {key: lenient(item, caller) for key, item in value.items()}
     if isinstance(value, list):
-        return [_converted(item, caller) for item in value]
+        return [lenient(item, caller) for item in value]
     if not isinstance(value, str) or not value.startswith((refs.EXTERNAL, refs.INTERNAL)):
         return value
     try:
@@ -77,12 +78,34 @@ class InferencePrices:
         prices = default_prices()
 
         def cost(
-            model: str, at: int, *, requests: int, prompt_tokens: int, completion_tokens: int, cached_tokens: int
+            model: str,
+            at: int,
+            *,
+            requests: int,
+            prompt_tokens: int,
+            completion_tokens: int,
+            cached_tokens: int,
+            created_tokens: int = 0,
         ) -> float | None:
             price = prices.pick(own, model, at)
             if price is None:
                 return None
             total = prompt_tokens + completion_tokens
-            return PricedUsage.of(Tokens(requests, prompt_tokens, completion_tokens, total, cached_tokens), price).total
+            tokens = Tokens(requests, prompt_tokens, completion_tokens, total, cached_tokens, created_tokens)
+            return PricedUsage.of(tokens, price).total
 
         return cost
+
+    def of_provider(self, provider: str) -> list[ModelPrice]:
+        """The newest default price of every model of a provider, by name."""
+        return [
+            ModelPrice(
+                model=row.llm_id,
+                since=times.to_iso(row.effective_date)[:10],
+                prompt=row.prompt_token_cost,
+                completion=row.completion_token_cost,
+                cache_read=row.cache_read_input_token_cost,
+                cache_creation=row.cache_creation_input_token_cost,
+            )
+            for row in default_prices().of_provider(provider)
+        ]

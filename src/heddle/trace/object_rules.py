@@ -14,7 +14,6 @@ _TAG = re.compile(r"[-\w]+( [-\w]+)*")
 _RESERVED_ALIAS = re.compile(r"v\d+")
 _MONITORS = frozenset(("Monitor", "ClassifierMonitor"))
 _AGENT_SPAN_OPS = frozenset(("weave.genai.turn_ended",))
-_WEAVE_KEYS = frozenset(("_type", "_class_name", "_bases"))
 
 
 def check_name(name: str) -> None:
@@ -77,14 +76,8 @@ def check_monitor(base_class: str | None, leaf_class: str | None, value: Any) ->
     if isinstance(ops, list) and any(op in _AGENT_SPAN_OPS for op in ops if isinstance(op, str)):
         return
     try:
-        parsed = query.parse_query(_without_weave_keys(value.get("query")))
+        parsed = query.parse_stored(value.get("query"))
     except ValidationFailed:
         return
     for field in query.fields(parsed):
         callfields.resolve(field)
-
-
-def _without_weave_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_weave_keys(item) for key, item in value.items() if key not in _WEAVE_KEYS}
-    return [_without_weave_keys(item) for item in value] if isinstance(value, list) else value

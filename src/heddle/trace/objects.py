@@ -11,10 +11,21 @@ from pydantic import TypeAdapter
 
 from heddle.auth import Caller
 from heddle.errors import Conflict, InvalidRequest, NotFound
-from heddle.http import Empty, Reader, Services, Writer, answer, group, inlined_body, page_limit, parse_body, validated
+from heddle.http import (
+    Empty,
+    Reader,
+    Services,
+    Writer,
+    answer,
+    group,
+    inlined_body,
+    not_negative,
+    page_limit,
+    parse_body,
+    validated,
+)
 from heddle.store.control.object_rows import NewVersion, ObjectFilter, ObjectVersion
 from heddle.trace.builtin_classes import kind_of, normalise
-from heddle.trace.calls.read import not_negative
 from heddle.trace.object_models import (
     AliasesListRes,
     ObjAddTagsReq,

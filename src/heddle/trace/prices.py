@@ -110,10 +110,11 @@ def call_costs(usage: Mapping[str, Any], pick: Pick) -> CallCosts:
         if not isinstance(reported, Mapping):
             continue
         price = pick(llm_id)
-        if price is None:
-            unpriced.append(llm_id)
-        else:
+        if price is not None:
             entries[llm_id] = cost_entry(Tokens.of(reported), price)
+        elif not reported or any(count is not None for count in reported.values()):
+            # Spans without tokens have an entry of nulls.
+            unpriced.append(llm_id)
     return CallCosts(entries, sorted(unpriced))
 
 
@@ -161,9 +162,28 @@ class Prices:
         """The project's newest price of a model, else the newest default one, whatever the time of a call."""
         return self._first(project_rows, llm_id, None)
 
+    def steps(self, project_rows: ProjectPrices, llm_id: str) -> list[tuple[int | None, PriceRow]]:
+        """The prices of a model, newest first, each with the instant from which it holds; the last one holds before.
+
+        Empty for a model without a price.
+        """
+        rows = (*self._defaults.get(llm_id, ()), *project_rows.get(llm_id, ()))
+        found: list[tuple[int | None, PriceRow]] = []
+        for at in sorted({row.effective_date for row in rows}):
+            price = self._first(project_rows, llm_id, at)
+            if price is not None and (not found or found[-1][1] is not price):
+                found.append((at, price))
+        first = self._first(project_rows, llm_id, min((row.effective_date for row in rows), default=0) - 1)
+        return [] if first is None else [*found[::-1], (None, first)]
+
     def models(self) -> list[str]:
         """Every model with a default price, sorted."""
         return sorted(self._defaults)
+
+    def of_provider(self, provider: str) -> list[PriceRow]:
+        """The newest default price of each of a provider's models, by name."""
+        rows = (self.newest({}, llm_id) for llm_id in self.models())
+        return [row for row in rows if row is not None and row.provider_id == provider]
 
     def _first(self, project_rows: ProjectPrices, llm_id: str, at: int | None) -> PriceRow | None:
         rows = (*self._defaults.get(llm_id, ()), *project_rows.get(llm_id, ()))

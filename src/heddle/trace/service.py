@@ -18,10 +18,10 @@ TRACE_SERVER_VERSION = "1.0.0"
 """SDKs may ask for a minimum; no published one asks for more than this."""
 
 _LIMITS = (
-    "max_trace_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows",
+    "max_trace_body", "max_table_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows",
     "large_field_bytes", "write_queue_bytes", "max_database_bytes", "query_timeout",
 )  # fmt: skip
-_PLACES = frozenset(("data", "host", "providers"))
+_PLACES = frozenset(("data", "host", "providers", "alert_webhooks", "training_sources"))
 
 
 class ServerInfoRes(ResponseModel):

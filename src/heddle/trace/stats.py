@@ -1,6 +1,6 @@
 """Calls over time: usage per model and figures of calls, in buckets (contract: trace-core, section 7, /calls/stats)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -166,12 +166,14 @@ def _usage_buckets(
         sums = {(row.bucket, row.model, row.metric): row.total for row in rows}
         cells = [(index, model) for index in range(len(buckets.starts)) for model in models]
         for bucket, (index, model) in zip(result, cells, strict=True):
-            found = _cost(prices, model, {spec.metric: sums.get((index, model, spec.metric), 0) for spec in specs})
+            found = cost_of_sums(
+                prices, model, {spec.metric: sums.get((index, model, spec.metric), 0) for spec in specs}
+            )
             bucket.update({f"sum_{name}": found[name] for name in costs})
     return result
 
 
-def _cost(prices: ProjectPrices, model: str, sums: dict[str, float]) -> dict[str, float]:
+def cost_of_sums(prices: ProjectPrices, model: str, sums: Mapping[str, float]) -> dict[str, float]:
     """Costs of a bucket's token sums at the newest price, whatever the calls' dates."""
     tokens = Tokens(
         prompt_tokens=int(sums.get("input_tokens", 0)),

@@ -1,16 +1,28 @@
 """Tables: lists of rows, addressed by the digest of the rows in their order."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 
 from heddle.errors import Conflict, InvalidRequest, NotFound
-from heddle.http import Reader, Services, Writer, answer, group, inlined_body, page_limit, parse_body, validated
-from heddle.trace.calls.read import not_negative
+from heddle.http import (
+    Reader,
+    Services,
+    Writer,
+    answer,
+    group,
+    inlined_body,
+    not_negative,
+    page_limit,
+    parse_body,
+    validated,
+)
+from heddle.store.control.tables import TableRow
 from heddle.trace.table_models import (
     Row,
     TableAppendSpec,
@@ -29,8 +41,9 @@ from heddle.trace.table_models import (
     TableUpdateReq,
     TableUpdateRes,
 )
-from heddle.wire import digests, jsontext, rowsort, tableedit
+from heddle.wire import digests, jsontext, refs, rowsort, tableedit
 
+Json = dict[str, Any]
 MAX_SORT_TERMS = 20
 _OFF_LOOP_BYTES = 256 * 1024
 _CREATE: TypeAdapter[TableCreateReq] = TypeAdapter(TableCreateReq)
@@ -104,16 +117,36 @@ async def table_query(body: TableQueryReq, caller: Reader, house: Services) -> R
     terms = body.sort_by or []
     if len(terms) > MAX_SORT_TERMS:
         raise InvalidRequest(f"sort_by has {len(terms)} terms, at most {MAX_SORT_TERMS} are allowed")
-    rows = await house.store.tables.query(
+    limit = page_limit(house, not_negative(body.limit, "limit"))
+    pages = house.store.tables.pages(
         caller.open(body.project_id),
         body.digest,
         row_digests=wanted,
         sort=[rowsort.parse(term.field, term.direction == "desc") for term in terms],
-        limit=page_limit(house, not_negative(body.limit, "limit")),
+        limit=limit,
         offset=not_negative(body.offset, "offset") or 0,
     )
-    shown = [{"digest": row.digest, "val": orjson.Fragment(row.val), "original_index": row.position} for row in rows]
-    return answer({"rows": shown})
+    first = await anext(pages, list[TableRow]())
+    if limit is not None and limit <= len(first):
+        return answer({"rows": [_shown(row) for row in first]})
+    return StreamingResponse(_written(first, pages), media_type="application/json")
+
+
+def _shown(row: TableRow) -> Json:
+    return {"digest": row.digest, "val": orjson.Fragment(row.val), "original_index": row.position}
+
+
+async def _written(first: list[TableRow], pages: AsyncIterator[list[TableRow]]) -> AsyncIterator[bytes]:
+    """The answer of any length, a page at a time."""
+    yield b'{"rows":[' + _listed(first)
+    async for page in pages:
+        if page:
+            yield b"," + _listed(page)
+    yield b"]}"
+
+
+def _listed(rows: list[TableRow]) -> bytes:
+    return refs.convert_out(jsontext.dumps_bytes([_shown(row) for row in rows]))[1:-1]
 
 
 @router.post("/table/query_stats", response_model=TableQueryStatsRes)

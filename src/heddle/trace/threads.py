@@ -7,10 +7,10 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from heddle.errors import InvalidRequest
-from heddle.http import Lines, Reader, RequestModel, ResponseModel, Services, group, line, lines
+from heddle.http import Lines, Reader, RequestModel, ResponseModel, Services, group, line, lines, not_negative
 from heddle.trace.calls.models import SortBy
 from heddle.trace.calls.pack import instant
-from heddle.trace.calls.read import MAX_FILTER_ENTRIES, not_negative
+from heddle.trace.calls.read import MAX_FILTER_ENTRIES
 from heddle.wire import times
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import ThreadRow

@@ -1,18 +1,20 @@
 """Token usage rolled up along the trace (contract: trace-core, sections 6.4 and 7)."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from heddle.errors import InvalidRequest
 from heddle.house import House
-from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.http import Reader, RequestModel, ResponseModel, Services, group
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
 from heddle.trace.prices import PricedUsage, ProjectPrices, Tokens, default_prices
+from heddle.wire import jsontext, refs
 from heddle.wire.calls import CallsQuery, Filter, Usage, UsageRow
 from heddle.wire.query import QueryBody
 
@@ -33,6 +35,7 @@ _COSTS = (
     "cache_creation_input_tokens_total_cost",
 )
 Entry = dict[str, Any]
+_CALLS_PER_PIECE = 500
 
 
 class TraceUsageReq(RequestModel):
@@ -111,19 +114,24 @@ def _limit(limit: int) -> int:
 
 async def _answer(house: House, project: str, rows: Sequence[UsageRow], ids: Sequence[str], costs: bool) -> Response:
     prices = await house.store.costs.project_rows(project) if costs else None
-    own = {row.id: own_usage(row, prices) for row in rows}
-    rolled = roll_up(rows, own)
-    body: Entry = {
-        "call_usage": {call_id: rolled.get(call_id, {}) for call_id in ids},
-        "unfinished_call_ids": sorted(row.id for row in rows if not row.ended),
-    }
+    rolled = roll_up(rows, {row.id: own_usage(row, prices) for row in rows})
+    body: Entry = {"unfinished_call_ids": sorted(row.id for row in rows if not row.ended)}
     if prices is not None:
         pick = default_prices().pick
         unpriced = {
             entry.model for row in rows for entry in row.usage if pick(prices, entry.model, row.started_at) is None
         }
         body["x_unpriced_models"] = sorted(unpriced)
-    return answer(body)
+    return StreamingResponse(_written(body, rolled, list(dict.fromkeys(ids))), media_type="application/json")
+
+
+async def _written(body: Entry, rolled: dict[str, dict[str, Entry]], ids: Sequence[str]) -> AsyncIterator[bytes]:
+    """The answer in pieces: the text of a large trace is not held as a whole."""
+    yield jsontext.dumps_bytes(body)[:-1] + b',"call_usage":{'
+    for start in range(0, len(ids), _CALLS_PER_PIECE):
+        piece = {call_id: rolled.get(call_id, {}) for call_id in ids[start : start + _CALLS_PER_PIECE]}
+        yield (b"," if start else b"") + refs.convert_out(jsontext.dumps_bytes(piece))[1:-1]
+    yield b"}}"
 
 
 def own_usage(row: UsageRow, prices: ProjectPrices | None) -> dict[str, Entry]:
@@ -150,8 +158,11 @@ def _costs(usage: Usage, started_at: int, prices: ProjectPrices | None) -> Entry
 
 
 def roll_up(rows: Sequence[UsageRow], own: dict[str, dict[str, Entry]]) -> dict[str, dict[str, Entry]]:
-    """Each call's entries with those of its descendants added, bottom-up; a cycle of parents keeps its own."""
-    total = {call_id: {model: dict(entry) for model, entry in entries.items()} for call_id, entries in own.items()}
+    """Each call's entries with those of its descendants added, bottom-up; a cycle of parents keeps its own.
+
+    The sums take the place of `own`.
+    """
+    total = own
     parent_of = {row.id: row.parent_id for row in rows}
     waiting = dict.fromkeys(parent_of, 0)
     for parent in parent_of.values():

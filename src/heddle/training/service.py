@@ -15,6 +15,7 @@ from heddle.training.queue.supervisor import Supervisor
 from heddle.training.services.jobs import Sources, TrainingQueue
 from heddle.training.services.logs import TrainingLogs
 from heddle.training.services.models import TrainableModels
+from heddle.training.services.rollouts import LoadRenderer, Rollouts
 from heddle.wire.policies import PolicyHost
 from heddle.wire.training import CallSource
 
@@ -35,6 +36,7 @@ class Training:
         calls: CallSource,
         datasets: DatasetReader,
         promotion: Promotion,
+        load_renderer: LoadRenderer | None = None,
     ) -> None:
         self.settings = settings
         self._supervisor = supervisor
@@ -44,6 +46,7 @@ class Training:
         self.models = TrainableModels(settings, store, policies, supervisor, self.retention)
         self.jobs = TrainingQueue(settings, store, self.models, supervisor, Sources(calls, datasets, promotion))
         self.logs = TrainingLogs(store.train_models)
+        self.rollouts = Rollouts(self.jobs.body, load_renderer)
         self.intake = Intake(store.blobs, Path(settings.data) / folders.ROOT)
 
     async def start(self) -> None:

@@ -6,11 +6,12 @@ JSON fields are minified text with refs in internal form; instants are microseco
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from heddle.wire.inference import CostOf
 from heddle.wire.query import Operation
 
 SUCCESS, ERROR, DESCENDANT_ERROR, RUNNING = 0, 1, 2, 3
 STATUS_WORDS = ("success", "error", "descendant_error", "running")
-SPILLABLE = ("inputs", "attributes", "output", "summary")
+SPILLABLE = ("inputs", "attributes", "otel_dump", "output", "summary")
 
 
 class Usage(NamedTuple):
@@ -65,6 +66,13 @@ class End:
     refs: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     size: int = 0
+
+
+class DumpSlice(NamedTuple):
+    """Stored `otel_dump` texts as (call id, trace id, text), and how many of the asked ids were looked at."""
+
+    dumps: list[tuple[str, str, str]]
+    read: int
 
 
 @dataclass(slots=True)
@@ -122,11 +130,21 @@ class SortTerm:
 
 
 @dataclass(frozen=True, slots=True)
+class CostTest:
+    """A condition on the dollars of a call: `op` is gt, gte, lt or lte; `price` says what tokens cost."""
+
+    op: str
+    dollars: float
+    price: CostOf
+
+
+@dataclass(frozen=True, slots=True)
 class CallsQuery:
     """Which calls, in which order, and how much of each.
 
     `sort` None is the default order (started_at, id); an empty tuple is insertion order. `columns` are the JSON columns
-    and `exception` to be read; `expand` the paths whose refs conditions and order follow.
+    and `exception` to be read; `expand` the paths whose refs conditions and order follow. With `shortened` texts that
+    were too large for a row come as the row has them: JSON with long texts cut.
     """
 
     project: str
@@ -139,6 +157,23 @@ class CallsQuery:
     expand: tuple[tuple[str, ...], ...] = ()
     trace_sizes: bool = False
     retention: int | None = None
+    cost: CostTest | None = None
+    shortened: bool = False
+
+
+class CallSums(NamedTuple):
+    """Calls of one bucket of time, and how many of them failed."""
+
+    calls: int
+    errors: int
+
+
+class OpCount(NamedTuple):
+    """How often an op (an internal ref or a plain name) was called, and how often it failed."""
+
+    op_name: str
+    calls: int
+    errors: int
 
 
 class UsageRow(NamedTuple):
@@ -164,6 +199,53 @@ class ThreadRow:
     durations: list[float]
 
 
+class ModelUsage(NamedTuple):
+    """Tokens of one model, summed."""
+
+    model: str
+    requests: int
+    prompt: int
+    completion: int
+    cache_read: int
+    cache_creation: int
+
+
+class ProjectActivity(NamedTuple):
+    """A project (internal id) in sums; `lately` and what follows count from an instant that the asker chose."""
+
+    project: str
+    calls: int
+    last_started_at: int | None
+    lately: int
+    errors: int
+    usage: tuple[ModelUsage, ...]
+
+
+class UsageSum(NamedTuple):
+    """Tokens of one model in one bucket, by the op or the user (empty where that was not asked for)."""
+
+    bucket: int
+    name: str
+    model: str
+    calls: int
+    requests: int
+    prompt: int
+    completion: int
+    cache_read: int
+    cache_creation: int
+
+
+class OpActivity(NamedTuple):
+    """What an op (a ref or a name) did; `kind` is its newest call's, `errors` and `seconds` of those that ended."""
+
+    op: str
+    calls: int
+    last_started_at: int
+    kind: str | None
+    errors: int
+    seconds: tuple[float, ...]
+
+
 class MetricRow(NamedTuple):
     """One metric of one bucket (and model): its aggregates, and all values in order where quantiles are asked for."""
 
@@ -177,6 +259,14 @@ class MetricRow(NamedTuple):
     ones: int
     zeros: int
     known: int
+
+
+class Ending(NamedTuple):
+    """A call of a watched project that has ended (or ended again); `seq` grows."""
+
+    seq: int
+    project: str
+    call_id: str
 
 
 class UniformRun(NamedTuple):

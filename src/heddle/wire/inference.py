@@ -1,9 +1,11 @@
 """Where inference and trace meet: small records and protocols; neither room imports the other."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
+
+from heddle.errors import HeddleError
 
 Json = dict[str, Any]
 
@@ -94,14 +96,117 @@ class CostOf(Protocol):
     """What tokens of a model come to at an instant (microseconds); None for a model without a price."""
 
     def __call__(
-        self, model: str, at: int, *, requests: int, prompt_tokens: int, completion_tokens: int, cached_tokens: int
+        self,
+        model: str,
+        at: int,
+        *,
+        requests: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        cached_tokens: int,
+        created_tokens: int = 0,
     ) -> float | None:
-        """US dollars; cached tokens are part of the prompt tokens."""
+        """US dollars; tokens read from a cache and those written to it (created) are part of the prompt tokens."""
         ...
 
 
-PricesOf = Callable[[str], Awaitable[CostOf]]
-"""The prices that hold in a project (internal id; empty: default prices only)."""
+class UsedTokens(Protocol):
+    """Tokens of one model, of a call or summed."""
+
+    @property
+    def model(self) -> str:
+        """What the tokens are counted under."""
+        ...
+
+    @property
+    def requests(self) -> int:
+        """How often it was asked."""
+        ...
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of prompts."""
+        ...
+
+    @property
+    def completion(self) -> int:
+        """Tokens of answers."""
+        ...
+
+    @property
+    def cache_read(self) -> int:
+        """Those of the prompts that came from a cache."""
+        ...
+
+    @property
+    def cache_creation(self) -> int:
+        """Those of the prompts that were written to a cache."""
+        ...
+
+
+def cost_of_tokens(cost_of: CostOf, used: UsedTokens, at: int) -> float | None:
+    """What tokens come to at an instant (microseconds); None for a model without a price."""
+    return cost_of(
+        used.model,
+        at,
+        requests=used.requests,
+        prompt_tokens=used.prompt,
+        completion_tokens=used.completion,
+        cached_tokens=used.cache_read,
+        created_tokens=used.cache_creation,
+    )
+
+
+def sum_of_costs(costs: Iterable[float | None]) -> float | None:
+    """The sum of those that are known; None where none is."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrice:
+    """The default price of a provider's model: US dollars per token, from a day on (ISO date)."""
+
+    model: str
+    since: str
+    prompt: float
+    completion: float
+    cache_read: float
+    cache_creation: float
+
+
+class PricesOf(Protocol):
+    """What tokens cost."""
+
+    async def __call__(self, project: str) -> CostOf:
+        """The prices that hold in a project (internal id; empty: default prices only)."""
+        ...
+
+    def of_provider(self, provider: str) -> list[ModelPrice]:
+        """The newest default price of every model of a provider, by name; empty for one that is not known."""
+        ...
+
+
+class ProviderFailed(HeddleError):
+    """A provider cannot be reached, or answered a failure; `answered` is its status then, else 0."""
+
+    status = 502
+
+    def __init__(self, reason: str, answered: int = 0, headers: dict[str, str] | None = None) -> None:
+        super().__init__(reason, headers)
+        self.answered = answered
+
+
+class Completions(Protocol):
+    """Completions as POST /completions/create answers them: on this server's engine, or by a provider."""
+
+    async def create(self, inputs: Json, caller: Any, project: str) -> Json:
+        """The `chat.completion` to some `inputs` of that route in `entity/project`, refs in them internal.
+
+        It is counted, and not shown as a call of its own. Raises HeddleError (of a provider: ProviderFailed) where the
+        route answers with an `error`.
+        """
+        ...
 
 
 class Chat(Protocol):

@@ -1,11 +1,13 @@
 """JSON in and out: quick where the text is ordinary, forgiving where real clients are not.
 
 Some SDKs write `NaN`, lone surrogates and integers beyond 64 bits. They are accepted, and what SQLite and strict
-parsers could not read back is replaced: non-finite numbers by null, lone surrogates by U+FFFD.
+parsers could not read back is replaced: non-finite numbers and integers beyond every float by null, lone surrogates by
+U+FFFD.
 """
 
 import json
 import math
+import sys
 from typing import Any
 
 import orjson
@@ -14,11 +16,12 @@ from heddle.errors import InvalidRequest, ValidationFailed
 
 MAX_DEPTH = 200
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19
+_LONG, _LONG_NEGATIVE, _TWO = b"0" * 20, b"-" + b"0" * 19, b"00"
+_LARGEST = int(sys.float_info.max)
 _DEPTH_MESSAGE = f"JSON is nested deeper than {MAX_DEPTH} levels"
 
 
-def loads(data: bytes, keep_non_finite: bool = False) -> Any:
+def loads(data: bytes, keep_non_finite: bool = False, max_depth: int = MAX_DEPTH) -> Any:
     """Parse a request body; raises ValidationFailed when it is no JSON, InvalidRequest when it is nested too deep."""
     try:
         if _has_long_integer(data):
@@ -27,13 +30,15 @@ def loads(data: bytes, keep_non_finite: bool = False) -> Any:
             value = orjson.loads(data)
     except orjson.JSONDecodeError:
         value = _sanitise(_lenient_loads(data), keep_non_finite)
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(value) > MAX_DEPTH:
+    if data.count(b"[") + data.count(b"{") > max_depth and depth(value) > max_depth:
         raise InvalidRequest(_DEPTH_MESSAGE)
     return value
 
 
 def _has_long_integer(data: bytes) -> bool:
     """True when there may be an integer beyond 64 bits, which orjson would read as a float."""
+    if _TWO not in data[::9].translate(_DIGITS):
+        return False  # of 19 digits in a row two lie nine apart
     digits = data.translate(_DIGITS)
     return _LONG in digits or _LONG_NEGATIVE in digits
 
@@ -67,11 +72,16 @@ def _sanitise(value: Any, keep_non_finite: bool) -> Any:
         for key, item in entries:
             if isinstance(item, str):
                 node[key] = clean_text(item)
-            elif isinstance(item, float) and not keep_non_finite and not math.isfinite(item):
+            elif isinstance(item, (int, float)) and not keep_non_finite and _is_beyond(item):
                 node[key] = None
             elif isinstance(item, (dict, list)):
                 pending.append(item)
     return root[0]
+
+
+def _is_beyond(number: int | float) -> bool:
+    """True for a number that strict parsers do not read."""
+    return not math.isfinite(number) if isinstance(number, float) else abs(number) > _LARGEST
 
 
 def clean_text(text: str) -> str:
@@ -102,7 +112,15 @@ def dumps(value: Any) -> str:
 
 
 def dumps_bytes(value: Any) -> bytes:
-    """Minified UTF-8 JSON; integers beyond 64 bits are written in full."""
+    """Minified UTF-8 JSON; integers beyond 64 bits are written in full, those beyond every float as null."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return _dumps_seldom(value)
+
+
+def _dumps_seldom(value: Any) -> bytes:
+    """As `dumps_bytes`, for keys that are no texts and long integers; the options for them cost on every value."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
@@ -110,12 +128,11 @@ def dumps_bytes(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """The value with raw fragments parsed and non-finite numbers as null, for the slow encoder."""
+    """The value with raw fragments parsed and numbers beyond every float as null, for the slow encoder."""
     if isinstance(value, orjson.Fragment):
-        contents = value.contents
-        return json.loads(contents)
+        return json.loads(orjson.dumps(value))
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return None if isinstance(value, int | float) and _is_beyond(value) else value

@@ -88,8 +88,15 @@ class Contains:
     case_insensitive: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many elements a list or an object has, or characters a text; null for anything else."""
+
+    input: "Operand"
+
+
 Operation = And | Or | Not | Compare | In | Contains
-Operand = Literal | Field | Convert | Operation
+Operand = Literal | Field | Convert | Size | Operation
 
 
 def parse_query(value: Any, place: Place = ("body", "query")) -> Operation:
@@ -99,9 +106,23 @@ def parse_query(value: Any, place: Place = ("body", "query")) -> Operation:
     if not isinstance(value, dict) or "$expr" not in value:
         raise ValidationFailed.at([*place, "$expr"], "Field required", "missing")
     operation = _operand(value["$expr"], (*place, "$expr"), 0)
-    if isinstance(operation, (Literal, Field, Convert)):
+    if isinstance(operation, (Literal, Field, Convert, Size)):
         raise ValidationFailed.at([*place, "$expr"], "The top level of a query must be an operation")
     return operation
+
+
+_OBJECT_KEYS = frozenset(("_type", "_class_name", "_bases"))
+
+
+def parse_stored(value: Any) -> Operation:
+    """Parse a query that is stored inside an object, where SDKs add class names; raises ValidationFailed."""
+    return parse_query(_without_class_names(value))
+
+
+def _without_class_names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_class_names(item) for key, item in value.items() if key not in _OBJECT_KEYS}
+    return [_without_class_names(item) for item in value] if isinstance(value, list) else value
 
 
 def _operand(value: Any, place: Place, level: int) -> Operand:
@@ -150,6 +171,10 @@ def _convert(value: Any, place: Place, level: int) -> Convert:
     return Convert(_operand(value["input"], (*place, "input"), level), value["to"])
 
 
+def _size(value: Any, place: Place, level: int) -> Size:
+    return Size(_operand(value, place, level))
+
+
 def _contains(value: Any, place: Place, level: int) -> Contains:
     _require(value, ("input", "substr"), place)
     folded = value.get("case_insensitive", False)
@@ -193,6 +218,7 @@ _PARSERS: dict[str, Callable[[Any, Place, int], Operand]] = {
     "$literal": _literal,
     "$getField": _field,
     "$convert": _convert,
+    "$size": _size,
     "$and": _joined(And, "AND"),
     "$or": _joined(Or, "OR"),
     "$not": lambda value, place, level: Not(_exactly(1, value, place, level)[0]),
@@ -213,7 +239,7 @@ def fields(operand: Operand) -> Iterator[str]:
             yield path
         case Literal():
             return
-        case Convert(inner, _) | Not(inner):
+        case Convert(inner, _) | Not(inner) | Size(inner):
             yield from fields(inner)
         case And(operands) | Or(operands):
             for item in operands:
@@ -265,7 +291,7 @@ QueryBody = Annotated[
                 "$expr": {
                     "type": "object",
                     "description": "One operation: $and, $or, $not, $eq, $gt, $gte, $lt, $lte, $in or $contains over "
-                    "$literal, $getField, $convert and further operations.",
+                    "$literal, $getField, $convert, $size and further operations.",
                 }
             },
         }

@@ -1,8 +1,13 @@
 """Sorting table rows by dotted paths inside them (contract: trace-core, section 11, tables)."""
 
-from collections.abc import Iterable, Sequence
+import heapq
+import os
+import struct
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
@@ -10,6 +15,12 @@ from heddle.errors import InvalidRequest
 from heddle.wire import refpath
 
 _NULL, _NUMBER, _TEXT = 0, 1, 2
+_POSITION_BYTES = 6
+_OVERHEAD = 48
+"""What Python keeps beside the bytes of a key."""
+_BLOCK_BYTES = 64 * 1024
+_ALL_BITS = (1 << 64) - 1
+_INVERTED = bytes(255 - byte for byte in range(256))
 Rank = tuple[int, float | str]
 
 
@@ -31,12 +42,91 @@ def parse(field: str, is_descending: bool) -> SortKey:
     return SortKey(parts, is_descending)
 
 
+class Sorter:
+    """Sorts any number of rows with flat memory: sorted runs of keys are kept in a file once there are many.
+
+    Nulls come first, then numbers, then texts by code point; ties stay in the order of their positions.
+    """
+
+    def __init__(self, keys: Sequence[SortKey], run_bytes: int = 16 * 1024 * 1024) -> None:
+        self._keys = keys
+        self._run_bytes = run_bytes
+        self._run: list[bytes] = []
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._runs: list[tuple[int, int]] = []
+
+    def add(self, position: int, row: Any) -> None:
+        """Take a parsed row in."""
+        key = b"".join([encoded(rank(row, key.path), key.is_descending) for key in self._keys])
+        self._run.append(key + position.to_bytes(_POSITION_BYTES, "big"))
+        self._bytes += len(key) + _POSITION_BYTES + _OVERHEAD
+        if self._bytes > self._run_bytes:
+            self._spill()
+
+    def positions(self) -> "array[int]":
+        """The positions of all rows in order; nothing can be added any more."""
+        self._run.sort()
+        if self._file is None:
+            merged: Iterable[bytes] = self._run
+        else:
+            file = self._file
+            merged = heapq.merge(self._run, *(_read(file, start, end) for start, end in self._runs))
+        found = array("I", (int.from_bytes(key[-_POSITION_BYTES:], "big") for key in merged))
+        self._run = []
+        if self._file is not None:
+            self._file.close()
+        return found
+
+    def _spill(self) -> None:
+        self._run.sort()
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        start = self._file.seek(0, os.SEEK_END)
+        for first in range(0, len(self._run), 1000):
+            part = self._run[first : first + 1000]
+            self._file.write(b"".join([len(key).to_bytes(4, "big") + key for key in part]))
+        self._runs.append((start, self._file.tell()))
+        self._run, self._bytes = [], 0
+
+
 def order(rows: Iterable[tuple[int, Any]], keys: Sequence[SortKey]) -> list[int]:
-    """Positions of (position, parsed row) pairs in order: nulls, then numbers, then texts; ties stay as they are."""
-    ranked = [(position, [rank(row, key.path) for key in keys]) for position, row in rows]
-    for number, key in reversed(list(enumerate(keys))):
-        ranked.sort(key=lambda item, number=number: item[1][number], reverse=key.is_descending)  # type: ignore[misc]
-    return [position for position, _ in ranked]
+    """Positions of (position, parsed row) pairs in order."""
+    sorter = Sorter(keys)
+    for position, row in rows:
+        sorter.add(position, row)
+    return sorter.positions().tolist()
+
+
+def _read(file: IO[bytes], place: int, end: int) -> Iterator[bytes]:
+    """The keys of one run, a block at a time: others are read from the same file in between."""
+    rest = b""
+    while place < end:
+        file.seek(place)
+        block = file.read(min(_BLOCK_BYTES, end - place))
+        place += len(block)
+        data, start = rest + block, 0
+        while start + 4 <= len(data):
+            stop = start + 4 + int.from_bytes(data[start : start + 4], "big")
+            if stop > len(data):
+                break
+            yield data[start + 4 : stop]
+            start = stop
+        rest = data[start:]
+
+
+def encoded(value: Rank, is_descending: bool) -> bytes:
+    """A rank as bytes that compare as it does; none is the beginning of another."""
+    kind, item = value
+    text = b""
+    if isinstance(item, str):
+        text = item.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff") + b"\0\0"
+    elif kind == _NUMBER:
+        # 0.0 + -0.0 is 0.0; the bits of floats compare as the floats do once those of negative ones are turned round.
+        bits = int.from_bytes(struct.pack(">d", item + 0.0), "big")
+        text = (~bits & _ALL_BITS if bits >> 63 else bits | 1 << 63).to_bytes(8, "big")
+    key = bytes((kind,)) + text
+    return key.translate(_INVERTED) if is_descending else key
 
 
 def rank(row: Any, path: Sequence[str]) -> Rank:

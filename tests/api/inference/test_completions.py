@@ -285,6 +285,9 @@ def test_a_provider_object_is_used_only_at_an_address_of_the_settings(ask: Wire,
         assert sent["body"]["model"] == "model-b"
         assert sent["headers"]["x-own"] == "1"
         assert sent["headers"]["Authorization"] == f"Bearer {KEY}", "the key of the settings, not the one it names"
+    named = f"weave:///{ask.project}/object/own-the_model:latest"
+    assert create(ask, named)["response"]["model"] == "model-b", "an object's own ref names it, too"
+    assert "is no ProviderModel" in create(ask, f"weave:///{ask.project}/object/own:latest")["response"]["error"]
     asked = len(provider.requests)
     elsewhere = publish(ask, "evil", described("http://127.0.0.1:1/v1"), builtin_object_class="Provider")
     publish(ask, "evil-m", model(elsewhere), builtin_object_class="ProviderModel")

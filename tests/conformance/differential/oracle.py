@@ -1,7 +1,8 @@
 """The oracle: the in-memory trace server of `weave` 0.53.0 behind its adapter, one JSON request and answer per line.
 
 Run with the interpreter of an environment that holds `weave==0.53.0`; nothing here imports heddle.
-A request is `{"verb", "path", "body"}`; `{"verb": "PROJECT", "body": {"external", "internal"}}` names a project.
+A request is `{"verb", "path", "body"}` and perhaps the `user` who asks;
+`{"verb": "PROJECT", "body": {"external", "internal"}}` names a project.
 """
 
 import importlib.abc
@@ -177,6 +178,9 @@ ROUTES: dict[str, tuple[str, type[BaseModel], bool]] = {
     "/table/query_stats": ("table_query_stats", tsi.TableQueryStatsReq, False),
     "/table/query_stats_batch": ("table_query_stats_batch", tsi.TableQueryStatsBatchReq, False),
     "/threads/stream_query": ("threads_query_stream", tsi.ThreadsQueryReq, True),
+    "/annotation_queues": ("annotation_queue_create", tsi.AnnotationQueueCreateReq, False),
+    "/annotation_queues/query": ("annotation_queues_query_stream", tsi.AnnotationQueuesQueryReq, True),
+    "/annotation_queues/stats": ("annotation_queues_stats", tsi.AnnotationQueuesStatsReq, False),
     "/service/projects_info": ("projects_info", service_interface.ProjectsInfoReq, False),
 }
 # pattern -> (method, request model); named groups become body keys.
@@ -193,7 +197,57 @@ PATTERNS: list[tuple[str, str, str, type[BaseModel]]] = [
     ("POST", r"/v2/[^/]+/[^/]+/calls/complete", "calls_complete", tsi.CallsUpsertCompleteReq),
     ("POST", r"/v2/[^/]+/[^/]+/call/start", "call_start_v2", tsi.CallStartV2Req),
     ("POST", r"/v2/[^/]+/[^/]+/call/end", "call_end_v2", tsi.CallEndV2Req),
+    ("POST", r"/v2/[^/]+/[^/]+/eval_results/query", "eval_results_query", tsi.EvalResultsQueryReq),
+    ("GET", r"/annotation_queues/(?P<queue_id>[^/]+)", "annotation_queue_read", tsi.AnnotationQueueReadReq),
+    ("PUT", r"/annotation_queues/(?P<queue_id>[^/]+)", "annotation_queue_update", tsi.AnnotationQueueUpdateReq),
+    ("DELETE", r"/annotation_queues/(?P<queue_id>[^/]+)", "annotation_queue_delete", tsi.AnnotationQueueDeleteReq),
+    (
+        "POST",
+        r"/annotation_queues/(?P<queue_id>[^/]+)/items",
+        "annotation_queue_add_calls",
+        tsi.AnnotationQueueAddCallsReq,
+    ),
+    (
+        "POST",
+        r"/annotation_queues/(?P<queue_id>[^/]+)/items/query",
+        "annotation_queue_items_query",
+        tsi.AnnotationQueueItemsQueryReq,
+    ),
+    (
+        "POST",
+        r"/annotation_queues/(?P<queue_id>[^/]+)/items/(?P<item_id>[^/]+)/progress",
+        "annotator_queue_items_progress_update",
+        tsi.AnnotatorQueueItemsProgressUpdateReq,
+    ),
 ]
+
+# Family of /v2 -> the word in the names of its methods and request models, the key that names one resource.
+FAMILIES = {
+    "ops": ("op", "object_id"),
+    "datasets": ("dataset", "object_id"),
+    "models": ("model", "object_id"),
+    "scorers": ("scorer", "object_id"),
+    "evaluations": ("evaluation", "object_id"),
+    "evaluation_runs": ("evaluation_run", "evaluation_run_id"),
+    "predictions": ("prediction", "prediction_id"),
+    "scores": ("score", "score_id"),
+}
+FAMILY = re.compile(
+    r"/v2/[^/]+/[^/]+/(?P<family>[a-z_]+)(?:/(?P<id>[^/]+)(?:/versions/(?P<digest>[^/]+)|/(?P<finish>finish))?)?"
+)
+
+
+def find_family(verb: str, path: str, body: dict[str, Any]) -> tuple[str, type[BaseModel], bool, dict[str, Any]] | None:
+    """Method, request model, whether it streams and the completed body of a /v2 route; None for other paths."""
+    found = FAMILY.fullmatch(path)
+    if found is None or found["family"] not in FAMILIES:
+        return None
+    word, key = FAMILIES[found["family"]]
+    reading = "read" if found["id"] else "list"
+    act = "finish" if found["finish"] else {"POST": "create", "GET": reading, "DELETE": "delete"}[verb]
+    model = getattr(tsi, "".join(part.title() for part in f"{word}_{act}".split("_")) + "Req")
+    named = {key: found["id"], "digest": found["digest"]}
+    return f"{word}_{act}", model, act == "list", body | {name: value for name, value in named.items() if value}
 
 
 class Oracle:
@@ -204,14 +258,14 @@ class Oracle:
         self.projects = Projects()
         self.server = ExternalTraceServer(memory.InMemoryTraceServer(), self.projects)
 
-    def answer(self, verb: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        """Status and JSON body of one request."""
+    def answer(self, verb: str, path: str, body: dict[str, Any], user: str = USER) -> tuple[int, Any]:
+        """Status and JSON body of one request of a user."""
         if verb == "PROJECT":
             self.projects.add(body["external"], body["internal"])
             return 200, {}
         name, model, stream, body = find_route(verb, path, body)
         try:
-            request = model.model_validate_json(json.dumps(with_user(body, model)))
+            request = model.model_validate_json(json.dumps(with_user(body, model, user)))
         except ValidationError as problem:
             return 422, {"detail": [{"loc": ["body", *item["loc"]]} for item in problem.errors()]}
         try:
@@ -242,6 +296,8 @@ def find_route(verb: str, path: str, body: dict[str, Any]) -> tuple[str, type[Ba
     """Method, request model, whether it streams, and the body completed from the path."""
     if path in ROUTES:
         return *ROUTES[path], body
+    if (family := find_family(verb, path, body)) is not None:
+        return family
     for pattern_verb, pattern, name, model in PATTERNS:
         found = re.fullmatch(pattern, path)
         if found and verb == pattern_verb:
@@ -249,10 +305,10 @@ def find_route(verb: str, path: str, body: dict[str, Any]) -> tuple[str, type[Ba
     raise LookupError(f"no route {verb} {path}")
 
 
-def with_user(body: Any, model: type[BaseModel] | None = None) -> Any:
+def with_user(body: Any, model: type[BaseModel] | None = None, user: str = USER) -> Any:
     """The body with the caller's id wherever the service sets one."""
     if model is not None and "wb_user_id" in model.model_fields:
-        body = body | {"wb_user_id": USER}
+        body = body | {"wb_user_id": user}
     if isinstance(body, dict):
         for key in ("start", "obj"):
             if isinstance(body.get(key), dict):
@@ -276,7 +332,8 @@ def main() -> None:
     oracle = Oracle()
     for line in sys.stdin:
         request = json.loads(line)
-        status, body = oracle.answer(request["verb"], request.get("path", ""), request.get("body", {}))
+        user = request.get("user", USER)
+        status, body = oracle.answer(request["verb"], request.get("path", ""), request.get("body", {}), user)
         sys.stdout.write(json.dumps({"status": status, "body": body}) + "\n")
         sys.stdout.flush()
 

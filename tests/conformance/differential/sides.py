@@ -25,10 +25,10 @@ class Oracle:
         command = [str(ENVIRONMENT / "bin" / "python"), "-I", str(HERE / "oracle.py"), str(emoji.__file__)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def answer(self, verb: str, path: str, body: dict[str, Json]) -> Answer:
-        """Status and body of one request."""
+    def answer(self, verb: str, path: str, body: dict[str, Json], user: str = "local") -> Answer:
+        """Status and body of one request of a user."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"verb": verb, "path": path, "body": body}) + "\n")
+        self.process.stdin.write(json.dumps({"verb": verb, "path": path, "body": body, "user": user}) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:

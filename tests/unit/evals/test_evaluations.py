@@ -10,9 +10,9 @@ import pytest
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.evals.running import asking
 from heddle.evals.service import Evaluations
 from heddle.house import House
-from heddle.trace.inference_calls import InferenceCalls
 from heddle.wire.evaluations import Sampling, Scored
 from tests.support.inprocess import Trace, running_house
 
@@ -27,14 +27,12 @@ class Adder:
         self.asked: list[Mapping[str, Any]] = []
         self.busy = 1
 
-    async def complete(
-        self, body: Mapping[str, Any], caller: Any, project: str | None, *, traced: bool = False
-    ) -> dict[str, Any]:
+    async def create(self, body: Mapping[str, Any], caller: Any, project: str) -> dict[str, Any]:
         """A completion."""
         if self.busy:
             self.busy -= 1
             raise Busy("one at a time", retry_after=0)
-        self.asked.append({**body, "caller": caller, "project": project, "traced": traced})
+        self.asked.append({**body, "caller": caller, "project": project})
         if body["model"] == "judge":
             said, wanted = body["messages"][-1]["content"].split(" for ")
             is_right = int(said) == int(wanted.split()[0]) + 1 if said.isdigit() else False
@@ -58,7 +56,8 @@ def in_house(folder: Path, test: Test) -> None:
     async def run() -> None:
         async with running_house(folder / "data") as (house, client):
             model = Adder()
-            await test(house, Trace(client, PROJECT), Evaluations(house.store, model, InferenceCalls(house)), model)
+            evaluations = Evaluations(house.store, house.records, model, house.jobs, 20)
+            await test(house, Trace(client, PROJECT), evaluations, model)
 
     asyncio.run(run())
 
@@ -86,9 +85,14 @@ def test_a_run_scores_every_row(tmp_path: Path) -> None:
         assert (await run(evaluations, ref, "wrong", "other")).score == 0.0
         asked = min(model.asked, key=lambda body: str(body["messages"]))
         assert (asked["temperature"], asked["max_tokens"], asked["project"]) == (0.0, 5, PROJECT)
-        assert asked["messages"] == [{"role": "user", "content": "0 + 1"}] and asked["traced"] is True
+        assert asked["messages"] == [{"role": "user", "content": "0 + 1"}]
 
     in_house(tmp_path, test)
+
+
+def named(calls: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The calls of an op."""
+    return [call for call in calls if f"/op/{name}:" in call["op_name"]]
 
 
 def test_a_run_is_shown_as_the_sdks_show_theirs(tmp_path: Path) -> None:
@@ -96,20 +100,51 @@ def test_a_run_is_shown_as_the_sdks_show_theirs(tmp_path: Path) -> None:
         ref = await sums(trace)
         for _ in range(2):
             scored = await run(evaluations, ref, "right")
-        root, *children = sorted(await trace.calls(), key=lambda call: call["op_name"])
-        assert root["id"] == scored.call_id and root["parent_id"] is None
-        assert (root["op_name"], root["display_name"]) == ("Evaluation.evaluate", "policy step 1")
+        calls = await trace.calls()
+        (root,) = named(calls, "Evaluation.evaluate")
+        assert root["id"] == scored.call_id and root["parent_id"] is None and root["display_name"] == "policy step 1"
         assert root["inputs"] == {"self": ref, "model": "right"}
         assert root["output"]["ExactMatchScorer"]["exact_match"]["true_count"] == 4
+        children = named(calls, "Evaluation.predict_and_score")
         assert len(children) == 4, "the same run again is the same calls"
-        assert {child["op_name"] for child in children} == {"Evaluation.predict_and_score"}
         for child in children:
             assert child["parent_id"] == child["trace_id"] == root["id"]
+            assert child["attributes"]["_weave_eval_meta"]["declarative"] is True
             assert child["output"]["scores"] == {"ExactMatchScorer": {"exact_match": True}}
             assert isinstance(child["output"]["model_latency"], float)
-            assert child["summary"]["usage"]["right"]["total_tokens"] == 4
+            (predicted,) = [call for call in named(calls, "Model.predict") if call["parent_id"] == child["id"]]
+            assert predicted["summary"]["usage"]["right"]["total_tokens"] == 4
+            assert predicted["inputs"]["question"] == f"{child['inputs']['example']}/key/question"
+            (scoring,) = [call for call in named(calls, "ExactMatchScorer.score") if call["parent_id"] == child["id"]]
+            assert scoring["attributes"]["weave"]["kind"] == "scorer"
+            assert scoring["inputs"]["target"] == f"{child['inputs']['example']}/key/target"
         rows = (await trace.post("/refs/read_batch", refs=[child["inputs"]["example"] for child in children]))["vals"]
         assert sorted(row["question"] for row in rows) == [row["question"] for row in SUMS]
+        (summed,) = named(calls, "Evaluation.summarize")
+        assert summed["parent_id"] == root["id"] and summed["output"] == root["output"]
+        (table,) = (await trace.post("/refs/read_batch", refs=[f"{summed['inputs']['eval_table']}/attr/rows"]))["vals"]
+        digest = table.rpartition("/")[2]
+        stored = (await trace.post("/table/query", project_id=PROJECT, digest=digest))["rows"]
+        assert [row["val"]["output"] for row in stored] == ["1", "2", "3", "4"], "in the order of the dataset"
+        assert len(calls) == 1 + 4 * 3 + 1
+
+    in_house(tmp_path, test)
+
+
+def test_every_score_is_feedback_on_its_answer(tmp_path: Path) -> None:
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+        for _ in range(2):
+            await run(evaluations, await sums(trace), "right")
+        found = (await trace.post("/feedback/query", project_id=PROJECT))["result"]
+        calls = {call["id"]: call for call in await trace.calls()}
+        assert len(found) == 4
+        for row in found:
+            assert row["feedback_type"] == "wandb.runnable.ExactMatchScorer"
+            assert row["payload"] == {"output": {"exact_match": True}}
+            predicted = calls[row["weave_ref"].rpartition("/")[2]]
+            scoring = calls[row["call_ref"].rpartition("/")[2]]
+            assert "Model.predict" in predicted["op_name"] and predicted["parent_id"] == scoring["parent_id"]
+            assert scoring["inputs"]["self"] == row["runnable_ref"]
 
     in_house(tmp_path, test)
 
@@ -118,8 +153,10 @@ def test_an_answer_that_fails_counts_nothing(tmp_path: Path) -> None:
     async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         scored = await run(evaluations, await sums(trace, trials=2), "picky")
         assert (scored.score, scored.rows, scored.failed) == (0.75, 4, 2)
-        failed = [call for call in await trace.calls() if call["exception"]]
+        failed = [call for call in named(await trace.calls(), "Evaluation.predict_and_score") if call["exception"]]
         assert [(call["exception"], call["output"]["scores"]) for call in failed] == [("too long", {})] * 2
+        assert all(call["output"]["output"] is None for call in failed)
+        assert scored.summary["ExactMatchScorer"]["exact_match"] == {"true_count": 6, "true_fraction": 0.75}
 
     in_house(tmp_path, test)
 
@@ -137,12 +174,15 @@ def test_trials_and_scorers_are_averaged(tmp_path: Path) -> None:
     in_house(tmp_path, test)
 
 
-def test_a_model_that_is_down_ends_the_run(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+def test_a_model_that_is_down_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.1)
+
+    async def test(_house: House, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
         ref = await sums(trace)
+        model.busy = 0
         with pytest.raises(Unavailable, match="engine failed"):
             await run(evaluations, ref, "down")
-        (root,) = [call for call in await trace.calls() if call["op_name"] == "Evaluation.evaluate"]
+        (root,) = named(await trace.calls(), "Evaluation.evaluate")
         assert root["exception"] == "The engine failed" and root["output"] is None
 
     in_house(tmp_path, test)
@@ -176,7 +216,7 @@ def test_a_run_that_is_stopped_says_so(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         (root,) = await trace.calls()
-        assert (root["op_name"], root["exception"]) == ("Evaluation.evaluate", "The run was stopped")
+        assert "Evaluation.evaluate" in root["op_name"] and root["exception"] == "The run was stopped"
 
     in_house(tmp_path, test)
 
@@ -208,7 +248,7 @@ BROKEN: list[tuple[dict[str, Any], type[HeddleError], str]] = [
     ({"scorers": ["weave:///team/judged/op/mine:abc"]}, InvalidRequest, r"op/mine:abc \(a function"),
     ({"scorers": [{"_class_name": "Mine"}, 3]}, InvalidRequest, "number 0: Mine is no built-in scorer; number 1"),
     ({"scorers": [{"_class_name": "ValidJSONScorer", "name": "a"}] * 2}, InvalidRequest, "two are named a"),
-    ({"scorers": [{"_class_name": "LLMAsAJudgeScorer"}]}, InvalidRequest, "number 0: its model is no LLM"),
+    ({"scorers": [{"_class_name": "LLMAsAJudgeScorer"}]}, InvalidRequest, "number 0: it has no model"),
     ({"preprocess_model_input": "weave:///team/judged/op/f:a"}, InvalidRequest, "preprocess_model_input"),
     ({"trials": 0}, InvalidRequest, "trials 0"),
     ({"trials": True}, InvalidRequest, "trials True"),

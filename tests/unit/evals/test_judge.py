@@ -6,17 +6,18 @@ from typing import Any
 import pytest
 
 from heddle.errors import InvalidRequest
-from heddle.evals.judge import JudgeScorer, judge
+from heddle.evals.model import StructuredModel
+from heddle.evals.scorers.judge import JudgeScorer, judge
 
 Json = dict[str, Any]
 PROMPT = "Is {output} right for {question}? {{json}} {inputs[meta][0]}"
 ROW = {"question": "2 + 2", "meta": ["sum"], "topic": "numbers"}
 
 
-def model(**parameters: Any) -> Json:
-    """A published model."""
-    given = {"_type": "Params", "temperature": 0.5, "response_format": "json_object", **parameters}
-    return {"_class_name": "LLMStructuredCompletionModel", "llm_model_id": "judge-model", "default_params": given}
+def model(prompt: list[Json] | None = None, **parameters: Any) -> StructuredModel:
+    """A model that was read."""
+    given = {"temperature": 0.5, "response_format": "json_object", **parameters}
+    return StructuredModel("ref", "judge-model", {key: item for key, item in given.items() if item is not None}, prompt)
 
 
 def made(template: Any = PROMPT, value: Json | None = None, /, **parameters: Any) -> JudgeScorer | str:
@@ -38,16 +39,17 @@ def asked(scorer: JudgeScorer | str, answer: str = '{"score": 1}', row: Json = R
 
 
 def test_the_judge_sees_the_answer_and_its_row() -> None:
-    template = [{"_type": "Message", "role": "system", "content": "You judge."}]
+    template = [{"_type": "Message", "role": "system", "content": "You judge {as you like}."}]
     score, body = asked(made(messages_template=template, max_tokens=9, n_times=1, stop=None))
     assert score == {"score": 1}
     assert body == {
         "model": "judge-model",
         "temperature": 0.5,
         "max_tokens": 9,
+        "n": 1,
         "response_format": {"type": "json_object"},
         "messages": [
-            {"role": "system", "content": "You judge."},
+            {"role": "system", "content": "You judge {as you like}."},
             {"role": "user", "content": "Is 4 right for 2 + 2? {json} sum"},
         ],
     }
@@ -65,39 +67,53 @@ def test_a_stored_prompt_has_several_messages() -> None:
     assert asked(made(stored))[1]["messages"] == [*stored["messages"][:1], {"role": "user", "content": "4"}]
 
 
+def test_a_prompt_may_have_parts_and_its_model_a_prompt_of_its_own() -> None:
+    parts = [{"role": "user", "content": [{"type": "text", "text": "{output}!"}]}]
+    scorer = judge("j", "ref", {}, model(prompt=[{"role": "system", "content": "Be {strict}."}]), {"messages": parts})
+    assert asked(scorer)[1]["messages"] == [
+        {"role": "system", "content": "Be {strict}."},
+        {"role": "user", "content": [{"type": "text", "text": "4!"}]},
+    ]
+
+
+def test_a_text_is_the_answer_of_a_judge_of_texts() -> None:
+    scorer = made(response_format="text")
+    assert isinstance(scorer, JudgeScorer) and not scorer.is_numeric
+    assert asked(scorer, "fine")[0] == "fine"
+
+
 def test_an_answer_that_is_no_json_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="answered no JSON: 'good'"):
+    with pytest.raises(InvalidRequest, match="judge j: The model answered no JSON: 'good'"):
         asked(made(), "good")
+    with pytest.raises(InvalidRequest, match="answered nothing"):
+        asked(made(), " ")
     with pytest.raises(InvalidRequest, match=r"names \[0\]"):
         asked(made(), row={**ROW, "meta": []})
+    with pytest.raises(InvalidRequest, match=r"names \[question\]"):
+        asked(made(), row={"meta": [1]})
 
 
 @pytest.mark.parametrize(
     ("prompt", "value", "parameters", "reason"),
     [
-        (PROMPT, {}, {"response_format": "text"}, "a text is no score"),
-        (PROMPT, {}, {"response_format": None}, "a text is no score"),
+        (PROMPT, {}, {"response_format": None}, "response_format is None"),
+        (PROMPT, {}, {"response_format": "json_schema"}, "response_format is 'json_schema'"),
         (PROMPT, {}, {"n_times": 2}, "n_times"),
-        (PROMPT, {}, {"functions": [{}]}, "functions"),
-        (PROMPT, {}, {"prompt": "weave:///e/p/object/x:v0"}, "prompt"),
+        (PROMPT, {}, {"top_k": 3}, "no parameter 'top_k'"),
         (PROMPT, {"enable_image_input_scoring": True}, {}, "media"),
-        (PROMPT, {"column_map": []}, {}, "column_map"),
+        (PROMPT, {"media_scoring_json_paths": ["$.a"]}, {}, "media"),
+        (PROMPT, {"column_map": [1]}, {}, "column_map"),
+        (PROMPT, {"column_map": {"a": 1}}, {}, "column_map"),
         (None, {}, {}, "neither a text nor messages"),
-        ({"messages": [{"role": "user", "content": []}]}, {}, {}, "neither a text nor messages"),
+        ({"messages": [{"role": "user", "content": 3}]}, {}, {}, "neither a text nor messages"),
         ("{output.__class__}", {}, {}, "no name of a column"),
-        ("{output!r}", {}, {}, "layout"),
-        ("{output:>9}", {}, {}, "layout"),
         ("{}", {}, {}, "no name of a column"),
         ("{output", {}, {}, "cannot be filled in"),
+        ("{output:>1000000000}", {}, {}, "layout"),
+        ("{output:{output}}", {}, {}, "layout"),
+        ("{output!x}", {}, {}, "conversion"),
     ],
 )
 def test_judges_that_cannot_be_run_are_refused(prompt: Any, value: Json, parameters: Json, reason: str) -> None:
     found = made(prompt, value, **parameters)
-    assert isinstance(found, str) and reason in found
-
-
-@pytest.mark.parametrize("model_id", [None, "weave:///e/p/object/m:v0", "custom::other::m"])
-def test_a_judge_of_another_server_is_refused(model_id: Any) -> None:
-    found = judge("j", "ref", {}, {**model(), "llm_model_id": model_id}, PROMPT)
-    assert isinstance(found, str) and "no model of this server" in found
-    assert "is no LLMStructuredCompletionModel but Other" in str(judge("j", "", {}, {"_type": "Other"}, PROMPT))
+    assert isinstance(found, str) and reason in found, found

@@ -1,6 +1,7 @@
 """Providers of the settings: how they are written, and what is sent to them."""
 
 import asyncio
+import ssl
 import sys
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from heddle import settings as table
 from heddle.errors import ExtraMissing, InvalidRequest
+from heddle.inference import providers
 from heddle.inference.providers import Provider, ProviderClient, ProviderFailed, checked_headers, configured
 from heddle.settings import BadSetting, Settings
 from tests.support.provider import FakeProvider
@@ -52,6 +54,31 @@ def test_headers_that_are_not_the_clients_to_set_are_refused(headers: dict[str, 
         checked_headers(headers)
     assert refused.value.param == "extra_headers"
     assert checked_headers({"X-Team": "blue"}) == {"X-Team": "blue"}
+
+
+def test_answers_that_are_nested_without_end_are_no_json() -> None:
+    with FakeProvider() as fake:
+        with pytest.raises(ProviderFailed, match="answered no JSON object"):
+            asyncio.run(ProviderClient(Provider("p", fake.url)).complete({**BODY, "model": "model-deep"}))
+        with pytest.raises(ProviderFailed, match="p answered 400"):
+            asyncio.run(ProviderClient(Provider("p", fake.url)).complete({**BODY, "model": "model-deeply-wrong"}))
+
+
+def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading them costs more than a request."""
+    read: list[None] = []
+    make = ssl.create_default_context
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        read.append(None)
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    providers._trusted.cache_clear()
+    with FakeProvider() as fake:
+        for _ in range(3):
+            asyncio.run(ProviderClient(Provider("p", fake.url)).complete(BODY))
+    assert len(read) == 1
 
 
 def test_the_key_comes_from_its_variable_and_the_version_is_a_parameter() -> None:

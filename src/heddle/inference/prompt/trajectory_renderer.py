@@ -55,6 +55,10 @@ class TrajectoryRenderer:
         """The ids of a text alone, without a template."""
         return self.tokenizer.encode(text)
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token."""
+        return [self.tokenizer.token_text(token_id) for token_id in ids]
+
     def token_id(self, token: str) -> int | None:
         """The id of a token that logprobs name: a vocabulary entry, or a text that is exactly one token."""
         if token.startswith("token_id:") and token[9:].isascii() and token[9:].isdecimal():

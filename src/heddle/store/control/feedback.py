@@ -156,6 +156,19 @@ class FeedbackRows:
 
         await self._executor.read(work)
 
+    async def scan_agents(self, project: str, columns: Sequence[str], take: Callable[[Sequence[Any]], None]) -> None:
+        """Hand the named columns of the rows about spans, turns and conversations of agents to `take`."""
+        c = feedback.c
+        prefix = f"{refs.INTERNAL}{project}/agent_"
+        about = sa.and_(c.project == project, c.weave_ref >= prefix, c.weave_ref < prefix[:-1] + "`")
+        statement = sa.select(*[c[name] for name in columns]).where(about)
+
+        def work(connection: sa.Connection) -> None:
+            for row in connection.execute(statement, execution_options={"yield_per": _STREAMED}):
+                take(row)
+
+        await self._executor.read(work)
+
     async def newest_payloads(self, project: str, window: Window, limit: int) -> list[str]:
         """The newest payload of each trigger of a window (rows without one count as one trigger), newest first."""
         c = feedback.c

@@ -15,7 +15,7 @@ _WHITESPACE = "E' \\t\\n\\x0b\\f\\r'"
 
 
 class JsonRead(sa.ColumnElement[Any]):
-    """The value at a path of a JSON text: `reading` is text, integer, double, boolean, scalar or exists."""
+    """The value at a path of a JSON text: `reading` is text, integer, double, boolean, scalar, size or exists."""
 
     inherit_cache = False
 
@@ -134,6 +134,16 @@ _TYPES: dict[str, sa.types.TypeEngine[Any]] = {
     "number": sa.Float(),
     "boolean": sa.Integer(),
     "exists": sa.Integer(),
+    "size": sa.BigInteger(),
+}
+
+
+_READINGS = {
+    "text": jsonpath.text,
+    "integer": jsonpath.integer,
+    "double": jsonpath.double,
+    "boolean": jsonpath.boolean,
+    "size": jsonpath.size,
 }
 
 
@@ -145,8 +155,7 @@ def _read_sqlite(element: JsonRead, compiler: SQLCompiler, **options: Any) -> st
         return f"({' OR '.join(tests)})" if tests else "(1 = 0)"
     if element.reading in ("scalar", "number"):
         return jsonpath.scalar(source, element.parts)
-    read = {"text": jsonpath.text, "integer": jsonpath.integer, "double": jsonpath.double, "boolean": jsonpath.boolean}
-    return f"({read[element.reading](source, element.parts)})"
+    return f"({_READINGS[element.reading](source, element.parts)})"
 
 
 @compiles(JsonRead, "postgresql")
@@ -159,6 +168,12 @@ def _read_postgresql(element: JsonRead, compiler: SQLCompiler, **options: Any) -
         return f"({value} IS NOT NULL)::int"
     if element.reading == "scalar":
         return bare
+    if element.reading == "size":
+        return (
+            f"(CASE json_typeof({value}) WHEN 'array' THEN json_array_length({value}) "
+            f"WHEN 'string' THEN length({bare}) "
+            f"WHEN 'object' THEN (SELECT count(*) FROM json_object_keys({value})) END)"
+        )
     if element.reading == "number":
         return f"{bare}::double precision"
     number = f"{bare}::numeric"

@@ -29,6 +29,8 @@ api_keys = sa.Table(
     sa.Column("revoked_at", sa.BigInteger, nullable=True),
 )
 
+_SHOWN = tuple(column.name for column in api_keys.columns if column.name not in ("hash", "scopes"))
+
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
@@ -84,7 +86,7 @@ class Keys:
             ).all()
             if not key_id or len(rows) != 1:
                 raise NotFound(f"{len(rows) if key_id else 'No'} keys have an id that starts with {key_id!r}")
-            row = _shown(rows[0])
+            row = shown(rows[0])
             if row.revoked_at is None:
                 at = times.now()
                 connection.execute(api_keys.update().where(api_keys.c.id == row.id).values(revoked_at=at))
@@ -97,12 +99,12 @@ class Keys:
         """The key with this hash, revoked or not."""
         query = sa.select(api_keys).where(api_keys.c.hash == hashed)
         row = await self._executor.read(lambda connection: connection.execute(query).first())
-        return None if row is None else _shown(row)
+        return None if row is None else shown(row)
 
     async def all(self) -> list[KeyRow]:
         """Every key, oldest first."""
         query = sa.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id)
-        return await self._executor.read(lambda connection: [_shown(row) for row in connection.execute(query)])
+        return await self._executor.read(lambda connection: [shown(row) for row in connection.execute(query)])
 
     async def any_usable(self) -> bool:
         """True when at least one key is not revoked."""
@@ -132,6 +134,7 @@ def _internal(project: str | None) -> str | None:
     return None if project is None else refs.internal_project(project)
 
 
-def _shown(row: Any) -> KeyRow:
-    values = {name: value for name, value in row._mapping.items() if name not in ("hash", "scopes")}
+def shown(row: Any) -> KeyRow:
+    """A row of the table, perhaps among other columns, without its secret."""
+    values = {name: row._mapping[name] for name in _SHOWN}
     return KeyRow(scopes=frozenset(Scope(word) for word in row.scopes.split()), **values)

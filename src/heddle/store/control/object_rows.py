@@ -1,6 +1,6 @@
 """Object versions as rows: the table, what is read from it, and the conditions that select from it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -12,6 +12,8 @@ from heddle.store.control.schema import metadata
 from heddle.wire import digests
 
 LATEST = "latest"
+PAGE = 100
+"""How many values are held at a time where versions are listed."""
 _CHUNK = 500
 T = TypeVar("T")
 
@@ -144,3 +146,41 @@ def parts(items: Sequence[T]) -> Iterator[list[T]]:
     remaining = iter(items)
     while part := list(islice(remaining, _CHUNK)):
         yield part
+
+
+def contents_of(
+    connection: sa.Connection, project: str, wanted: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], str | None]:
+    """JSON text by (object_id, digest): None for a deleted version, no entry for an unknown one."""
+    found: dict[tuple[str, str], str | None] = {}
+    for part in parts(sorted({digest for _, digest in wanted})):
+        query = sa.select(versions.object_id, versions.digest, versions.deleted_at, versions.val)
+        for row in connection.execute(query.where(versions.project == project, versions.digest.in_(part))):
+            if (row.object_id, row.digest) in wanted:
+                found[row.object_id, row.digest] = None if row.deleted_at is not None else row.val
+    return found
+
+
+def numbered(connection: sa.Connection, numbers: Sequence[int]) -> list[ObjectVersion]:
+    """The live ones of some rows with their values, in the order of the numbers."""
+    live = sa.and_(versions.number.in_(numbers), versions.deleted_at.is_(None))
+    found = {row.number: version_of(row) for row in connection.execute(select(True).where(live))}
+    return [found[number] for number in numbers if number in found]
+
+
+_LATEST_DIGESTS = sa.select(versions.object_id, versions.digest).where(
+    versions.project == sa.bindparam("of_project"),
+    versions.kind == sa.bindparam("of_kind"),
+    versions.object_id.in_(sa.bindparam("names", expanding=True)),
+    versions.is_latest == 1,
+    versions.deleted_at.is_(None),
+)
+
+
+def latest_digests(connection: sa.Connection, project: str, kind: str, names: Sequence[str]) -> dict[str, str]:
+    """By object_id the digest of the latest live version; what has none is left out."""
+    found: dict[str, str] = {}
+    for part in parts(names):
+        values = {"of_project": project, "of_kind": kind, "names": part}
+        found.update(connection.execute(_LATEST_DIGESTS, values).tuples().all())
+    return found

@@ -1,6 +1,7 @@
 """Versions of objects and ops, with their tags and aliases."""
 
-from collections.abc import Collection, Sequence
+from array import array
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import orjson
@@ -8,13 +9,17 @@ import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import labels
+from heddle.store.control.latest import LatestVersions
 from heddle.store.control.object_rows import (
     LATEST,
+    PAGE,
     NewVersion,
     ObjectFilter,
     ObjectVersion,
     conditions,
+    contents_of,
     named,
+    numbered,
     object_versions,
     of_object,
     order,
@@ -33,13 +38,18 @@ class Objects:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self.latest = LatestVersions(executor)
+        self.observers: dict[str, Callable[[], Awaitable[None]]] = {}
+        """By base class: what is awaited, before the writer is told, when versions of that class came or went."""
 
     async def create(self, new: NewVersion) -> None:
         """Store a version, or revive or keep the one with its digest, and make it the latest.
 
         Raises InvalidRequest when live versions of that name and kind have another base class.
         """
-        await self._executor.write(lambda connection: _create(connection, new, times.now()), len(new.val) + 500)
+        work = self.latest.changing(lambda connection: _create(connection, new, times.now()))
+        await self._executor.write(work, len(new.val) + 500)
+        await self._tell(new.base_object_class)
 
     async def read(
         self, project: str, object_id: str, digest: str, with_value: bool = True, with_labels: bool = False
@@ -82,14 +92,46 @@ class Objects:
 
         return await self._executor.read(work)
 
+    async def pages(
+        self, project: str, wanted: ObjectFilter, *, by_name: bool = False, limit: int | None = None, offset: int = 0
+    ) -> AsyncIterator[list[ObjectVersion]]:
+        """Live versions with their values in slices: those that are there when the first slice is taken.
+
+        `by_name` is by object_id and then the newest first; otherwise they come as they were created.
+        """
+        query = sa.select(versions.number).where(versions.project == project, versions.deleted_at.is_(None))
+        query = query.where(*conditions(project, wanted)).limit(limit).offset(offset or None)
+        named = [versions.object_id.asc(), versions.version_index.desc(), versions.number.asc()]
+        query = query.order_by(*(named if by_name else order(())))
+        numbers = await self._executor.read(lambda connection: array("q", connection.execute(query).scalars()))
+        for first in range(0, len(numbers), PAGE):
+            part = numbers[first : first + PAGE].tolist()
+            yield await self._executor.read(lambda connection, part=part: numbered(connection, part))  # type: ignore[misc]
+
     async def delete(self, project: str, object_id: str, names: Sequence[str], user: str) -> list[ObjectVersion]:
         """Delete the versions that digests, `latest` or `v<N>` name, all live ones without names; returns them.
 
         Raises NotFound when a name has no live version or two names mean the same one; then nothing is deleted.
         """
-        return await self._executor.write(
-            lambda connection: _delete(connection, project, object_id, names, user, times.now()), 500
-        )
+        work = self.latest.changing(lambda c: _delete(c, project, object_id, names, user, times.now()))
+        deleted = await self._executor.write(work, 500)
+        await self._tell(deleted[0].base_object_class)
+        return deleted
+
+    async def latest_of_class(self, base_class: str) -> list[tuple[str, ObjectVersion]]:
+        """The latest live version of every object of a base class, with its project, in all projects."""
+        query = select(True).where(versions.base_object_class == base_class, versions.is_latest == 1)
+        query = query.where(versions.deleted_at.is_(None)).order_by(versions.number)
+
+        def work(connection: sa.Connection) -> list[tuple[str, ObjectVersion]]:
+            return [(row.project, version_of(row)) for row in connection.execute(query)]
+
+        return await self._executor.read(work)
+
+    async def _tell(self, base_class: str | None) -> None:
+        observer = self.observers.get(base_class or "")
+        if observer is not None:
+            await observer()
 
     async def add_tags(self, project: str, object_id: str, digest: str, tags: Collection[str], user: str) -> None:
         """Tag a live version; raises NotFound when there is none."""
@@ -128,13 +170,13 @@ class Objects:
 
     async def total_size(self, project: str) -> int:
         """The bytes of all live values of the project."""
-        live = sa.and_(versions.project == project, versions.deleted_at.is_(None))
-        query = sa.select(sa.func.coalesce(sa.func.sum(versions.size), 0)).where(live)
+        live = versions.project == project, versions.deleted_at.is_(None)
+        query = sa.select(sa.func.coalesce(sa.func.sum(versions.size), 0)).where(*live)
         return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
 
     async def contents(self, project: str, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], str | None]:
         """JSON text by (object_id, digest): None for a deleted version, no entry for an unknown one."""
-        return await self._executor.read(lambda connection: _contents(connection, project, wanted))
+        return await self._executor.read(lambda connection: contents_of(connection, project, wanted))
 
     async def values(self, project: str, wanted: Collection[str]) -> dict[str, str | None]:
         """JSON text by internal ref, the ref's path inside the value included; None for what is missing or deleted."""
@@ -239,18 +281,6 @@ def _add_labels(connection: sa.Connection, project: str, found: Sequence[ObjectV
             is_derived = version.is_latest and version.object_id not in explicit
             version.tags = sorted(tags.get(key, ()))
             version.aliases = [*([LATEST] if is_derived else []), *aliases.get(key, ())]
-
-
-def _contents(
-    connection: sa.Connection, project: str, wanted: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], str | None]:
-    found: dict[tuple[str, str], str | None] = {}
-    for part in parts(sorted({digest for _, digest in wanted})):
-        query = sa.select(versions.object_id, versions.digest, versions.deleted_at, versions.val)
-        for row in connection.execute(query.where(versions.project == project, versions.digest.in_(part))):
-            if (row.object_id, row.digest) in wanted:
-                found[row.object_id, row.digest] = None if row.deleted_at is not None else row.val
-    return found
 
 
 def _parse(ref: str) -> refs.Ref | None:

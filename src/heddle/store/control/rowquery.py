@@ -34,8 +34,9 @@ from heddle.store.control.rowvalues import (
     is_text,
     plain,
     shared_reading,
+    sized,
 )
-from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Operand, Operation, Or
+from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Operand, Operation, Or, Size
 
 MAX_LITERALS = 20_000
 _GROUP = 200
@@ -117,6 +118,8 @@ class Conditions:
                 return self._resolve(path)
             case Convert(inner, target):
                 return converted(self._value(inner), target)
+            case Size(inner):
+                return sized(self._value(inner))
             case _:
                 return Value(Truth(self._condition(operand)), Kind.NUMBER)
 

@@ -118,6 +118,20 @@ def instant(literal: Literal) -> Value:
     return Value(sa.literal(micros, sa.BigInteger()), Kind.INSTANT, literal=literal)
 
 
+def sized(value: Value) -> Value:
+    """`$size`: elements of a list or an object, characters of a text; null for what has none."""
+    if value.literal is not None:
+        text = value.literal.value
+        return constant(Literal(len(text) if isinstance(text, str) else None))
+    if value.json is not None:
+        return Value(JsonRead(*value.json, "size"), Kind.NUMBER)
+    if value.kind in STRUCTURES:
+        return Value(JsonRead(value.expression, (), "size"), Kind.NUMBER)
+    if value.kind is Kind.TEXT:
+        return Value(sa.func.length(value.expression, type_=sa.BigInteger()), Kind.NUMBER)
+    return constant(Literal(None))
+
+
 def _as_text(value: Value) -> Expression:
     if value.kind in (Kind.NUMBER, Kind.INSTANT):
         return Spelled(value.expression, value.kind is Kind.INSTANT)

@@ -6,8 +6,12 @@ from typing import Any, TypeVar
 
 import orjson
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from heddle.store.control.schema import metadata
+from heddle.wire.tableedit import Piece
 
 CHUNK_ROWS = 1000
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -59,6 +63,29 @@ def chunk_digests(
         yield row.chunk * CHUNK_ROWS, orjson.loads(row.row_digests)
 
 
+def one(project: str, digest: str) -> sa.ColumnElement[bool]:
+    """The condition for one table."""
+    return sa.and_(table_columns.project == project, table_columns.digest == digest)
+
+
+def find(connection: sa.Connection, project: str, digest: str) -> Any:
+    """The row of a table, None for an unknown one."""
+    return connection.execute(sa.select(tables).where(one(project, digest))).first()
+
+
+def places(connection: sa.Connection, number: int, positions: Iterable[int]) -> list[Place]:
+    """Some positions of a table with their row digests, in the order asked for."""
+    by_chunk: dict[int, list[int]] = {}
+    wanted = list(positions)
+    for position in wanted:
+        by_chunk.setdefault(position // CHUNK_ROWS, []).append(position)
+    found: dict[int, str] = {}
+    for chunk in sorted(by_chunk):
+        for first, part in chunk_digests(connection, number, chunk, chunk + 1):
+            found.update((position, part[position - first]) for position in by_chunk[chunk])
+    return [(position, found[position]) for position in wanted]
+
+
 def stretch(connection: sa.Connection, table: Any, start: int, end: int | None) -> list[Place]:
     """The rows from `start` up to `end` by position."""
     end = table.row_count if end is None else min(end, table.row_count)
@@ -77,38 +104,88 @@ def stretch_chunks(connection: sa.Connection, number: int, start: int, stop: int
             yield part[max(start - first, 0) : stop - first]
 
 
-def packed(row_digests: Iterable[str]) -> list[str]:
-    return [orjson.dumps(part).decode() for part in parts(row_digests, CHUNK_ROWS)]
+def packed(row_digests: Iterable[str]) -> Iterator[str]:
+    """The texts of the chunks that hold some row digests in order."""
+    return (orjson.dumps(part).decode() for part in parts(row_digests, CHUNK_ROWS))
+
+
+def digests_of_pieces(
+    connection: sa.Connection, number: int, pieces: Iterable[Piece], start: int, stop: int
+) -> Iterator[list[str]]:
+    """Row digests from `start` up to `stop` of the table that pieces of a base table make."""
+    place = 0
+    for piece in pieces:
+        added = len(piece.added)
+        if place < stop and start < place + added:
+            yield list(piece.added[max(start - place, 0) : stop - place])
+        place += added
+        first, last = piece.start + max(start - place, 0), min(piece.start + stop - place, piece.stop)
+        if place < stop and first < last:
+            yield from stretch_chunks(connection, number, first, last)
+        place += piece.stop - piece.start
+        if place >= stop:
+            return
+
+
+class Texts(FunctionElement[str]):
+    """The texts of a JSON list as rows: one parameter instead of hundreds."""
+
+    name = "texts"
+    inherit_cache = True
+
+
+@compiles(Texts, "sqlite")
+def _texts_sqlite(element: Texts, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
+
+
+@compiles(Texts, "postgresql")
+def _texts_postgresql(element: Texts, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_array_elements_text(({compiler.process(element.clauses, **options)})::json)"
+
+
+_WANTED = Texts(sa.bindparam("digests", type_=sa.Text())).table_valued("value")
+# An outer join, for the planner must look the rows up one by one: it knows nothing of how few are wanted.
+_FOUND = _WANTED.outerjoin(
+    table_rows, sa.and_(row_columns.project == sa.bindparam("project"), row_columns.digest == _WANTED.c.value)
+)
+_VALUES = sa.select(row_columns.digest, row_columns.val).select_from(_FOUND)
+_SIZES = sa.select(row_columns.digest, row_columns.size).select_from(_FOUND)
+_STORED = sa.select(row_columns.digest).select_from(_FOUND)
+_COUNT = sa.select(sa.func.count(row_columns.digest)).select_from(_FOUND)
+_TOTAL = sa.select(sa.func.coalesce(sa.func.sum(row_columns.size), 0)).select_from(_FOUND)
 
 
 def row_values(connection: sa.Connection, project: str, row_digests: Collection[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in parts(sorted(row_digests)):
-        query = sa.select(row_columns.digest, row_columns.val).where(
-            row_columns.project == project, row_columns.digest.in_(part)
-        )
-        found.update((row.digest, row.val) for row in connection.execute(query))
-    return found
+    """JSON text of rows by digest; what is unknown is left out."""
+    return dict(_pairs(connection, _VALUES, project, row_digests))
 
 
 def row_sizes(connection: sa.Connection, project: str, row_digests: Collection[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for part in parts(sorted(row_digests)):
-        query = sa.select(row_columns.digest, row_columns.size).where(
-            row_columns.project == project, row_columns.digest.in_(part)
-        )
-        found.update((row.digest, row.size) for row in connection.execute(query))
-    return found
+    """Bytes of rows by digest; what is unknown is left out."""
+    return dict(_pairs(connection, _SIZES, project, row_digests))
 
 
-def counted(connection: sa.Connection, project: str, row_digests: Collection[str]) -> tuple[int, int]:
-    """How many of some distinct rows are stored, and their bytes together."""
-    count = total = 0
-    for part in parts(sorted(row_digests)):
-        query = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(row_columns.size), 0))
-        found = connection.execute(query.where(row_columns.project == project, row_columns.digest.in_(part))).one()
-        count, total = count + found[0], total + int(found[1])
-    return count, total
+def stored(connection: sa.Connection, project: str, row_digests: Collection[str]) -> set[str]:
+    """Which of some rows are there."""
+    return {row.digest for row in _pairs(connection, _STORED, project, row_digests)}
+
+
+def counted(connection: sa.Connection, project: str, row_digests: Collection[str]) -> int:
+    """How many of some distinct rows are there."""
+    return sum(int(row[0]) for row in _pairs(connection, _COUNT, project, row_digests))
+
+
+def total_bytes(connection: sa.Connection, project: str, row_digests: Collection[str]) -> int:
+    """The bytes of some distinct rows together."""
+    return sum(int(row[0]) for row in _pairs(connection, _TOTAL, project, row_digests))
+
+
+def _pairs(connection: sa.Connection, query: sa.Select[Any], project: str, digests: Iterable[str]) -> Iterator[Any]:
+    for part in parts(digests, CHUNK_ROWS):
+        for row in connection.execute(query, {"project": project, "digests": orjson.dumps(part).decode()}):
+            if row[0] is not None:
+                yield row
 
 
 def parts(items: Iterable[T], size: int = 500) -> Iterator[list[T]]:

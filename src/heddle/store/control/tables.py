@@ -1,15 +1,12 @@
 """Tables: immutable lists of row digests, kept in chunks; each row is kept once per project under its digest."""
 
-import asyncio
-import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from functools import partial
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from heddle.errors import NotFound
 from heddle.store.control.schema import Executor
@@ -18,19 +15,22 @@ from heddle.store.control.table_chunks import (
     Place,
     chunk_digests,
     counted,
-    packed,
+    digests_of_pieces,
+    find,
+    one,
     parts,
+    places,
     row_columns,
     row_sizes,
     row_values,
+    stored,
     stretch,
-    stretch_chunks,
-    table_chunks,
     table_columns,
-    table_rows,
     tables,
+    total_bytes,
 )
-from heddle.wire import times
+from heddle.store.control.table_order import CHUNKS_AT_A_TIME, Orders
+from heddle.store.control.table_writes import SLICE_ROWS, NewTable
 from heddle.wire.rowsort import SortKey, order
 from heddle.wire.tableedit import Piece
 
@@ -58,55 +58,57 @@ class Tables:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self._orders = Orders(executor)
 
     async def create(self, project: str, digest: str, row_digests: Sequence[str], rows: Mapping[str, str]) -> None:
         """Store a table and what is new of its rows (JSON text by digest); rows that are nowhere may come later."""
-        chunks = await asyncio.to_thread(packed, row_digests)
-        is_complete = rows.keys() >= set(row_digests)
+        is_complete = all(row_digest in rows for row_digest in row_digests)
 
-        def work(connection: sa.Connection) -> int | None:
-            _insert_rows(connection, project, rows)
-            return _insert_table(connection, project, digest, len(row_digests), is_complete, chunks)
+        async def slices() -> AsyncIterator[Sequence[str]]:
+            for first in range(0, len(row_digests), SLICE_ROWS):
+                yield row_digests[first : first + SLICE_ROWS]
 
-        number = await self._executor.write(work, _size_of(rows, chunks))
+        number = await NewTable(self._executor, project, is_complete, rows).store(slices(), digest)
         if number is not None and not is_complete:
-            await self._note_completeness(project, number)
+            await self._note_completeness(project, number, len(row_digests))
 
     async def count(self, project: str, digest: str) -> int | None:
         """How many rows a table has; None for an unknown table."""
-        query = sa.select(table_columns.row_count).where(_one(project, digest))
+        query = sa.select(table_columns.row_count).where(one(project, digest))
         return await self._executor.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
     async def digests_at(self, project: str, digest: str, positions: Collection[int]) -> dict[int, str]:
         """Row digests of a table by position."""
 
         def work(connection: sa.Connection) -> dict[int, str]:
-            table = _find(connection, project, digest)
-            found: dict[int, str] = {}
-            for number in sorted({position // CHUNK_ROWS for position in positions}) if table else ():
-                for first, part in chunk_digests(connection, table.number, number, number + 1):
-                    inside = [position for position in positions if position // CHUNK_ROWS == number]
-                    found.update((position, part[position - first]) for position in inside)
-            return found
+            table = find(connection, project, digest)
+            return dict(places(connection, table.number, positions)) if table else {}
 
         return await self._executor.read(work)
 
     async def derive(self, project: str, base: str, pieces: Sequence[Piece], rows: Mapping[str, str]) -> str:
         """Store the table made of stretches of a base table and of new row digests; returns its digest.
 
-        Rows of the base are neither read nor hashed again. Raises NotFound for an unknown base.
+        Rows of the base are neither read nor hashed again, and only a part of the digests is held at a time.
+        Raises NotFound for an unknown base.
         """
-        base_table, digest, chunks = await self._executor.read(
-            lambda connection: _derived(connection, project, base, pieces)
-        )
+        base_table = await self._executor.read(lambda connection: find(connection, project, base))
+        if base_table is None:
+            raise NotFound(f"Table {base[:100]} not found")
         count = sum(piece.count for piece in pieces)
 
-        def work(connection: sa.Connection) -> None:
-            _insert_rows(connection, project, rows)
-            _insert_table(connection, project, digest, count, bool(base_table.is_complete), chunks)
+        async def slices() -> AsyncIterator[Sequence[str]]:
+            for first in range(0, count, SLICE_ROWS):
 
-        await self._executor.write(work, _size_of(rows, chunks))
-        return digest
+                def work(connection: sa.Connection, first: int = first) -> list[str]:
+                    parts = digests_of_pieces(connection, base_table.number, pieces, first, first + SLICE_ROWS)
+                    return [digest for part in parts for digest in part]
+
+                yield await self._executor.read(work)
+
+        new = NewTable(self._executor, project, bool(base_table.is_complete), rows)
+        await new.store(slices())
+        return new.digest
 
     async def query(
         self,
@@ -119,20 +121,71 @@ class Tables:
         offset: int = 0,
     ) -> list[TableRow]:
         """Rows in table order, or sorted by paths inside them; an unknown table has none."""
+        pages = self.pages(project, digest, row_digests=row_digests, sort=sort, limit=limit, offset=offset)
+        return [row async for page in pages for row in page]
+
+    async def pages(
+        self,
+        project: str,
+        digest: str,
+        *,
+        row_digests: Collection[str] = (),
+        sort: Sequence[SortKey] = (),
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> AsyncIterator[list[TableRow]]:
+        """The same in slices, so that any number of rows is read with flat memory."""
+        table = await self._executor.read(lambda connection: find(connection, project, digest))
+        if table is None:
+            return
+        end = table.row_count if limit is None else min(offset + limit, table.row_count)
+        wanted = frozenset(row_digests)
+        if sort and not wanted:
+            ordered = await self._orders.of(project, table.number, table.row_count, sort, bool(table.is_complete))
+            for first in range(offset, min(end, len(ordered)), CHUNK_ROWS):
+                chosen = ordered[first : min(first + CHUNK_ROWS, end)]
+                yield await self._rows(project, partial(places, number=table.number, positions=chosen))
+        elif sort:
+            found = await self._executor.read(lambda c: _sorted(c, project, table.number, wanted, sort)[offset:end])
+            for first in range(0, len(found), CHUNK_ROWS):
+                part = found[first : first + CHUNK_ROWS]
+                yield await self._rows(project, lambda _, part=part: part)  # type: ignore[misc]
+        elif table.is_complete and not wanted:
+            for first in range(offset, end, CHUNK_ROWS):
+                stop = min(first + CHUNK_ROWS, end)
+                yield await self._rows(project, partial(stretch, table=table, start=first, end=stop))
+        else:
+            async for page in self._stored_pages(project, table, wanted, limit, offset):
+                yield page
+
+    async def _stored_pages(
+        self, project: str, table: Any, wanted: frozenset[str], limit: int | None, offset: int
+    ) -> AsyncIterator[list[TableRow]]:
+        """Those rows of a table that are stored (and wanted, if any are named), a few chunks at a time."""
+        skipped, left = offset, limit
+        for first in range(0, -(-table.row_count // CHUNK_ROWS), CHUNKS_AT_A_TIME):
+            if left == 0:
+                return
+
+            def work(connection: sa.Connection, first: int = first) -> list[Place]:
+                last = first + CHUNKS_AT_A_TIME
+                return list(_present(connection, project, table.number, wanted, first, last))
+
+            found = await self._executor.read(work)
+            chosen = found[skipped : None if left is None else skipped + left]
+            skipped = max(skipped - len(found), 0)
+            left = None if left is None else left - len(chosen)
+            for start in range(0, len(chosen), CHUNK_ROWS):
+                part = chosen[start : start + CHUNK_ROWS]
+                yield await self._rows(project, lambda _, part=part: part)  # type: ignore[misc]
+
+    async def _rows(self, project: str, which: Callable[[sa.Connection], list[Place]]) -> list[TableRow]:
+        """The rows at some places."""
 
         def work(connection: sa.Connection) -> list[TableRow]:
-            table = _find(connection, project, digest)
-            if table is None:
-                return []
-            end = None if limit is None else offset + limit
-            if sort:
-                places = _sorted(connection, project, table.number, frozenset(row_digests), sort)[offset:end]
-            elif table.is_complete and not row_digests:
-                places = stretch(connection, table, offset, end)
-            else:
-                places = list(islice(_present(connection, project, table.number, frozenset(row_digests)), offset, end))
-            values = row_values(connection, project, {row_digest for _, row_digest in places})
-            return [TableRow(position, row_digest, values[row_digest]) for position, row_digest in places]
+            found = which(connection)
+            values = row_values(connection, project, {row_digest for _, row_digest in found})
+            return [TableRow(position, row_digest, values[row_digest]) for position, row_digest in found]
 
         return await self._executor.read(work)
 
@@ -161,111 +214,52 @@ class Tables:
         query = sa.select(sa.func.coalesce(sa.func.sum(row_columns.size), 0)).where(row_columns.project == project)
         return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
 
-    async def _note_completeness(self, project: str, number: int) -> None:
-        """Find out, without holding up other writes, whether every row of a new table is stored."""
+    async def _note_completeness(self, project: str, number: int, count: int) -> None:
+        """Find out, without holding up other reads and writes, whether every row of a new table is stored."""
+        for first in range(0, -(-count // CHUNK_ROWS), CHUNKS_AT_A_TIME):
 
-        def is_complete(connection: sa.Connection) -> bool:
-            parts = (set(part) for _, part in chunk_digests(connection, number))
-            return all(counted(connection, project, part)[0] == len(part) for part in parts)
+            def is_complete(connection: sa.Connection, first: int = first) -> bool:
+                chunks = chunk_digests(connection, number, first, first + CHUNKS_AT_A_TIME)
+                parts = (set(part) for _, part in chunks)
+                return all(counted(connection, project, part) == len(part) for part in parts)
 
-        if await self._executor.read(is_complete):
-            change = tables.update().where(table_columns.number == number).values(is_complete=1)
-            await self._executor.write(lambda connection: connection.execute(change).rowcount)
-
-
-def _one(project: str, digest: str) -> sa.ColumnElement[bool]:
-    return sa.and_(table_columns.project == project, table_columns.digest == digest)
-
-
-def _find(connection: sa.Connection, project: str, digest: str) -> Any:
-    return connection.execute(sa.select(tables).where(_one(project, digest))).first()
+            if not await self._executor.read(is_complete):
+                return
+        change = tables.update().where(table_columns.number == number).values(is_complete=1)
+        await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
 
-def _present(connection: sa.Connection, project: str, number: int, wanted: frozenset[str]) -> Iterator[Place]:
+def _present(
+    connection: sa.Connection,
+    project: str,
+    number: int,
+    wanted: frozenset[str],
+    first_chunk: int = 0,
+    end_chunk: int | None = None,
+) -> Iterator[Place]:
     """The rows that are stored (and wanted, if any are named), by position."""
-    known = row_sizes(connection, project, wanted).keys()
-    for first, part in chunk_digests(connection, number):
-        present = known if wanted else row_sizes(connection, project, set(part)).keys()
+    known = stored(connection, project, wanted)
+    for first, part in chunk_digests(connection, number, first_chunk, end_chunk):
+        present = known if wanted else stored(connection, project, set(part))
         yield from ((position, digest) for position, digest in enumerate(part, first) if digest in present)
 
 
 def _sorted(
     connection: sa.Connection, project: str, number: int, wanted: frozenset[str], sort: Sequence[SortKey]
 ) -> list[Place]:
-    """Sort keys of all rows are held in memory, the rows themselves a chunk at a time."""
-    names: dict[int, str] = {}
-
-    def rows() -> Iterator[tuple[int, Any]]:
-        for first, part in chunk_digests(connection, number):
-            chosen = {digest for digest in part if not wanted or digest in wanted}
-            values = {digest: orjson.loads(val) for digest, val in row_values(connection, project, chosen).items()}
-            for position, digest in enumerate(part, first):
-                if digest in values:
-                    names[position] = digest
-                    yield position, values[digest]
-
-    return [(position, names[position]) for position in order(rows(), sort)]
+    """The wanted rows in order."""
+    values = {digest: orjson.loads(val) for digest, val in row_values(connection, project, wanted).items()}
+    names = dict(_present(connection, project, number, wanted))
+    return [(position, names[position]) for position in order(((p, values[d]) for p, d in names.items()), sort)]
 
 
 def _size(connection: sa.Connection, project: str, number: int) -> int:
     total = 0
     for _, part in chunk_digests(connection, number):
-        if len(set(part)) == len(part):
-            total += counted(connection, project, part)[1]
+        distinct = set(part)
+        if len(distinct) == len(part):
+            total += total_bytes(connection, project, part)
         else:
-            sizes = row_sizes(connection, project, set(part))
+            sizes = row_sizes(connection, project, distinct)
             total += sum(sizes.get(digest, 0) for digest in part)
     return total
-
-
-def _derived(connection: sa.Connection, project: str, base: str, pieces: Sequence[Piece]) -> tuple[Any, str, list[str]]:
-    """The base table; digest and chunks of the table that the pieces make."""
-    table = _find(connection, project, base)
-    if table is None:
-        raise NotFound(f"Table {base[:100]} not found")
-    state = hashlib.sha256()
-
-    def hashed() -> Iterator[str]:
-        for piece in pieces:
-            added = [list(piece.added)] if piece.added else []
-            for part in chain(added, stretch_chunks(connection, table.number, piece.start, piece.stop)):
-                state.update("".join(part).encode())
-                yield from part
-
-    chunks = packed(hashed())
-    return table, state.hexdigest(), chunks
-
-
-def _size_of(rows: Mapping[str, str], chunks: Sequence[str]) -> int:
-    return sum(map(len, rows.values())) + sum(map(len, chunks)) + 100 * len(rows)
-
-
-def _insert_rows(connection: sa.Connection, project: str, rows: Mapping[str, str]) -> None:
-    insert = _insert(connection, table_rows, ["project", "digest"])
-    every = (
-        {"project": project, "digest": digest, "size": len(val.encode()), "val": val} for digest, val in rows.items()
-    )
-    for part in parts(every):
-        connection.execute(insert, part)
-
-
-def _insert_table(
-    connection: sa.Connection, project: str, digest: str, count: int, is_complete: bool, chunks: Sequence[str]
-) -> int | None:
-    """The number of the new table, None when it is there already."""
-    if _find(connection, project, digest) is not None:
-        return None
-    row = {"project": project, "digest": digest, "row_count": count, "is_complete": int(is_complete)}
-    result = connection.execute(tables.insert().values(**row, created_at=times.now()))
-    assert result.inserted_primary_key is not None
-    number = int(result.inserted_primary_key[0])
-    every = ({"table_number": number, "chunk": chunk, "row_digests": text} for chunk, text in enumerate(chunks))
-    for part in parts(every):
-        connection.execute(table_chunks.insert(), part)
-    return number
-
-
-def _insert(connection: sa.Connection, table: sa.Table, identity: list[str]) -> Any:
-    """An insert that passes over what is there already."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return dialect.insert(table).on_conflict_do_nothing(index_elements=identity)

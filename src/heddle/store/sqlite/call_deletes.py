@@ -1,18 +1,29 @@
 """Taking calls away: soft deletion with descendants, and physical removal of what is older than a project keeps."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
+
+from heddle.store.sqlite import call_counts
 
 _CHUNK = 500
-_BODIES = ("body_in", "body_out", "call_refs", "call_files")
+_BODIES = ("body_in", "body_out", "call_refs", "call_files", "eval_trials")
 
 
-def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -> int:
-    """Hide the calls and all their descendants; returns how many ids that are, 0 when none of the calls exists."""
+class Hidden(NamedTuple):
+    """What a deletion took away: the ids that were asked for and those of all descendants, and their traces."""
+
+    traces: set[str]
+    ids: list[str]
+
+
+def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -> Hidden:
+    """Hide the calls and all their descendants; returns nothing when none of the calls exists."""
     requested = set(ids)
     traces = _traces(raw, project, list(requested))
     if not traces:
-        return 0
+        return Hidden(set(), [])
     children: dict[str, list[str]] = {}
     for trace in traces:
         query = "SELECT id, parent_id FROM calls WHERE trace_id = ? AND project = ? AND parent_id IS NOT NULL"
@@ -25,8 +36,9 @@ def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -
             if child not in reached:
                 reached.add(child)
                 pending.append(child)
-    _hide(raw, project, sorted(reached), at)
-    return len(reached)
+    hidden = Hidden(traces, sorted(reached))
+    _hide(raw, project, hidden.ids, at)
+    return hidden
 
 
 def _traces(raw: sqlite3.Connection, project: int, ids: list[str]) -> set[str]:
@@ -41,7 +53,7 @@ def _traces(raw: sqlite3.Connection, project: int, ids: list[str]) -> set[str]:
 
 
 def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> None:
-    """Mark calls deleted; their usage goes at once, as sums read the usage table alone."""
+    """Mark calls deleted; their usage and trials go at once, as sums read those tables alone."""
     for offset in range(0, len(ids), _CHUNK):
         chunk = ids[offset : offset + _CHUNK]
         marks = ",".join("?" * len(chunk))
@@ -50,8 +62,11 @@ def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> Non
                 WHERE project = ? AND deleted_at IS NULL AND id IN ({marks})""",
             (project, *chunk),
         ).fetchall()
+        before = call_counts.counts_of(raw, (rid for _, _, rid in rows))
         raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)
+        raw.executemany("DELETE FROM eval_trials WHERE rid = ?", [(rid,) for _, _, rid in rows])
         raw.executemany("UPDATE calls SET deleted_at = ? WHERE rid = ?", [(at, rid) for _, _, rid in rows])
+        call_counts.count_change(raw, before, Counter())
 
 
 def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) -> int:
@@ -60,6 +75,7 @@ def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) 
         "SELECT project, started_at, rid FROM calls WHERE project = ? AND started_at < ? ORDER BY started_at LIMIT ?",
         (project, before, limit),
     ).fetchall()
+    call_counts.count_change(raw, call_counts.counts_of(raw, (rid for _, _, rid in rows)), Counter())
     raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)
     rids = [(rid,) for _, _, rid in rows]
     for table in _BODIES:

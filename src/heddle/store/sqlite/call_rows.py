@@ -5,19 +5,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.store.sqlite.names import NameReader
-from heddle.wire.calls import CallRow
+from heddle.wire.calls import CallRow, DumpSlice
 
 _HEAD = """c.rid, c.id, c.trace_id, c.parent_id, c.op, c.started_at, c.ended_at, c.status, c.thread_id, c.turn_id,
     c.run_id, c.run_step, c.run_step_end, c.user, c.display_name, c.size_in + c.size_out, c.spilled"""
 IN_COLUMNS = ("inputs", "attributes", "otel_dump")
 OUT_COLUMNS = ("output", "summary", "exception")
 ReadFile = Callable[[str], str]
+_DUMP_BYTES = 4 * 1024 * 1024
 
 
 def fetch(
-    raw: sqlite3.Connection, names: NameReader, rids: Sequence[int], columns: frozenset[str], read_file: ReadFile
+    raw: sqlite3.Connection, names: NameReader, rids: Sequence[int], columns: frozenset[str], read_file: ReadFile | None
 ) -> list[CallRow]:
-    """The calls of the row numbers, in that order; a row that was removed meanwhile is left out."""
+    """The calls of the row numbers, in that order; a row that was removed meanwhile is left out.
+
+    Without `read_file` large texts stay as the row has them.
+    """
     ins = [name for name in IN_COLUMNS if name in columns]
     outs = [name for name in OUT_COLUMNS if name in columns]
     wanted = [_HEAD, *(f"bi.{name}" for name in ins), *(f"bo.{name}" for name in outs)]
@@ -29,10 +33,29 @@ def fetch(
         row = _row(raw, names, values)
         for name, value in zip((*ins, *outs), values[17:], strict=True):
             setattr(row, name, value)
-        if values[16]:
+        if values[16] and read_file is not None:
             _unspill(raw, row, columns, read_file)
         found[row.rid] = row
     return [found[rid] for rid in rids if rid in found]
+
+
+def otel_dumps(raw: sqlite3.Connection, project: int | None, ids: Sequence[str], containing: str) -> DumpSlice:
+    """The dumps of live calls in the order of the ids, until they hold `_DUMP_BYTES` characters."""
+    query = """SELECT c.trace_id, bi.otel_dump FROM calls c JOIN body_in bi ON bi.rid = c.rid
+        WHERE c.id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL
+        AND bi.otel_dump IS NOT NULL"""
+    query += " AND instr(bi.otel_dump, ?) > 0" if containing else ""
+    extra = (containing,) if containing else ()
+    found: list[tuple[str, str, str]] = []
+    size = 0
+    for read, call_id in enumerate(ids, 1):
+        row = raw.execute(query, (call_id, project, *extra)).fetchone()
+        if row is not None:
+            found.append((call_id, row[0], row[1]))
+            size += len(row[1])
+            if size >= _DUMP_BYTES:
+                return DumpSlice(found, read)
+    return DumpSlice(found, len(ids))
 
 
 def _row(raw: sqlite3.Connection, names: NameReader, values: Sequence[Any]) -> CallRow:

@@ -3,7 +3,7 @@
 import sqlite3
 from dataclasses import dataclass, field
 
-from heddle.store.sqlite import jsonpath
+from heddle.store.sqlite import call_cost, jsonpath
 from heddle.store.sqlite.conditions import Conditions, Parameters
 from heddle.store.sqlite.expressions import FieldSql, Place, field_sql
 from heddle.store.sqlite.names import NameReader
@@ -64,6 +64,8 @@ def select(raw: sqlite3.Connection, names: NameReader, query: CallsQuery) -> Sel
     for sql, parameters in _filter(raw, names, number, query.filter):
         selection.where.append(sql)
         selection.parameters.extend(parameters)
+    if query.cost is not None:
+        selection.where.append(call_cost.condition(raw, query.cost))
     if compiled:
         selection.where.append(compiled)
         selection.parameters.extend(conditions.parameters)

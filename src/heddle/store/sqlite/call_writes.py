@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from heddle.store.sqlite import call_counts
 from heddle.store.sqlite.names import Names
 from heddle.wire.calls import RUNNING, End, Start, Usage
 
@@ -30,7 +31,8 @@ _END = (
 )
 _BODY_IN = "INSERT OR REPLACE INTO body_in (rid, inputs, attributes, otel_dump) VALUES (?, ?, ?, ?)"
 _BODY_OUT = "INSERT OR REPLACE INTO body_out (rid, output, summary, exception) VALUES (?, ?, ?, ?)"
-_USAGE = "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_USAGE = """INSERT OR REPLACE INTO usage (project, started_at, rid, model, requests, prompt, completion, total,
+    cache_read, cache_creation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
 _FILE = "INSERT OR REPLACE INTO call_files (rid, field, blob) VALUES (?, ?, ?)"
 INPUT_SIDE, OUTPUT_SIDE = 0, 1
@@ -43,8 +45,11 @@ class CallWriter:
     def __init__(self, names: Names) -> None:
         self._names = names
 
-    def write(self, raw: sqlite3.Connection, starts: Sequence[Start], ends: Sequence[End]) -> None:
-        """Store halves of calls in any order; of several halves for one call the last of each kind counts."""
+    def write(self, raw: sqlite3.Connection, starts: Sequence[Start], ends: Sequence[End]) -> set[Key]:
+        """Store halves of calls in any order; of several halves for one call the last of each kind counts.
+
+        Returns the calls whose usage has a new place among the others: it came, or their parent became known.
+        """
         start_of = {(start.project, start.id): start for start in starts}
         end_of = {(end.project, end.id): end for end in ends}
         known = self._known(raw, [*start_of, *(key for key in end_of if key not in start_of)])
@@ -52,11 +57,18 @@ class CallWriter:
         for key in end_of:
             if key not in known and key not in start_of:
                 known[key] = Known(self._insert_stub(raw, key), None, False)
-        self._insert(raw, fresh, end_of)
+        placed = {key for key, end in end_of.items() if end.usage}
+        placed |= {key for key in start_of if key in known and known[key].started_at is None}
+        rids = [found.rid for found in known.values()]
+        before = call_counts.counts_of(raw, rids)
+        after = self._insert(raw, fresh, end_of)
         for key, start in start_of.items():
             if key in known:
                 self._start_again(raw, known[key], start)
         self._write_ends(raw, [(known[key], end) for key, end in end_of.items() if key in known], start_of)
+        after.update(call_counts.counts_of(raw, rids))
+        call_counts.count_change(raw, before, after)
+        return placed
 
     def _known(self, raw: sqlite3.Connection, keys: list[Key]) -> dict[Key, Known]:
         """Row number and start instant of the calls that exist already."""
@@ -75,17 +87,22 @@ class CallWriter:
                     found[project, call_id] = Known(rid, started_at, bool(deleted))
         return found
 
-    def _insert(self, raw: sqlite3.Connection, fresh: list[tuple[Key, Start]], end_of: dict[Key, End]) -> None:
+    def _insert(
+        self, raw: sqlite3.Connection, fresh: list[tuple[Key, Start]], end_of: dict[Key, End]
+    ) -> call_counts.Counts:
+        """Store new calls; returns what they add to the counts."""
         if not fresh:
-            return
+            return call_counts.Counts()
         first = self._next_rid(raw)
-        heads, bodies_in, bodies_out = [], [], []
+        heads, bodies_in, bodies_out, counted = [], [], [], []
         usage: list[tuple[int | None, ...]] = []
         refs: list[tuple[int, int, int, int]] = []
         for rid, (key, start) in enumerate(fresh, first):
             end = end_of.get(key)
             project = self._names.number(raw, start.project)
             heads.append(self._head(raw, rid, project, start, end))
+            op, status = self._names.number(raw, start.op_name), end.status if end else RUNNING
+            counted.append((project, start.started_at, op, int(start.parent_id is None), status))
             bodies_in.append((rid, start.inputs, start.attributes, start.otel_dump))
             refs.extend(self._refs(raw, project, start.refs, INPUT_SIDE, rid))
             if end is not None:
@@ -98,6 +115,7 @@ class CallWriter:
         for statement, rows in ((_BODY_OUT, bodies_out), (_USAGE, usage), (_REF, refs)):
             if rows:
                 raw.executemany(statement, rows)
+        return call_counts.counts_of_new(counted)
 
     def _head(
         self, raw: sqlite3.Connection, rid: int, project: int, start: Start, end: End | None
@@ -142,7 +160,7 @@ class CallWriter:
         raw.execute(_START_AGAIN, (*head, start.run_step, user, start.display_name, start.size, spilled, rid))
         raw.execute(_BODY_IN, (rid, start.inputs, start.attributes, start.otel_dump))
         raw.execute("DELETE FROM call_refs WHERE rid = ? AND side = ?", (rid, INPUT_SIDE))
-        raw.execute("DELETE FROM call_files WHERE rid = ? AND field IN ('inputs', 'attributes')", (rid,))
+        raw.execute("DELETE FROM call_files WHERE rid = ? AND field IN ('inputs', 'attributes', 'otel_dump')", (rid,))
         raw.executemany(_REF, self._refs(raw, project, start.refs, INPUT_SIDE, rid))
         self._write_files(raw, rid, start.files)
         raw.execute(

@@ -1,24 +1,30 @@
 """The verbs of calls on the embedded store."""
 
+import asyncio
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
+from heddle.store.control.agents import spans as agent_index
 from heddle.store.control.projects import audit
-from heddle.store.sqlite import call_deletes, call_rows
+from heddle.store.sqlite import call_deletes, call_rows, endings, usage_repeats
 from heddle.store.sqlite.call_select import Selection, select
 from heddle.store.sqlite.call_writes import CallWriter
 from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.endings import Endings
 from heddle.store.sqlite.names import NameReader, Names
 from heddle.store.sqlite.path_indexes import SLOW_SECONDS, PathIndexes
 from heddle.store.sqlite.readers import Readers
+from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.writer import Writer
 from heddle.wire import times
-from heddle.wire.calls import CallRow, CallsQuery, End, Filter, Start, ThreadRow, Usage, UsageRow
+from heddle.wire.calls import CallRow, CallsQuery, DumpSlice, End, Ending, Filter, Start, ThreadRow, Usage, UsageRow
+from heddle.wire.spans import AgentSpan
 
 SLICE = 256
 FIRST_PAGE = 256
+AGENT_SPAN_BYTES = 600
 NEXT_PAGE = 8192
 PURGE_SLICE = 2000
 _USAGE_SLICE = 2000
@@ -31,7 +37,13 @@ class Calls:
     """Calls in SQLite: head, bodies, usage and refs written together, read in slices."""
 
     def __init__(
-        self, writer: Writer, readers: Readers, names: Names, indexes: PathIndexes, read_file: Callable[[str], str]
+        self,
+        writer: Writer,
+        readers: Readers,
+        names: Names,
+        indexes: PathIndexes,
+        read_file: Callable[[str], str],
+        trials: TrialRows,
     ) -> None:
         self._writer = writer
         self._readers = readers
@@ -40,11 +52,52 @@ class Calls:
         self._indexes = indexes
         self._read_file = read_file
         self._calls = CallWriter(names)
+        self._endings = Endings(names)
+        self._trials = trials
+        self.has_endings = asyncio.Event()
 
-    async def write(self, starts: Sequence[Start], ends: Sequence[End]) -> None:
-        """Store halves of calls, in any order; returns after the commit."""
+    async def write(self, starts: Sequence[Start], ends: Sequence[End], agents: Sequence[AgentSpan] = ()) -> None:
+        """Store halves of calls, in any order, and the index rows of agent spans among them; returns after the commit.
+
+        All of it is one transaction.
+        """
         size = sum(start.size for start in starts) + sum(end.size for end in ends) + 200
-        await self._writer.write(lambda session: self._calls.write(session.raw, starts, ends), size)
+        size += AGENT_SPAN_BYTES * len(agents)
+        watched = self._endings.concerns(starts, ends)
+        spans = usage_repeats.spans_of(starts, ends)
+
+        def work(session: Session) -> None:
+            known = usage_repeats.settle_new(session.raw, self._names, spans) if spans else {}
+            placed = self._calls.write(session.raw, starts, ends)
+            if known:
+                usage_repeats.drop(session.raw, self._names, known)
+            if placed:
+                usage_repeats.mark(session.raw, self._names, placed)
+            self._trials.note(session.raw, starts, ends)
+            if watched:
+                self._endings.note(session.raw, starts, ends)
+            if agents:
+                agent_index.write(session.control, agents)
+
+        await self._writer.write(work, size)
+        if watched:
+            self.has_endings.set()
+
+    def watch(self, projects: Collection[str]) -> None:
+        """Note from now on the calls of these projects (internal ids) that end; replaces what was watched before."""
+        self._endings.watched = frozenset(projects)
+
+    async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
+        """The oldest noted endings of one project as a batch; the same again until it is dropped."""
+        return await self._writer.write(lambda session: endings.take(session.raw, limit, skipping))
+
+    async def count_endings(self) -> int:
+        """How many noted endings wait."""
+        return await self._readers.read(lambda session: endings.count(session.raw))
+
+    async def drop_endings(self, project: str) -> None:
+        """Forget the batch of a project that was taken."""
+        await self._writer.write(lambda session: endings.drop(session.raw, project))
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
         """Give a call its display name; nothing happens for an unknown call."""
@@ -55,8 +108,11 @@ class Calls:
 
         def work(session: Session) -> int:
             at = times.now()
-            count = call_deletes.delete(session.raw, self._names.number(session.raw, project), ids, at)
+            hidden = call_deletes.delete(session.raw, self._names.number(session.raw, project), ids, at)
+            count = len(hidden.ids)
             if count:
+                self._trials.deleted(session.raw, project, ids)
+                agent_index.hide(session.control, project, hidden.traces, hidden.ids)
                 audit(session.control, at, user, "calls.delete", project, {"call_ids": list(ids), "deleted": count})
             return count
 
@@ -67,14 +123,14 @@ class Calls:
         total = 0
         while True:
 
-            def work(session: Session) -> int:
-                return call_deletes.purge_older(
-                    session.raw, self._names.number(session.raw, project), before, PURGE_SLICE
-                )
+            def work(session: Session) -> tuple[int, int]:
+                number = self._names.number(session.raw, project)
+                calls = call_deletes.purge_older(session.raw, number, before, PURGE_SLICE)
+                return calls, agent_index.purge_older(session.control, project, before, PURGE_SLICE)
 
-            removed = await self._writer.write(work)
+            removed, spans = await self._writer.write(work)
             total += removed
-            if removed < PURGE_SLICE:
+            if removed < PURGE_SLICE and spans < PURGE_SLICE:
                 break
         if total:
             await self._writer.write(lambda session: session.raw.execute("PRAGMA incremental_vacuum(20000)").fetchall())
@@ -131,7 +187,8 @@ class Calls:
 
     async def _rows(self, query: CallsQuery, rids: "array[int]") -> list[CallRow]:
         def work(session: Session) -> list[CallRow]:
-            rows = call_rows.fetch(session.raw, self._reader_names, rids, query.columns, self._read_file)
+            read_file = None if query.shortened else self._read_file
+            rows = call_rows.fetch(session.raw, self._reader_names, rids, query.columns, read_file)
             if query.trace_sizes:
                 project = self._reader_names.number(session.raw, query.project) or 0
                 call_rows.trace_sizes(session.raw, project, rows)
@@ -171,6 +228,15 @@ class Calls:
             return _number(session, f"SELECT count(*) FROM ({inner})", [*selection.parameters, query.limit])
 
         return await self._timed(query, work)
+
+    async def otel_dumps(self, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
+        """The dumps of live calls in the order of the ids, as many as fit one slice of memory; at least one is read."""
+
+        def work(session: Session) -> DumpSlice:
+            number = self._reader_names.number(session.raw, project)
+            return call_rows.otel_dumps(session.raw, number, ids, containing)
+
+        return await self._readers.read(work)
 
     async def bytes_of(self, query: CallsQuery) -> int:
         """The stored JSON bytes of the selected calls."""
@@ -219,6 +285,8 @@ class Calls:
     def _with_usage(
         self, session: Session, project: int, rows: list[tuple[int, str, str | None, int, int]]
     ) -> Iterator[UsageRow]:
+        parents: dict[str, str] = {}
+        nothing: list[Usage] = []
         for offset in range(0, len(rows), _USAGE_SLICE):
             part = rows[offset : offset + _USAGE_SLICE]
             listed = ",".join(str(row[0]) for row in part)
@@ -230,7 +298,9 @@ class Calls:
                 name = self._reader_names.text(session.raw, model) or ""
                 found.setdefault(rid, []).append(Usage(name, *numbers))
             for rid, call_id, parent_id, ended, started_at in part:
-                yield UsageRow(call_id, parent_id, bool(ended), started_at, found.get(rid, []))
+                # Children share the text of their parent's id: a trace may have very many.
+                shared = parents.setdefault(parent_id, parent_id) if parent_id is not None else None
+                yield UsageRow(call_id, shared, bool(ended), started_at, found.get(rid, nothing))
 
     async def threads(
         self, project: str, thread_ids: Sequence[str] | None, after: int | None, before: int | None

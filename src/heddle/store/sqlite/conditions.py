@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from heddle.errors import Forbidden
 from heddle.store.sqlite import jsonpath
-from heddle.store.sqlite.expressions import FieldSql, Place, feedback_rows, feedback_text, field_sql
+from heddle.store.sqlite.expressions import FieldSql, Place, feedback_rows, feedback_text, field_sql, queue_rows
 from heddle.store.sqlite.jsonpath import is_word
 from heddle.wire import callfields, times
-from heddle.wire.callfields import CallField
+from heddle.wire.callfields import CallField, Kind
+from heddle.wire.calls import STATUS_WORDS
 from heddle.wire.query import (
     And,
     Compare,
@@ -21,6 +22,7 @@ from heddle.wire.query import (
     Operation,
     Or,
     Scalar,
+    Size,
     bound_number,
 )
 
@@ -98,6 +100,8 @@ class Conditions:
                 return Value(field.sql, field.type, field=field)
             case Convert(inner, target):
                 return self._convert(self._value(inner), target)
+            case Size(inner):
+                return self._size(self._value(inner))
             case _:
                 outer, self.parameters = self.parameters, []
                 sql = self._condition(operand)
@@ -109,6 +113,17 @@ class Conditions:
         field = callfields.resolve(path)
         self.fields.append(field)
         return field_sql(field, self._place)
+
+    def _size(self, value: Value) -> Value:
+        if value.literal is not None:
+            text = value.literal.value
+            return _literal_value(Literal(len(text) if isinstance(text, str) else None))
+        json = value.field.json if value.field else None
+        if json is not None:
+            return Value(json.read(jsonpath.size), "number")
+        if value.type == "text":
+            return Value(f"length({value.sql})", "number", value.parameters)
+        return Value("NULL", "number")
 
     def _convert(self, value: Value, target: str) -> Value:
         if value.literal is not None:
@@ -152,8 +167,13 @@ class Conditions:
             return None
         if field.type == "refs":
             return self._has_ref(field.field, literal, exact=True) if op == "eq" else "NULL"
+        if field.field.kind is Kind.QUEUE and op == "eq":
+            return self._in_queue([literal])
         if field.multi_value and op == "eq":
             return self._any_feedback(field.field, "=", literal)
+        if op == "eq" and field.field.kind is Kind.COMPUTED and field.field.column == "status":
+            # As the number itself: an index of failed calls serves it.
+            return f"(c.status = {STATUS_WORDS.index(literal) if literal in STATUS_WORDS else -1})"
         if op == "eq" and field.field.column in ("op_name", "wb_user_id") and isinstance(literal, str):
             self.parameters.append(literal)
             column = "op" if field.field.column == "op_name" else "user"
@@ -168,6 +188,12 @@ class Conditions:
         self.parameters.append(literal)
         rows = f"FROM call_refs r JOIN names n ON n.k = r.ref WHERE r.rid = c.rid AND r.side = {side}"
         return f"EXISTS (SELECT 1 {rows} AND {match})"
+
+    def _in_queue(self, queues: list[Scalar]) -> str:
+        """A call can be in several queues: any of them counts."""
+        self.parameters.extend(queues)
+        marks = ", ".join("?" * len(queues))
+        return f"EXISTS (SELECT 1 {queue_rows(self._place)} AND q.queue_id IN ({marks}))"
 
     def _any_feedback(self, field: CallField, test: str, literal: Scalar) -> str:
         if not isinstance(literal, str):
@@ -217,6 +243,8 @@ class Conditions:
         if value.field is not None and value.field.type == "refs" and value.field.field is not None:
             tests = [self._has_ref(value.field.field, item, exact=True) for item in constants]
             return "(" + " OR ".join(tests or ["0"]) + ")"
+        if value.field is not None and value.field.field is not None and value.field.field.kind is Kind.QUEUE:
+            return self._in_queue(constants)
         if len(constants) == len(items):
             value = self._shared_cast(value, constants)
         self.parameters.extend(value.parameters)

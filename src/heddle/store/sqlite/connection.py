@@ -16,7 +16,7 @@ _TOO_COMPLEX: tuple[str, ...] = (
     "too many SQL variables",
     "too many columns",
 )
-_TOO_COMPLEX += ("too many terms in ORDER BY",)
+_TOO_COMPLEX += ("too many terms in ORDER BY", "at most 64 tables in a join")
 
 
 @dataclass(slots=True)

@@ -100,7 +100,7 @@ def field_sql(field: CallField, place: Place) -> FieldSql:
     if field.kind is Kind.REFS:
         return FieldSql("NULL", "refs", field=field)
     if field.kind is Kind.QUEUE:
-        return FieldSql("NULL", "text", field=field)
+        return FieldSql(f"(SELECT min(q.queue_id) {queue_rows(place)})", "text", field=field)
     if field.column == "project_id":
         return FieldSql(quote(place.external), "text", field=field)
     column = _COLUMNS.get(field.column, f"c.{field.column}")
@@ -159,6 +159,11 @@ def feedback_rows(field: CallField, place: Place) -> str:
     if field.feedback_type != "*":
         condition += f" AND f.feedback_type = {quote(field.feedback_type)}"
     return f"FROM feedback f WHERE {condition}"
+
+
+def queue_rows(place: Place) -> str:
+    """FROM and WHERE of the annotation queue items of the current call; alias `q`."""
+    return f"FROM annotation_queue_items q WHERE q.project = {quote(place.project)} AND q.call_id = c.id"
 
 
 def feedback_text(field: CallField) -> str:

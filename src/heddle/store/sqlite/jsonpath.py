@@ -150,6 +150,19 @@ def boolean(source: str, parts: tuple[str, ...]) -> str:
     return _either(parts, source, expression, "NULL")
 
 
+def size(source: str, parts: tuple[str, ...]) -> str:
+    """How many elements a list or an object has, characters a string; null for anything else."""
+
+    def expression(path: str) -> str:
+        return (
+            f"CASE json_type({source}, {path}) WHEN 'array' THEN json_array_length({source}, {path}) "
+            f"WHEN 'text' THEN length({source} ->> {path}) "
+            f"WHEN 'object' THEN (SELECT count(*) FROM json_each({source}, {path})) END"
+        )
+
+    return _either(parts, source, expression, "NULL")
+
+
 def present(source: str, parts: tuple[str, ...]) -> str:
     """1 when the path holds something other than null, else 0."""
     return _either(parts, source, lambda path: f"(ifnull(json_type({source}, {path}), 'null') <> 'null')", "0")

@@ -9,12 +9,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from heddle.errors import HeddleError
+from heddle.store.blobs import FILES, Blobs
 from heddle.store.control.adapters import adapter_names, adapters
+from heddle.store.control.agents.table import AGENT_TABLES
+from heddle.store.control.alerts import ALERT_TABLES
+from heddle.store.control.annotation_queues import QUEUE_TABLES
+from heddle.store.control.dataset_sources import dataset_sources
+from heddle.store.control.eval_jobs import eval_jobs
 from heddle.store.control.inference import inference_limits, inference_usage
 from heddle.store.control.jobs import JOB_TABLES
+from heddle.store.control.monitors import monitor_waiting
+from heddle.store.control.registry import registry_links
+from heddle.store.control.replays import replay_items
+from heddle.store.control.runtimes import runtimes
 from heddle.store.control.schema import metadata
+from heddle.store.control.sessions import sessions
 from heddle.store.control.training import train_checkpoints, train_logs, train_models
+from heddle.store.sqlite import call_counts, endings, trial_rows, usage_repeats
 from heddle.store.sqlite.connection import Session
 
 logger = logging.getLogger("heddle.store")
@@ -78,10 +92,43 @@ def _create_training(session: Session) -> None:
     metadata.create_all(session.control, tables=tables)
 
 
+def _create_evaluation(session: Session) -> None:
+    session.raw.execute(endings.TABLE)
+    for statement in trial_rows.TABLES:
+        session.raw.execute(statement)
+    tables: list[sa.Table] = [monitor_waiting, *ALERT_TABLES, eval_jobs, replay_items]
+    tables += [*AGENT_TABLES, *QUEUE_TABLES, registry_links, runtimes, dataset_sources]
+    metadata.create_all(session.control, tables=tables)
+    trial_rows.refresh_all(session.raw, lambda key: _read_file(session.raw, key))
+
+
+def _create_sessions(session: Session) -> None:
+    metadata.create_all(session.control, tables=[sessions])
+
+
+def _create_call_counts(session: Session) -> None:
+    for statement in call_counts.STATEMENTS:
+        session.raw.execute(statement)
+
+
+def _mark_repeats(session: Session) -> None:
+    usage_repeats.create(session.raw)
+
+
+def _read_file(raw: sqlite3.Connection, key: str) -> str:
+    """The text of a blob beside the database file."""
+    database = Path(raw.execute("PRAGMA database_list").fetchone()[2])
+    return Blobs(database.parent / FILES).read(key).decode()
+
+
 MIGRATIONS = (
     Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
     Migration(2, "tables of inference: usage, limits, adapters", _create_inference),
     Migration(3, "tables of training: models, checkpoints, jobs, events, logs", _create_training),
+    Migration(4, "tables of evaluation: jobs, queues, spans of agents, registry, rules", _create_evaluation),
+    Migration(5, "the table of browsers' sessions", _create_sessions),
+    Migration(6, "counts of calls over time, and the index of the slowest", _create_call_counts),
+    Migration(7, "usage that is summed up from calls below", _mark_repeats, changes_data=True),
 )
 CURRENT = MIGRATIONS[-1].number
 

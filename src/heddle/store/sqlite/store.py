@@ -10,32 +10,52 @@ from pathlib import Path
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
-from heddle.store.blobs import Blobs
+from heddle.store.blobs import FILES, Blobs
 from heddle.store.control.adapters import Adapters
+from heddle.store.control.agents.spans import AgentSpans
+from heddle.store.control.alerts import Alerts
+from heddle.store.control.annotation_queues import AnnotationQueues
 from heddle.store.control.costs import Costs
+from heddle.store.control.dataset_sources import DatasetSources
+from heddle.store.control.eval_jobs import EvalJobs
 from heddle.store.control.feedback import FeedbackRows
 from heddle.store.control.files import Files
 from heddle.store.control.inference import InferenceRows
 from heddle.store.control.jobs import TrainJobs
 from heddle.store.control.keys import Keys
+from heddle.store.control.monitors import MonitorWaits
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects
+from heddle.store.control.registry import Registry
+from heddle.store.control.replays import Replays
+from heddle.store.control.runtimes import Runtimes
+from heddle.store.control.sessions import Sessions
 from heddle.store.control.tables import Tables
+from heddle.store.control.train_runs import TrainRuns
 from heddle.store.control.training import TrainModels
+from heddle.store.sizes import Sizes, sizes
+from heddle.store.sqlite import trial_rows
+from heddle.store.sqlite.breakdowns import Breakdowns
+from heddle.store.sqlite.call_counts import CallCounts
 from heddle.store.sqlite.call_stats import CallStats
 from heddle.store.sqlite.calls import Calls
-from heddle.store.sqlite.connection import MINIMUM_VERSION, Session, open_writer
+from heddle.store.sqlite.connection import MINIMUM_VERSION, Session, explain, open_writer
 from heddle.store.sqlite.executor import SqliteExecutor
-from heddle.store.sqlite.migrations import migrate
+from heddle.store.sqlite.migrations import CURRENT, migrate
 from heddle.store.sqlite.names import Names
+from heddle.store.sqlite.overview import Overviews
 from heddle.store.sqlite.path_indexes import PathIndexes
+from heddle.store.sqlite.project_activity import ProjectActivities
 from heddle.store.sqlite.readers import Readers
+from heddle.store.sqlite.thread_figures import ThreadSums
+from heddle.store.sqlite.trace_spans import TraceSpans
+from heddle.store.sqlite.trial_rows import TrialRows
+from heddle.store.sqlite.trials import Trials
 from heddle.store.sqlite.writer import Writer, WriterFigures
 
 logger = logging.getLogger("heddle.store")
 
 DATABASE = "heddle.db"
-FILES = "files"
 _UPKEEP_SECONDS = 2.0
 _TIDY_EVERY = 1800
 _ORPHAN_SECONDS = 3600.0
@@ -45,9 +65,11 @@ _CONTROL_READERS = 2
 class SqliteStore:
     """Everything that is kept, in one folder."""
 
+    schema = CURRENT
+
     def __init__(self, settings: Settings, session: Session) -> None:
         folder = Path(settings.data)
-        path = folder / DATABASE
+        path = self._path = folder / DATABASE
         names = Names()
         self._session = session
         self._writer = Writer(session, settings.write_queue_bytes, names)
@@ -59,19 +81,39 @@ class SqliteStore:
         self._indexes = PathIndexes(session.raw)
         executor = SqliteExecutor(self._writer, self._control_readers)
         self.blobs = Blobs(folder / FILES)
-        self.calls = Calls(self._writer, self._readers, names, self._indexes, self._read_text)
+        trials = TrialRows(names, self._read_text, trial_rows.known_projects(session.raw))
+        self.calls = Calls(self._writer, self._readers, names, self._indexes, self._read_text, trials)
+        self.trials = Trials(self._readers, self._read_text)
+        self.call_counts = CallCounts(self._readers)
         self.call_stats = CallStats(self._readers)
+        self.trace_spans = TraceSpans(self._readers)
+        self.breakdowns = Breakdowns(self._readers)
+        self.project_activity = ProjectActivities(self._readers)
+        self.overviews = Overviews(self._readers)
+        self.thread_sums = ThreadSums(self._readers)
         self.objects = Objects(executor)
         self.feedback = FeedbackRows(executor)
         self.costs = Costs(executor)
         self.files = Files(executor)
         self.tables = Tables(executor)
         self.keys = Keys(SqliteExecutor(self._writer, self._key_readers))
+        self.sessions = Sessions(SqliteExecutor(self._writer, self._key_readers))
         self.projects = Projects(executor)
         self.inference = InferenceRows(executor)
         self.adapters = Adapters(executor)
+        self.monitor_waits = MonitorWaits(executor)
+        self.alerts = Alerts(executor)
         self.train_models = TrainModels(executor)
         self.train_jobs = TrainJobs(executor)
+        self.train_runs = TrainRuns(executor)
+        self.annotation_queues = AnnotationQueues(executor)
+        self.registry = Registry(executor)
+        self.runtimes = Runtimes(executor)
+        self.dataset_sources = DatasetSources(executor)
+        # Sums over spans may take as long as those over calls.
+        self.agent_spans = AgentSpans(SqliteExecutor(self._writer, self._readers))
+        self.eval_jobs = EvalJobs(executor)
+        self.replays = Replays(executor)
         self._upkeep = asyncio.create_task(self._keep_up())
 
     def _read_text(self, key: str) -> str:
@@ -81,6 +123,10 @@ class SqliteStore:
     def figures(self) -> WriterFigures:
         """What the writer did since the start."""
         return self._writer.figures
+
+    async def sizes(self) -> Sizes:
+        """How much room everything takes."""
+        return await asyncio.to_thread(sizes, self._path)
 
     async def ping(self) -> None:
         """Commit a tiny write; raises what any other write would."""
@@ -147,7 +193,11 @@ async def open_store(settings: Settings) -> SqliteStore:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / DATABASE
     session = open_writer(path, settings.durability, settings.max_database_bytes)
-    migrate(session, path)
+    try:
+        migrate(session, path)
+    except sqlite3.Error as error:
+        session.close()
+        raise explain(error) or error from None
     store = SqliteStore(settings, session)
     store.blobs.sweep()
     return store

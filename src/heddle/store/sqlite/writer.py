@@ -24,6 +24,12 @@ MAX_GROUP_ITEMS = 1000
 MAX_GROUP_BYTES = 4 * 1024 * 1024
 
 
+def _looked_at(future: "asyncio.Future[Any]") -> None:
+    """Look at a failure, so that one whose caller has gone is no error of the event loop."""
+    if not future.cancelled():
+        future.exception()
+
+
 @dataclass(slots=True)
 class WriterFigures:
     """What the writer did since it started, for the metrics."""
@@ -72,6 +78,7 @@ class Writer:
             self.figures.waiting_bytes += size
             self._items.append(item)
             self._wake.notify()
+        item.future.add_done_callback(_looked_at)
         # A caller that goes away must not make the commit's outcome unknown to the others of the group.
         result: T = await asyncio.shield(item.future)
         return result

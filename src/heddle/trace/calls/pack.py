@@ -22,6 +22,8 @@ from heddle.wire.calls import DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usag
 _KEPT_TEXT = 4096
 _SERVER_KEYS = ("status", "trace_name", "latency_ms", "display_name", "costs", "feedback")
 _MAX_STEP = 2**63 - 1
+_MAX_TOKENS = 10**12
+"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
 Halves = tuple[list[Start], list[End]]
 
 
@@ -84,11 +86,13 @@ class Packer:
             display_name=call.display_name,
             run_id=run_id(call.wb_run_id, project),
             run_step=_step(call.wb_run_step),
-            otel_dump=jsontext.dumps(call.otel_dump) if call.otel_dump is not None else None,
         )
-        start.inputs, start.refs, size = self._field(project, "inputs", call.inputs, start.files)
-        start.attributes, _, attributes_size = self._field(project, "attributes", call.attributes, start.files)
-        start.size = size + attributes_size + len(start.otel_dump or "")
+        start.inputs, start.refs, size = self.field(project, "inputs", call.inputs, start.files)
+        start.attributes, _, attributes_size = self.field(project, "attributes", call.attributes, start.files)
+        start.size = size + attributes_size
+        if call.otel_dump is not None:
+            start.otel_dump, _, size = self.field(project, "otel_dump", call.otel_dump, start.files)
+            start.size += size
         self.packed.starts.append(start)
         return start
 
@@ -109,16 +113,16 @@ class Packer:
         )
         size = 0
         if call.output is not None:
-            end.output, end.refs, size = self._field(project, "output", call.output, end.files)
-        end.summary, _, summary_size = self._field(project, "summary", summary, end.files)
+            end.output, end.refs, size = self.field(project, "output", call.output, end.files)
+        end.summary, _, summary_size = self.field(project, "summary", summary, end.files)
         end.size = size + summary_size
         self.packed.ends.append(end)
 
-    def _field(self, project: str, name: str, value: Any, files: dict[str, str]) -> tuple[str, list[str], int]:
+    def field(self, project: str, name: str, value: Any, files: dict[str, str]) -> tuple[str, list[str], int]:
         """JSON text, refs and size in bytes of a field; media become files, a large text a blob and a short form."""
         text = jsontext.dumps(value)
         if name in ("inputs", "output") and len(text) > LONG_STRING:
-            replaced = replace_content(value, lambda digest, file, content: self._keep(project, digest, file, content))
+            replaced = self.without_media(project, value)
             if replaced is not value:
                 value, text = replaced, jsontext.dumps(replaced)
         found = list(dict.fromkeys(refs.find(value))) if refs.INTERNAL in text else []
@@ -128,6 +132,10 @@ class Packer:
             self.packed.blobs.append(text.encode())
             text = jsontext.dumps(shortened(value))
         return text, found, size
+
+    def without_media(self, project: str, value: Any) -> Any:
+        """The value with long base64 texts as files of the project; the same object when there is none."""
+        return replace_content(value, lambda digest, file, content: self._keep(project, digest, file, content))
 
     def _keep(self, project: str, digest: str, name: str, content: bytes) -> None:
         self.packed.files.append(PendingFile(project, name, digest, content))
@@ -166,10 +174,14 @@ def usage_entries(summary: dict[str, Any]) -> list[Usage]:
 
 def _tokens(value: Any) -> int:
     """A reported count as an integer; texts of numbers count, anything else is 0."""
+    if value is None:
+        return 0
+    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
+        return value
     if isinstance(value, (int, float)):
-        return max(-_MAX_STEP, min(_MAX_STEP, int(value)))
+        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value)))
     if isinstance(value, str) and len(value) < 20 and value.strip().lstrip("+-").isdigit():
-        return int(value) if value.strip().lstrip("+-").isascii() else 0
+        return _tokens(int(value)) if value.strip().lstrip("+-").isascii() else 0
     return 0
 
 

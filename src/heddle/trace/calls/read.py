@@ -6,7 +6,7 @@ from typing import Any
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
 from heddle.house import House
-from heddle.http import line
+from heddle.http import line, not_negative
 from heddle.trace.calls.expand import Expansion
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
 from heddle.trace.calls.pack import run_id, usage_dict
@@ -51,13 +51,6 @@ def sort_of(sort_by: Sequence[SortBy] | None) -> tuple[SortTerm, ...] | None:
 def paths_of(columns: Sequence[str] | None) -> tuple[tuple[str, ...], ...]:
     """Dotted column paths taken apart, shallow ones first."""
     return tuple(sorted((tuple(column.split(".")) for column in columns or ()), key=len))
-
-
-def not_negative(value: int | None, name: str) -> int | None:
-    """The value; raises InvalidRequest when it is negative."""
-    if value is not None and value < 0:
-        raise InvalidRequest(f"{name} must not be negative")
-    return None if value is None else min(value, 2**62)
 
 
 class CallReader:

@@ -1,7 +1,7 @@
 """Storing calls: parse, pack, keep the files, commit; only then is the caller told."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound
@@ -10,6 +10,7 @@ from heddle.http import parse_body, validated
 from heddle.trace.calls.models import BATCH, COMPLETE, ENDED, STARTED, CallBatchStartMode
 from heddle.trace.calls.pack import Packed, Packer
 from heddle.wire import refs
+from heddle.wire.spans import AgentSpan
 
 _OFF_LOOP_BYTES = 128 * 1024
 Answer = list[dict[str, str]]
@@ -95,10 +96,14 @@ class CallWrites:
         packed = packer.packed
         if must_exist:
             await self._require(packed)
+        await self.keep(packed)
+        return answers
+
+    async def keep(self, packed: Packed, agents: Sequence[AgentSpan] = ()) -> None:
+        """Store what is packed, and the agent spans among it: files first, then the calls that point to them."""
         if packed.files or packed.blobs:
             await self._keep_files(packed)
-        await self._house.store.calls.write(packed.starts, packed.ends)
-        return answers
+        await self._house.store.calls.write(packed.starts, packed.ends, agents)
 
     async def _require(self, packed: Packed) -> None:
         for end in packed.ends:

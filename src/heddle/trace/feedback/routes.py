@@ -114,8 +114,7 @@ async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, house: Hou
     projects = {project_id: caller.open(project_id) for project_id in {item.project_id for item in items}}
     for item in items:
         rules.check(item, projects[item.project_id])
-        if item.queue_id:
-            raise InvalidRequest(f"Queue {item.queue_id[:200]} not found or has been deleted")
+    await _check_queues(items, projects, house)
     await _check_annotations(items, projects, house)
     payloads = [rules.payload_text(item) for item in items]
     # Counted up to this instant, so that the order of a batch is the order of its times.
@@ -124,6 +123,15 @@ async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, house: Hou
         _row(item, projects[item.project_id], payload, caller.user, first + index)
         for index, (item, payload) in enumerate(zip(items, payloads, strict=True))
     ]
+
+
+async def _check_queues(items: Sequence[FeedbackCreateReq], projects: dict[str, str], house: House) -> None:
+    for project_id, project in projects.items():
+        wanted = {item.queue_id: None for item in items if item.project_id == project_id and item.queue_id}
+        live = await house.store.annotation_queues.live(project, list(wanted)) if wanted else set()
+        for queue_id in wanted:
+            if queue_id not in live:
+                raise InvalidRequest(f"Queue {queue_id[:200]} not found or has been deleted")
 
 
 async def _check_annotations(items: Sequence[FeedbackCreateReq], projects: dict[str, str], house: House) -> None:

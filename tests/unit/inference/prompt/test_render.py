@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heddle.inference.prompt import render_process
+from heddle import bounded
 from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.render import MAX_SOURCE, render
 from heddle.inference.prompt.render_job import RenderJob, TemplateFailed
@@ -154,14 +154,14 @@ def test_a_template_without_bounds_ends_and_the_next_one_renders(strict: RenderP
 
 def test_child_processes_know_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEDDLE_SECRET", "x")
-    process = render_process._start()
+    process = bounded._start(RenderProcesses.__module__)
     try:
         with open(f"/proc/{process.pid}/environ", "rb") as environment:
             assert b"HEDDLE_SECRET" not in environment.read()
     except FileNotFoundError:
         pytest.skip("no /proc on this system")
     finally:
-        render_process._end(process)
+        bounded._end(process)
     assert process.returncode is not None
 
 
@@ -169,8 +169,8 @@ def test_one_process_is_kept_and_ends_when_closed() -> None:
     started = RenderProcesses()
     for _ in range(3):
         started.render(RenderJob("x", []))
-    (process,) = started._idle
+    (process,) = started._processes._idle
     assert process.poll() is None
     started.close()
     assert process.returncode is not None
-    assert started._idle == []
+    assert started._processes._idle == []

@@ -1,0 +1,82 @@
+"""What every /v2 family shares: names, bodies, line streams."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+import orjson
+from fastapi import Path, Query, Request
+from pydantic import BaseModel, TypeAdapter
+
+from heddle.auth import Caller, Scope
+from heddle.errors import InvalidRequest
+from heddle.http import not_negative, validated
+from heddle.wire import jsontext, refs
+
+Json = dict[str, Any]
+B = TypeVar("B", bound=BaseModel)
+
+MAX_DELETED = 1000
+"""How many runs, predictions or scores are deleted at once, as /calls/delete allows."""
+_OFF_LOOP_BYTES = 256 * 1024
+_NO_LETTER = re.compile(r"[^\w.-]")
+
+Entity = Annotated[str, Path()]
+Project = Annotated[str, Path()]
+Limit = Annotated[int | None, Query()]
+Offset = Annotated[int | None, Query()]
+Names = Annotated[list[str] | None, Query()]
+
+
+def object_id(name: str | None, default: str) -> str:
+    """The object that a name means: blanks and slashes as `_`, other signs dropped, in lower case."""
+    return _NO_LETTER.sub("", re.sub(r"[ /]", "_", name)).lower() if name else default
+
+
+async def body_of(request: Request, model: type[B], keep_non_finite: bool = False) -> B:
+    """The typed body with its refs as they were sent; no body is an empty one. Raises ValidationFailed."""
+    body = await request.body()
+
+    def parse() -> B:
+        return validated(TypeAdapter(model), jsontext.loads(body or b"{}", keep_non_finite))
+
+    return await asyncio.to_thread(parse) if len(body) > _OFF_LOOP_BYTES else parse()
+
+
+def inside(caller: Caller) -> Caller:
+    """The caller as a write reads what it builds on, of which nothing is answered: keys that only write may do so."""
+    return replace(caller, scopes=caller.scopes | {Scope.READ})
+
+
+def outward(value: Any) -> Any:
+    """A stored value with its refs in external form, to be written again."""
+    return orjson.loads(refs.convert_out(orjson.dumps(value)))
+
+
+def internal_ref(text: str, field: str, kinds: tuple[str, ...] = ("object",)) -> refs.Ref:
+    """The ref behind a text in either form; raises InvalidRequest when it is none of those kinds."""
+    ref = None
+    if text.startswith((refs.EXTERNAL, refs.INTERNAL)):
+        ref = refs.parse(refs.to_internal(text) if text.startswith(refs.EXTERNAL) else text)
+    if ref is None or ref.kind not in kinds or ref.edges:
+        raise InvalidRequest(f"{field} must be a ref of {' or '.join(f'an {kind}' for kind in kinds)}: {text[:300]!r}")
+    return ref
+
+
+def bounded(limit: int | None, offset: int | None) -> tuple[int | None, int]:
+    """Limit and offset of a list; raises InvalidRequest for negative ones."""
+    return not_negative(limit, "limit"), not_negative(offset, "offset") or 0
+
+
+async def opened(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same stream with its first chunk fetched already, so that a failure is answered as one."""
+    first = await anext(chunks, b"")
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in chunks:
+            yield chunk
+
+    return whole()

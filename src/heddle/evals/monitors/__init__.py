@@ -1,0 +1,1 @@
+"""Monitors: stored rules by which new calls are scored as they end."""

@@ -1,0 +1,1 @@
+"""Annotation queues: calls that wait for people to look at them."""

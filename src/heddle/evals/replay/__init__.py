@@ -1,0 +1,1 @@
+"""Replays: stored chats run again with another model, prompt or adapter step, beside what was answered then."""

@@ -1,0 +1,207 @@
+"""Evaluations that the server runs: /evaluations/..., /calls/score, and what their jobs are doing."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import Field
+
+from heddle.errors import InvalidRequest
+from heddle.evals.status import status_of
+from heddle.http import Empty, Reader, RequestModel, ResponseModel, Services, Writer, answer, group, page_limit
+from heddle.store.control.eval_jobs import JobRow
+from heddle.wire import times
+
+router: APIRouter = group("Evaluation")
+Json = dict[str, Any]
+
+
+class EvaluateModelReq(RequestModel):
+    """Body of /evaluations/evaluate_model; `model_ref` may also be the name of a chat model."""
+
+    project_id: str
+    evaluation_ref: str
+    model_ref: str = Field(min_length=1)
+    wb_user_id: str | None = None
+
+
+class EvaluateModelRes(ResponseModel):
+    """The id of the call that shows the run."""
+
+    call_id: str
+
+
+class EvaluationStatusReq(RequestModel):
+    """Body of /evaluations/status."""
+
+    project_id: str
+    call_id: str
+
+
+class EvaluationStatusNotFound(ResponseModel):
+    """No such call."""
+
+    code: Literal["not_found"] = "not_found"
+
+
+class EvaluationStatusRunning(ResponseModel):
+    """How far it is."""
+
+    code: Literal["running"] = "running"
+    completed_rows: int
+    total_rows: int
+
+
+class EvaluationStatusFailed(ResponseModel):
+    """Why it failed."""
+
+    code: Literal["failed"] = "failed"
+    error: str | None = None
+
+
+class EvaluationStatusComplete(ResponseModel):
+    """What it came to."""
+
+    code: Literal["complete"] = "complete"
+    output: Json
+
+
+class EvaluationStatusRes(ResponseModel):
+    """Where an evaluation stands."""
+
+    status: EvaluationStatusNotFound | EvaluationStatusRunning | EvaluationStatusFailed | EvaluationStatusComplete
+
+
+class RescoreReq(RequestModel):
+    """Body of /evaluations/rescore."""
+
+    project_id: str
+    source_evaluation_run_id: str
+    scorer_refs: list[str] = Field(min_length=1)
+    wb_user_id: str | None = None
+
+
+class RescoreRes(ResponseModel):
+    """The id of the new run, twice."""
+
+    call_id: str
+    evaluation_run_id: str
+
+
+class CallsScoreReq(RequestModel):
+    """Body of /calls/score."""
+
+    project_id: str
+    call_ids: list[str]
+    scorer_refs: list[str]
+    wb_user_id: str | None = None
+
+
+class EvaluationCancelReq(RequestModel):
+    """Body of /evaluations/cancel: the call of a run, or the id of any job."""
+
+    project_id: str
+    call_id: str
+
+
+class EvaluationJobsReq(RequestModel):
+    """Body of /evaluations/jobs/query; null is every kind, every state."""
+
+    project_id: str
+    kinds: list[str] | None = None
+    states: list[str] | None = None
+    limit: int | None = Field(default=100, ge=0)
+    offset: int | None = Field(default=0, ge=0, le=2**53)
+
+
+class EvaluationJob(ResponseModel):
+    """One background job."""
+
+    id: str
+    kind: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    cancel_asked: bool
+    attempts: int
+    progress: Json
+    result: Json | None
+    error: str | None
+    wb_user_id: str
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+
+class EvaluationJobsRes(ResponseModel):
+    """The jobs of a project, newest first."""
+
+    jobs: list[EvaluationJob]
+
+
+@router.post("/evaluations/evaluate_model", response_model=EvaluateModelRes)
+async def evaluate_model(body: EvaluateModelReq, caller: Writer, house: Services) -> Response:
+    """Evaluate a model in the background; the call is visible at once."""
+    caller.open(body.project_id)
+    return answer(
+        {
+            "call_id": await house.evaluations.evaluate_model(
+                caller, body.project_id, body.evaluation_ref, body.model_ref
+            )
+        }
+    )
+
+
+@router.post("/evaluations/status", response_model=EvaluationStatusRes)
+async def evaluation_status(body: EvaluationStatusReq, caller: Reader, house: Services) -> Response:
+    """Where an evaluation stands, whoever runs it."""
+    return answer({"status": await status_of(house.store, house.records, caller, body.project_id, body.call_id)})
+
+
+@router.post("/evaluations/rescore", response_model=RescoreRes)
+async def rescore(body: RescoreReq, caller: Writer, house: Services) -> Response:
+    """Score the stored answers of a run by other scorers, as a new run; no model answers again."""
+    caller.open(body.project_id)
+    made = await house.evaluations.rescore(caller, body.project_id, body.source_evaluation_run_id, body.scorer_refs)
+    return answer({"call_id": made, "evaluation_run_id": made})
+
+
+@router.post("/evaluations/cancel", response_model=Empty)
+async def cancel_evaluation(body: EvaluationCancelReq, caller: Writer, house: Services) -> Response:
+    """End a job of the background; one that is done stays as it is."""
+    caller.open(body.project_id)
+    await house.jobs.cancel(body.project_id, body.call_id)
+    return answer({})
+
+
+@router.post("/evaluations/jobs/query", response_model=EvaluationJobsRes)
+async def query_jobs(body: EvaluationJobsReq, caller: Reader, house: Services) -> Response:
+    """The background jobs of a project, newest first."""
+    caller.open(body.project_id)
+    limit = page_limit(house, body.limit)
+    found = await house.jobs.query(body.project_id, body.kinds, body.states, limit, body.offset or 0)
+    return answer({"jobs": [_shown(job) for job in found]})
+
+
+@router.post("/calls/score", response_model=Empty)
+async def calls_score(body: CallsScoreReq, caller: Writer, house: Services) -> Response:
+    """Score calls in the background by judges and built-in scorers."""
+    caller.open(body.project_id)
+    if not body.scorer_refs or not body.call_ids:
+        raise InvalidRequest("There is nothing to score: call_ids and scorer_refs must name at least one each")
+    await house.scoring.submit(caller, body.project_id, body.call_ids, body.scorer_refs)
+    return answer({})
+
+
+def _shown(job: JobRow) -> Json:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "state": job.state,
+        "cancel_asked": job.cancel_asked,
+        "attempts": job.attempts,
+        "progress": job.progress,
+        "result": job.result,
+        "error": job.error,
+        "wb_user_id": job.caller["user"],
+        "created_at": times.to_iso(job.created_at),
+        "started_at": times.optional_iso(job.started_at),
+        "ended_at": times.optional_iso(job.ended_at),
+    }

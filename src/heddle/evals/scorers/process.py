@@ -1,0 +1,17 @@
+"""The process in which patterns, schemas and long texts are scored."""
+
+from heddle.bounded import Json, answer_jobs
+from heddle.evals.scorers.kinds import KINDS, CannotScore
+
+
+def _answer(job: Json) -> Json:
+    try:
+        return {"score": KINDS[job["kind"]].score(job["output"], job["target"], job["settings"])}
+    except CannotScore as error:
+        return {"error": str(error)}
+    except (RecursionError, MemoryError):
+        return {"error": "the work is too large"}
+
+
+if __name__ == "__main__":
+    answer_jobs(_answer)

@@ -1,0 +1,69 @@
+"""`heddle eval run` and `heddle eval compare` as they are typed; what they do is imported when they do it."""
+
+from typing import Annotated
+
+import typer
+
+commands = typer.Typer(help="Evaluations on a running server: run one, compare two runs.", no_args_is_help=True)
+
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if",
+        help="A regression, such as 'score < -0.02' (the difference to the baseline); repeat for several.",
+        metavar="CONDITION",
+    ),
+]
+Where = Annotated[
+    str | None, typer.Option("--project", help="entity/project; else the one of a full ref. [HEDDLE_PROJECT]")
+]
+Server = Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")]
+Key = Annotated[str | None, typer.Option("--key", help="The API key. [HEDDLE_API_KEY or WANDB_API_KEY]")]
+Junit = Annotated[str | None, typer.Option("--junit", help="Write JUnit XML here.", metavar="FILE")]
+JsonFile = Annotated[str | None, typer.Option("--json", help="Write everything as JSON here.", metavar="FILE")]
+
+
+@commands.command("run")
+def run(
+    evaluation: Annotated[str, typer.Argument(help="An evaluation: name, name:version or full ref.")],
+    model: Annotated[
+        str, typer.Option("--model", help="A stored model (name, name:version, ref), or one that the server serves.")
+    ],
+    baseline: Annotated[
+        str, typer.Option("--baseline", help="A run's id, `latest`, or a model that is evaluated first.")
+    ] = "latest",
+    fail_if: FailIf = None,
+    project: Where = None,
+    temperature: Annotated[float | None, typer.Option(help="Of models that are served, not stored; else 0.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Of models that are served, not stored.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that one run may take.")] = None,
+    junit: Junit = None,
+    json_file: JsonFile = None,
+    server: Server = None,
+    key: Key = None,
+) -> None:
+    """Evaluate a model on the server, compare it with a baseline row by row, and fail on a regression."""
+    from heddle.gate import program
+
+    given = {"temperature": temperature, "max_tokens": max_tokens}
+    parameters = {name: value for name, value in given.items() if value is not None}
+    options = program.Options(fail_if or (), project, junit, json_file, server, key)
+    program.run(evaluation, model, baseline, parameters, timeout, options)
+
+
+@commands.command("compare")
+def compare_runs(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
+    baseline: Annotated[str, typer.Argument(help="The id of the run that it is compared with.")],
+    fail_if: FailIf = None,
+    project: Where = None,
+    junit: Junit = None,
+    json_file: JsonFile = None,
+    server: Server = None,
+    key: Key = None,
+) -> None:
+    """Compare two stored runs row by row, and fail on a regression."""
+    from heddle.gate import program
+
+    options = program.Options(fail_if or (), project, junit, json_file, server, key)
+    program.compare_runs(run_id, baseline, options)

@@ -1,0 +1,100 @@
+"""The server: its tools, over stdio for one assistant, or over HTTP with each caller's own key."""
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+import heddle
+from heddle.errors import HeddleError
+from heddle.mcp.evaluations import compare_evaluations, list_evaluations
+from heddle.mcp.finding import find_calls, summarize_usage
+from heddle.mcp.objects import list_objects, read_conversation, read_object, search_conversations
+from heddle.mcp.traces import open_trace, read_call
+from heddle.remote import PROJECT_VARIABLE, Remote
+
+TOOLS: tuple[Callable[..., str], ...] = (
+    find_calls,
+    open_trace,
+    read_call,
+    summarize_usage,
+    list_evaluations,
+    compare_evaluations,
+    search_conversations,
+    read_conversation,
+    list_objects,
+    read_object,
+)
+_INSTRUCTIONS = (
+    "Traces of programs that call language models, stored in heddle. To debug: find_calls (status='error', or by "
+    "text), open_trace for the tree around a call, read_call for whole inputs and outputs. Everything here only reads. "
+    "Long values are cut, and every answer says how to see the rest."
+)
+Doors = Callable[[Context[Any, Any]], Remote]
+"""The API with the key of whoever calls a tool."""
+
+
+def build(doors: Doors, project: str | None) -> MCPServer[Any]:
+    """A server with every tool; `project` is meant where a call names none."""
+    server: MCPServer[Any] = MCPServer(
+        "heddle", version=heddle.__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
+    )
+    for tool in TOOLS:
+        annotations = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
+        server.add_tool(_bound(tool, doors, project), annotations=annotations, structured_output=False)
+    return server
+
+
+def _bound(tool: Callable[..., str], doors: Doors, default: str | None) -> Callable[..., str]:
+    """The tool as the protocol sees it: `project` is a name, and a failure is told to the model."""
+
+    def run(context: Context[Any, Any], project: str | None = None, **arguments: Any) -> str:
+        named = project or default
+        try:
+            if not named:
+                raise HeddleError("name the project: entity/project")
+            return tool(doors(context).project(named), **arguments)
+        except HeddleError as error:
+            raise ToolError(str(error)) from None
+
+    own = list(inspect.signature(tool).parameters.values())[1:]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shown = f"entity/project{f'; {default} when left out' if default else ''}"
+    named: Any = (
+        Annotated[str, Field(description=shown)] if default is None else Annotated[str | None, Field(description=shown)]
+    )
+    first = inspect.Parameter(
+        "project", kind, default=inspect.Parameter.empty if default is None else None, annotation=named
+    )
+    context = inspect.Parameter("context", kind, annotation=Context[Any, Any])
+    run.__name__, run.__doc__ = tool.__name__, inspect.getdoc(tool)
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [context, first, *(parameter.replace(kind=kind) for parameter in own)], return_annotation=str
+    )
+    run.__annotations__ = {item.name: item.annotation for item in (context, first, *own)} | {"return": str}
+    return run
+
+
+def serve_stdio(server: str | None, key: str | None, project: str | None) -> None:
+    """Serve one assistant over standard input and output, with one key."""
+    remote = Remote(server, key)
+    build(lambda _: remote, project or os.environ.get(PROJECT_VARIABLE)).run()
+
+
+def serve_http(server: str | None, project: str | None, host: str, port: int) -> None:
+    """Serve assistants over streamable HTTP at /mcp; each request's own key is what reads."""
+    remotes: dict[str | None, Remote] = {}
+
+    def door(context: Context[Any, Any]) -> Remote:
+        key = (context.headers or {}).get("authorization", "").partition(" ")[2].strip() or None
+        if len(remotes) > 1_000:
+            remotes.clear()
+        return remotes.setdefault(key, Remote(server, key, from_environment=False))
+
+    built = build(door, project or os.environ.get(PROJECT_VARIABLE))
+    built.run("streamable-http", host=host, port=port, stateless_http=True)

@@ -1,0 +1,253 @@
+"""The index of agent spans: one row per span, for filters, groups and sums; messages stay in the calls' dumps.
+
+A span that names no agent or conversation shows those of its trace: the earliest that a span of the trace declares.
+The columns hold what is shown; `own` remembers what the span said itself.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import orjson
+import sqlalchemy as sa
+
+from heddle.store.control.agents.groups import AgentGroups
+from heddle.store.control.agents.reads import AgentReads
+from heddle.store.control.agents.sql import Listed
+from heddle.store.control.agents.stats import AgentStats
+from heddle.store.control.agents.table import (
+    AGENT,
+    CUSTOM,
+    MODEL_OPERATIONS,
+    MORE,
+    OWN_AGENT,
+    OWN_CONVERSATION,
+    TEXTS,
+    TOKENS,
+    agent_spans,
+    agent_traces,
+)
+from heddle.store.control.schema import Executor
+from heddle.store.control.upsert import Prepared, Upsert
+from heddle.wire.spans import AgentSpan
+
+_ROW_BYTES = 600
+_Trace = tuple[str, str]
+_Place = tuple[str, str, str]
+_NOBODY = ("", "", "")
+
+_ROW = ("project", *TEXTS, "started_at", "ended_at", *TOKENS, "more", "custom", "own", "is_counted")
+_TRACE_ROW = (
+    *("project", "trace_id", *AGENT, "agent_at", "conversation_id", "conversation_at"),
+    *("conversation_name", "has_model"),
+    "seen_at",
+)
+_write_spans = Upsert(agent_spans, _ROW, ("project", "trace_id", "span_id"))
+_write_traces = Upsert(agent_traces, _TRACE_ROW, ("project", "trace_id"))
+_read_traces = Prepared(
+    sa.select(agent_traces.c.trace_id, *(agent_traces.c[name] for name in _TRACE_ROW[2:-1])).where(
+        agent_traces.c.project == sa.bindparam("of_project"), Listed(agent_traces.c.trace_id, "traces")
+    )
+)
+_within = sa.and_(
+    agent_spans.c.project == sa.bindparam("of_project"), agent_spans.c.trace_id == sa.bindparam("of_trace")
+)
+_uses_any = sa.and_(
+    sa.or_(*(agent_spans.c.operation_name == name for name in MODEL_OPERATIONS)),
+    sa.or_(agent_spans.c.input_tokens > 0, agent_spans.c.output_tokens > 0),
+)
+_read_users = Prepared(
+    sa.select(agent_spans.c.span_id).where(_within, Listed(agent_spans.c.span_id, "spans"), _uses_any)
+)
+_write_repeats = Prepared(
+    sa.update(agent_spans)
+    .where(_within, Listed(agent_spans.c.parent_span_id, "parents"), agent_spans.c.is_counted == 1)
+    .values({"is_counted": 0})
+)
+_texts = attrgetter(*TEXTS)
+_tokens = attrgetter(*TOKENS)
+_more = attrgetter(*MORE)
+_custom = attrgetter(*CUSTOM)
+_AGENT_AT = TEXTS.index("agent_name")
+_CONVERSATION_AT = TEXTS.index("conversation_id")
+_NAME_AT = TEXTS.index("conversation_name")
+
+
+class _Identity(NamedTuple):
+    """Who acts in a trace, and since when (microseconds) the span that says so runs."""
+
+    agent: tuple[str, str, str] = _NOBODY
+    agent_at: int | None = None
+    conversation: str = ""
+    conversation_at: int | None = None
+    conversation_name: str = ""
+    has_model: int = 0
+
+    def with_span(self, span: AgentSpan) -> "_Identity":
+        """The identity after one more span."""
+        found, at = self, span.started_at
+        if span.agent_name and (found.agent_at is None or at < found.agent_at):
+            agent = (span.agent_name, span.agent_version or "", span.agent_id or "")
+            found = found._replace(agent=agent, agent_at=at)
+        if span.conversation_id and (found.conversation_at is None or at < found.conversation_at):
+            found = found._replace(conversation=span.conversation_id, conversation_at=at)
+        if span.conversation_name and not found.conversation_name:
+            found = found._replace(conversation_name=span.conversation_name)
+        if not found.has_model and _uses_tokens(span):
+            found = found._replace(has_model=1)
+        return found
+
+
+class AgentSpans(AgentReads, AgentGroups, AgentStats):
+    """What can be done with agent spans; projects are internal ids, instants microseconds."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__(executor)
+        self._executor = executor
+
+    async def write(self, spans: Sequence[AgentSpan]) -> None:
+        """Store the index rows; a span that is known already takes the new values. Returns after the commit."""
+        if spans:
+            size = _ROW_BYTES * len(spans)
+            await self._executor.write(lambda connection: write(connection, spans), size)
+
+
+def hide(connection: sa.Connection, project: str, trace_ids: Iterable[str], span_ids: Sequence[str]) -> None:
+    """Take the spans of deleted calls out of every read; writing them again does not bring them back."""
+    c = agent_spans.c
+    if span_ids:
+        # As an expression: an index would be searched for every pair of a trace and a span.
+        span_id = sa.func.coalesce(c.span_id, "")
+        mine = sa.and_(c.project == project, Listed(c.trace_id, list(trace_ids)), Listed(span_id, span_ids))
+        connection.execute(sa.update(agent_spans).where(mine).values({"hidden": 1}))
+
+
+def purge_older(connection: sa.Connection, project: str, before: int, limit: int) -> int:
+    """Remove at most `limit` spans that started before an instant for good; returns how many."""
+    c, t = agent_spans.c, agent_traces.c
+    oldest = sa.select(c.seq).where(c.project == project, c.started_at < before).limit(limit)
+    removed = connection.execute(sa.delete(agent_spans).where(c.seq.in_(oldest))).rowcount
+    if removed < limit:
+        connection.execute(sa.delete(agent_traces).where(t.project == project, t.seen_at < before))
+    return removed
+
+
+def write(connection: sa.Connection, spans: Sequence[AgentSpan]) -> None:
+    """`AgentSpans.write` for work that runs on a connection already."""
+    newest: dict[_Trace, int] = {}
+    for span in spans:
+        trace = (span.project, span.trace_id)
+        newest[trace] = max(span.started_at, newest.get(trace, span.started_at))
+    stored = _stored(connection, newest)
+    known = {trace: stored.get(trace, _Identity()) for trace in newest}
+    for span in spans:
+        said = span.agent_name or span.conversation_id or span.conversation_name
+        if said or span.input_tokens or span.output_tokens:
+            trace = (span.project, span.trace_id)
+            known[trace] = known[trace].with_span(span)
+    users = {(span.project, span.trace_id, span.span_id) for span in spans if _uses_tokens(span)}
+    _write_spans(connection, [_row(span, known[span.project, span.trace_id], users) for span in spans])
+    for trace in (trace for trace, identity in stored.items() if identity.has_model):
+        _recount(connection, trace, [span for span in spans if (span.project, span.trace_id) == trace])
+    changed = [trace for trace, identity in known.items() if stored.get(trace) != identity]
+    for trace in changed:
+        if trace in stored:
+            _spread(connection, trace, stored[trace], known[trace])
+    _write_traces(connection, [_trace_row(trace, known[trace], newest[trace]) for trace in changed])
+
+
+def _stored(connection: sa.Connection, traces: Iterable[_Trace]) -> dict[_Trace, _Identity]:
+    """What is known of the traces already; a trace without any row is left out."""
+    by_project: dict[str, list[str]] = {}
+    for project, trace_id in traces:
+        by_project.setdefault(project, []).append(trace_id)
+    found: dict[_Trace, _Identity] = {}
+    for project, trace_ids in by_project.items():
+        for row in _read_traces(connection, of_project=project, traces=_listed(trace_ids)):
+            found[project, row[0]] = _Identity((row[1], row[2], row[3]), *row[4:])
+    return found
+
+
+def _spread(connection: sa.Connection, trace: _Trace, before: _Identity, now: _Identity) -> None:
+    """Give the earlier spans of a trace the identity that a later written one declares."""
+    c = agent_spans.c
+    mine = sa.and_(c.project == trace[0], c.trace_id == trace[1])
+    if before.agent != now.agent:
+        values = dict(zip(AGENT, now.agent, strict=True))
+        connection.execute(sa.update(agent_spans).where(mine, c.own.in_((0, OWN_CONVERSATION))).values(values))
+    if before.conversation != now.conversation:
+        values = {"conversation_id": now.conversation}
+        connection.execute(sa.update(agent_spans).where(mine, c.own.in_((0, OWN_AGENT))).values(values))
+    if before.conversation_name != now.conversation_name:
+        values = {"conversation_name": now.conversation_name}
+        connection.execute(sa.update(agent_spans).where(mine, c.conversation_name == "").values(values))
+    if before.has_model != now.has_model:
+        others = c.operation_name.not_in(MODEL_OPERATIONS)
+        connection.execute(sa.update(agent_spans).where(mine, others).values({"is_counted": 0}))
+
+
+def _uses_tokens(span: AgentSpan) -> bool:
+    """True for a span of a model that reports tokens."""
+    return span.operation_name in MODEL_OPERATIONS and bool(span.input_tokens or span.output_tokens)
+
+
+def _recount(connection: sa.Connection, trace: _Trace, spans: Sequence[AgentSpan]) -> None:
+    """Of spans of models within each other only the outermost counts, also where some were written earlier."""
+    trace_id = {"of_project": trace[0], "of_trace": trace[1]}
+    outer = [span.span_id for span in spans if _uses_tokens(span)]
+    above = {span.parent_span_id for span in spans if span.parent_span_id} - {span.span_id for span in spans}
+    if above:
+        outer += _read_users(connection, **trace_id, spans=_listed(sorted(above))).scalars()
+    if outer:
+        _write_repeats(connection, **trace_id, parents=_listed(outer))
+
+
+def _row(span: AgentSpan, identity: _Identity, users: set[_Place]) -> tuple[Any, ...]:
+    texts = [text or "" for text in _texts(span)]
+    own = 0
+    if span.agent_name:
+        own |= OWN_AGENT
+    else:
+        texts[_AGENT_AT : _AGENT_AT + len(AGENT)] = identity.agent
+    if span.conversation_id:
+        own |= OWN_CONVERSATION
+    else:
+        texts[_CONVERSATION_AT] = identity.conversation
+    texts[_NAME_AT] = texts[_NAME_AT] or identity.conversation_name
+    more, custom = _more(span), _custom(span)
+    return (
+        span.project,
+        *texts,
+        span.started_at,
+        span.ended_at,
+        *_tokens(span),
+        _json(MORE, more) if any(more) or 0 in more else None,
+        _json(CUSTOM, custom) if any(custom) else None,
+        own,
+        0 if identity.has_model and _repeats(span, users) else 1,
+    )
+
+
+def _repeats(span: AgentSpan, users: set[_Place]) -> bool:
+    """True for a span whose tokens are those of spans of models below or above it."""
+    if span.operation_name not in MODEL_OPERATIONS:
+        return True
+    return bool(span.parent_span_id) and (span.project, span.trace_id, span.parent_span_id or "") in users
+
+
+def _json(names: Iterable[str], values: Sequence[Any]) -> str:
+    """The values that are said, by name: neither null nor an empty text, list or object."""
+    if 0 in values:
+        said = {name: value for name, value in zip(names, values, strict=True) if value or value == 0}
+    else:
+        said = dict(compress(zip(names, values, strict=True), values))
+    return orjson.dumps(said).decode()
+
+
+def _trace_row(trace: _Trace, identity: _Identity, seen_at: int) -> tuple[Any, ...]:
+    return (*trace, *identity.agent, *identity[1:], seen_at)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return orjson.dumps(texts).decode()

@@ -1,0 +1,104 @@
+"""All calls of one trace as heads: which there are first, then slice by slice what a view of the trace shows."""
+
+import sqlite3
+
+from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.names import NameReader
+from heddle.store.sqlite.readers import Readers
+from heddle.wire import refs
+from heddle.wire.calls import Usage
+from heddle.wire.outline import ORPHAN, ROOT, Outline, Span
+
+_LIVE = "c.trace_id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
+_KIND = """SELECT coalesce(json_extract(attributes, '$.weave.kind'), json_extract(attributes, '$.kind'))
+    FROM body_in WHERE rid = ?"""
+
+
+class TraceSpans:
+    """Reads traces for views that show every call of them."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+        self._names = NameReader()
+
+    async def outline(self, project: str, trace_id: str, limit: int, selected: str | None = None) -> Outline:
+        """The first `limit` calls of a trace by start; empty for a trace without live calls."""
+
+        def work(session: Session) -> Outline:
+            outline = Outline(project)
+            key = (trace_id, self._names.number(session.raw, project))
+            count = f"SELECT count(*), count(c.ended_at) FROM calls c WHERE {_LIVE}"
+            outline.total, outline.ended = session.raw.execute(count, key).fetchone()
+            query = f"""SELECT c.rid, c.id, c.parent_id, p.rid FROM calls c
+                LEFT JOIN calls p ON p.id = c.parent_id AND p.project = c.project
+                WHERE {_LIVE} ORDER BY c.started_at, c.parent_id IS NOT NULL, c.rid LIMIT ?"""
+            _fill(outline, session.raw.execute(query, (*key, limit)), selected)
+            return outline
+
+        return await self._readers.read(work)
+
+    async def spans(self, outline: Outline, start: int, stop: int) -> list[Span | None]:
+        """What a slice of the outline shows; None stands for a call that was removed meanwhile."""
+
+        def work(session: Session) -> list[Span | None]:
+            return self._spans(session.raw, outline, start, stop)
+
+        return await self._readers.read(work)
+
+    def _spans(self, raw: sqlite3.Connection, outline: Outline, start: int, stop: int) -> list[Span | None]:
+        rids = outline.rids[start:stop]
+        listed = ",".join(map(str, rids))
+        head = "SELECT rid, id, op, display_name, started_at, ended_at, status FROM calls"
+        rows = {row[0]: row for row in raw.execute(f"{head} WHERE rid IN ({listed})")}
+        usage = self._usage(raw, outline.project, list(rows.values()), listed)
+        found: list[Span | None] = []
+        for rid in rids:
+            row = rows.get(rid)
+            if row is None:
+                found.append(None)
+                continue
+            _, call_id, op, display_name, started_at, ended_at, status = row
+            name = refs.operation_name(self._names.text(raw, op) or "")
+            kind = _kind(raw, outline, op or 0, rid)
+            found.append(Span(call_id, name, kind, display_name, started_at, ended_at, status, usage.get(rid, [])))
+        return found
+
+    def _usage(
+        self, raw: sqlite3.Connection, project: str, rows: list[tuple[int, ...]], listed: str
+    ) -> dict[int, list[Usage]]:
+        if not rows:
+            return {}
+        times = [row[4] for row in rows]
+        found: dict[int, list[Usage]] = {}
+        query = f"""SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
+            WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN ({listed})"""
+        number = self._names.number(raw, project)
+        for rid, model, *numbers in raw.execute(query, (number, min(times), max(times))):
+            found.setdefault(rid, []).append(Usage(self._names.text(raw, model) or "", *numbers))
+        return found
+
+
+def _fill(outline: Outline, rows: sqlite3.Cursor, selected: str | None) -> None:
+    positions: dict[int, int] = {}
+    above: list[int | None] = []
+    for position, (rid, call_id, parent_id, parent_rid) in enumerate(rows):
+        outline.rids.append(rid)
+        positions[rid] = position
+        above.append(parent_rid)
+        outline.parents.append(ROOT if parent_id is None else ORPHAN)
+        if parent_id is not None:
+            outline.orphans[position] = parent_id
+        if call_id == selected:
+            outline.selected = position
+    for position, parent_rid in enumerate(above):
+        if parent_rid is not None and (found := positions.get(parent_rid)) is not None and found != position:
+            outline.parents[position] = found
+            outline.orphans.pop(position, None)
+
+
+def _kind(raw: sqlite3.Connection, outline: Outline, op: int, rid: int) -> str | None:
+    """What calls of an op say they are; one of them is asked, as reading every call's attributes takes long."""
+    if op not in outline.kinds:
+        row = raw.execute(_KIND, (rid,)).fetchone()
+        outline.kinds[op] = row[0] if row is not None and isinstance(row[0], str) else None
+    return outline.kinds[op]

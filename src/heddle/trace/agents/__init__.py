@@ -1,0 +1,1 @@
+"""Reads over spans of agents and models: lists, figures, search, chat views."""

@@ -1,0 +1,128 @@
+"""Messages of agent spans: as answers show them, as text, and rebuilt from the dumps that calls keep."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from heddle.house import House
+from heddle.trace.otel.agent import from_dump
+from heddle.wire import jsontext
+from heddle.wire.spans import AgentSpan
+
+Json = dict[str, Any]
+
+SLICE = 128
+_FEW = 8
+CONTEXT_ROLES = frozenset(("assistant", "system", "developer", "tool", "tool_call", "tool_result", "model"))
+"""Roles whose messages are no prompt of a user."""
+_MEDIA = frozenset(("uri", "blob", "file"))
+
+
+def normalized(messages: Iterable[Json]) -> list[Json]:
+    """Messages as answers show them: `{role, content, finish_reason}`; content is text, or its parts as JSON text."""
+    return [
+        {
+            "role": message.get("role") or "",
+            "content": content_of(message),
+            "finish_reason": message.get("finish_reason") or "",
+        }
+        for message in messages
+    ]
+
+
+def content_of(message: Json) -> str:
+    """The content of a message: the text when it has no other parts, else all parts as JSON text."""
+    parts = _parts(message)
+    if all(part.get("type") == "text" and isinstance(part.get("content"), str) for part in parts):
+        return "\n".join(part["content"] for part in parts)
+    return jsontext.dumps(parts)
+
+
+def text_of(message: Json) -> str:
+    """What a message says: the texts of its parts, without reasoning, tool calls and media."""
+    texts = [part.get("content") for part in _parts(message) if part.get("type") == "text"]
+    return "\n".join(text for text in texts if isinstance(text, str) and text)
+
+
+def reasoning_of(messages: Iterable[Json]) -> str:
+    """What the model thought, as its messages tell it."""
+    parts = [part for message in messages for part in _parts(message) if part.get("type") in ("reasoning", "thinking")]
+    return "\n".join(part["content"] for part in parts if isinstance(part.get("content"), str) and part["content"])
+
+
+def tool_calls_of(messages: Iterable[Json]) -> list[Json]:
+    """The parts of messages by which a model calls tools."""
+    return [part for message in messages for part in _parts(message) if part.get("type") == "tool_call"]
+
+
+def media_of(messages: Iterable[Json], content_refs: Sequence[str]) -> list[str]:
+    """Those of a span's content refs that media parts of the messages name; both end in the content's digest."""
+    named = {
+        part["uri"].rpartition(":")[2]
+        for message in messages
+        for part in _parts(message)
+        if part.get("type") in _MEDIA and isinstance(part.get("uri"), str) and part["uri"]
+    }
+    return [ref for ref in content_refs if ref.rpartition(":")[2] in named] if named else []
+
+
+def user_texts(messages: Sequence[Json]) -> list[str]:
+    """The texts of a user among input messages; of unknown roles where none is named so."""
+    texts = [text_of(message) for message in messages if message.get("role") == "user"]
+    if not any(texts):
+        texts = [text_of(message) for message in messages if message.get("role") not in CONTEXT_ROLES]
+    return [text for text in texts if text]
+
+
+def output_text(messages: Sequence[Json]) -> str:
+    """The answer among output messages."""
+    texts = [text_of(message) for message in messages if message.get("role") != "user"]
+    return "\n\n".join(text for text in texts if text)
+
+
+def last_user_turn(messages: Sequence[Json]) -> list[Json]:
+    """The messages of a user at the end of input messages: what is new since the last answer."""
+    turn: list[Json] = []
+    for message in reversed(messages):
+        if message.get("role") in CONTEXT_ROLES:
+            break
+        turn.append(message)
+    return turn[::-1]
+
+
+async def some_spans(house: House, project: str, span_ids: Sequence[str]) -> tuple[dict[str, AgentSpan], int]:
+    """The first spans of a list with their messages, by id, as many as fit a slice of memory; and how many were read.
+
+    Spans whose call is gone are left out.
+    """
+    found = await house.store.calls.otel_dumps(project, span_ids[:SLICE])
+    spans = await rebuilt(project, [text for _, _, text in found.dumps])
+    return {call_id: span for (call_id, _, _), span in zip(found.dumps, spans, strict=True)}, found.read
+
+
+async def full_spans(house: House, project: str, span_ids: Sequence[str]) -> AsyncIterator[dict[str, AgentSpan]]:
+    """The spans with their messages, slice by slice in the order of the ids, by id."""
+    start = 0
+    while start < len(span_ids):
+        piece, read = await some_spans(house, project, span_ids[start : start + SLICE])
+        yield piece
+        start += read
+
+
+async def rebuilt(project: str, texts: Sequence[str]) -> list[AgentSpan]:
+    """The spans that dumps tell of; many of them are read in a thread of their own, as it takes long."""
+    return await asyncio.to_thread(_rebuilt, project, texts) if len(texts) > _FEW else _rebuilt(project, texts)
+
+
+def _rebuilt(project: str, texts: Sequence[str]) -> list[AgentSpan]:
+    spans = [from_dump(project, orjson.loads(text)) for text in texts]
+    for span, text in zip(spans, texts, strict=True):
+        span.raw_span_dump = text
+    return spans
+
+
+def _parts(message: Json) -> list[Json]:
+    parts = message.get("parts")
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []

@@ -1,0 +1,1 @@
+"""Alerts: a webhook when a figure of calls crosses a threshold."""

@@ -1,0 +1,119 @@
+"""Addresses under which a browser can load files of a project for a while without a key.
+
+An address carries its end and a signature; the secret behind it is this run's, so that a restart ends all of them.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import os
+from functools import cache
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from heddle.errors import Forbidden, InvalidRequest, NotFound
+from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.trace.files import chunks
+from heddle.wire import digests, refs, times
+
+router: APIRouter = group("Files")
+
+LASTS = 900 * times.SECOND
+MOST_URIS = 1000
+_FILE = "/file/"
+
+
+class ResolveUrlReq(RequestModel):
+    """Body of /files/resolve_url; a uri is a file's digest, or `weave:///entity/project/file/<digest>`."""
+
+    project_id: str
+    uris: list[str]
+
+
+class ResolveUrlRes(ResponseModel):
+    """One address per uri, in that order, and when they end."""
+
+    download_urls: list[str]
+    expires_at: str | None = None
+
+
+@router.post("/files/resolve_url", response_model=ResolveUrlRes)
+async def resolve_url(request: Request, body: ResolveUrlReq, caller: Reader, house: Services) -> Response:
+    """Addresses of files that can be loaded without a key until they end."""
+    project = caller.open(body.project_id)
+    if len(body.uris) > MOST_URIS:
+        raise InvalidRequest(f"uris has {len(body.uris)} entries, at most {MOST_URIS} are allowed")
+    wanted = [_digest(uri, project) for uri in body.uris]
+    for digest in dict.fromkeys(wanted):
+        if await house.store.files.find(project, digest) is None:
+            raise NotFound(f"File {digest[:100]} not found")
+    expires = times.now() + LASTS
+    # Behind a proxy that keeps the Host header this is the address that the client used.
+    base = f"{request.base_url}files/download?"
+    urls = [base + urlencode(signed(project, digest, expires)) for digest in wanted]
+    return answer({"download_urls": urls, "expires_at": times.to_iso(expires)})
+
+
+@router.get(
+    "/files/download",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def download(
+    project: Annotated[str, Query()],
+    digest: Annotated[str, Query()],
+    expires: Annotated[int, Query()],
+    signature: Annotated[str, Query()],
+    house: Services,
+) -> Response:
+    """The bytes of a file, by an address of /files/resolve_url; 403 for one that has ended or was not made here."""
+    check(project, digest, expires, signature, times.now())
+    found = await house.store.files.find(project, digest)
+    if found is None:
+        raise NotFound(f"File {digest[:100]} not found")
+    stream = await asyncio.to_thread(house.store.blobs.open, found.blob)
+    # What was uploaded must not run as a page of this server.
+    headers = {"content-length": str(found.size), "x-content-type-options": "nosniff"}
+    headers["content-disposition"] = "attachment"
+    return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers=headers)
+
+
+def check(project: str, digest: str, expires: int, signature: str, now: int) -> None:
+    """Raise Forbidden for an address that was not made here, or has ended."""
+    if not hmac.compare_digest(_signature(project, digest, expires), signature.encode("utf-8", "replace")):
+        raise Forbidden("The address was not made by this run of the server; ask /files/resolve_url again")
+    if now >= expires:
+        raise Forbidden(f"The address ended at {times.to_iso(expires)}; ask /files/resolve_url again")
+
+
+def signed(project: str, digest: str, expires: int) -> dict[str, str]:
+    """The query of an address."""
+    signature = _signature(project, digest, expires).decode()
+    return {"project": project, "digest": digest, "expires": str(expires), "signature": signature}
+
+
+def _digest(uri: str, project: str) -> str:
+    """The digest that a uri of the project (internal id) names; raises InvalidRequest."""
+    if digests.looks_like_digest(uri):
+        return uri
+    prefix = f"{refs.INTERNAL}{project}{_FILE}"
+    if uri.startswith(prefix) and digests.looks_like_digest(uri.removeprefix(prefix)):
+        return uri.removeprefix(prefix)
+    shown = refs.to_external(uri) if uri.startswith(refs.INTERNAL) else uri
+    raise InvalidRequest(
+        f"{shown[:300]!r} is no file of this project: a digest, or weave:///entity/project/file/<digest>, is needed"
+    )
+
+
+@cache
+def _secret() -> bytes:
+    """What addresses of this run are signed with; made when it is first needed."""
+    return os.urandom(32)
+
+
+def _signature(project: str, digest: str, expires: int) -> bytes:
+    said = "\n".join((project, digest, str(expires))).encode("utf-8", "replace")
+    return hmac.new(_secret(), said, hashlib.sha256).hexdigest().encode()

@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans become calls, by the convention of whoever made them."""

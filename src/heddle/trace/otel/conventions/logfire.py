@@ -1,0 +1,89 @@
+"""Logfire and pydantic-ai, all versions of its format.
+
+Version 1 writes messages as event records (`events`, on the agent's span `all_messages_events`), a tool's arguments as
+`tool_arguments` and `tool_response`; later ones the GenAI attributes, and `pydantic_ai.all_messages` on the agent's
+span. The messages that end an agent's span, after the last that is not the assistant's, are its answer.
+
+Tokens: as the GenAI conventions have them, cached tokens inside. The agent's span of older versions repeats the sum of
+the requests below it.
+"""
+
+from heddle.trace.otel.conventions.genai import read_events
+from heddle.trace.otel.conventions.parts import messages_of, simple
+from heddle.trace.otel.conventions.values import (
+    Json,
+    Scalar,
+    as_list,
+    as_object,
+    as_text,
+    fill,
+    objects,
+    offer,
+    parsed,
+    text,
+    told,
+)
+from heddle.trace.otel.span import OtelSpan
+from heddle.wire.spans import AgentSpan
+
+SCALARS = (
+    Scalar("agent_name", "agent_name", text),
+    Scalar("model_name", "request_model", text),
+)
+_ALL = ("pydantic_ai.all_messages", "all_messages_events")
+_TOOL = (("tool_arguments", "tool_call_arguments"), ("tool_response", "tool_call_result"))
+_RUN = {*_ALL, "final_result"}
+_SCHEMAS = {"logfire.json_schema", "logfire.metrics"}
+_MARKS = {"logfire.msg", "logfire.span_type", "logfire.msg_template"}
+_PARAMETERS = "model_request_parameters"
+
+
+class Logfire:
+    """Attributes of pydantic-ai and those that Logfire adds."""
+
+    name = "logfire"
+    keys = frozenset(_RUN | _SCHEMAS | {"events", _PARAMETERS, "tool_arguments", "tool_response"}) | {
+        row.key for row in SCALARS
+    }
+    prefixes: tuple[str, ...] = ()
+    shared: frozenset[str] = frozenset()
+
+    def recognises(self, span: OtelSpan) -> bool:
+        """True when pydantic-ai or Logfire made the span: `agent_name` and `events` alone could be anybody's."""
+        if span.scope.startswith(("pydantic-ai", "logfire")):
+            return True
+        return not _MARKS.isdisjoint(span.attributes) or not _RUN.isdisjoint(span.attributes)
+
+    def describe(self, span: OtelSpan, into: AgentSpan) -> None:
+        """The agent's run and the tool's, where no operation is named."""
+        values = span.attributes
+        fill(SCALARS, values, into)
+        if "gen_ai.operation.name" not in values:
+            if "tool_arguments" in values or span.name == "running tool":
+                offer(into, "operation_name", "execute_tool")
+            elif not _RUN.isdisjoint(values) or span.name == "agent run":
+                offer(into, "operation_name", "invoke_agent")
+
+    def messages(self, span: OtelSpan, into: AgentSpan) -> None:
+        """Event records, the messages of a whole run, tools."""
+        values = span.attributes
+        for key, field in _TOOL:
+            offer(into, field, told(values.get(key)))
+        if (events := objects(parsed(values.get("events")))) and "event.name" in events[0]:
+            read_events(events, into)
+        for key in _ALL:
+            if key in values:
+                _run([*messages_of(values[key], "user")], into)
+        if values.get("final_result") is not None:
+            offer(into, "output_messages", [simple("assistant", values["final_result"])])
+        if "gen_ai.tool.definitions" not in values:
+            tools = as_list(as_object(values.get(_PARAMETERS)).get("function_tools"))
+            offer(into, "tool_definitions", as_text(tools) if tools else None)
+
+
+def _run(told: list[Json], into: AgentSpan) -> None:
+    end = len(told)
+    while end and told[end - 1]["role"] == "assistant":
+        end -= 1
+    offer(into, "input_messages", told[:end])
+    offer(into, "output_messages", told[end:])

@@ -1,0 +1,1 @@
+"""Answers made for the pages alone, under /_ui/api: internal, they change with the pages."""

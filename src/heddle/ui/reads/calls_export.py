@@ -1,0 +1,105 @@
+"""Calls as a file: JSONL, CSV or Parquet, written while it is read, however many there are."""
+
+import csv
+import io
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import TypeAdapter
+
+from heddle.errors import InvalidRequest
+from heddle.http import Reader, Services, answer, group, validated
+from heddle.ui.reads import calls_parquet
+from heddle.ui.reads.calls_query import Chosen, query_of
+from heddle.wire import refs, times
+from heddle.wire.calls import STATUS_WORDS, CallRow, SortTerm
+
+router = group("Pages")
+
+JSON_COLUMNS = ("inputs", "output", "attributes", "summary")
+_CHOSEN: TypeAdapter[Chosen] = TypeAdapter(Chosen)
+_KINDS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+_ORDER = (SortTerm("started_at", True), SortTerm("id", True))
+Record = dict[str, Any]
+
+
+@router.get("/_ui/api/calls/export", include_in_schema=False)
+async def export(request: Request, caller: Reader, house: Services) -> Response:
+    """The selected calls, newest first: `format` jsonl, csv or parquet, `chosen` the selection as JSON.
+
+    `check` answers only whether the format can be written here.
+    """
+    asked = request.query_params
+    kind = asked.get("format", "jsonl")
+    if kind not in _KINDS:
+        raise InvalidRequest(f"There is no format {kind[:40]!r}; known are {', '.join(_KINDS)}")
+    if kind == "parquet":
+        calls_parquet.insist()
+    if "check" in asked:
+        return answer({})
+    try:
+        # What stands in the address is not converted on the way in, as bodies are.
+        body = validated(_CHOSEN, refs.convert_in(orjson.loads(asked.get("chosen", "")), caller.may_read))
+    except orjson.JSONDecodeError:
+        raise InvalidRequest("The parameter chosen must be JSON") from None
+    query = replace(await query_of(house, caller, body), sort=_ORDER, columns=frozenset((*JSON_COLUMNS, "exception")))
+    records = (_records(slice_) async for slice_ in house.store.calls.stream(query))
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", body.project_id.partition("/")[2]) or "project"
+    headers = {"Content-Disposition": f'attachment; filename="{name}-calls.{kind}"', "Cache-Control": "no-store"}
+    return StreamingResponse(_WRITERS[kind](records), media_type=_KINDS[kind], headers=headers)
+
+
+def _records(calls: Iterable[CallRow]) -> list[Record]:
+    return [_record(call) for call in calls]
+
+
+def _record(call: CallRow) -> Record:
+    """A call with the JSON columns as texts, refs in external form."""
+    texts = {name: refs.convert_out((getattr(call, name) or "null").encode()) for name in JSON_COLUMNS}
+    return {
+        "id": call.id,
+        "trace_id": call.trace_id,
+        "parent_id": call.parent_id,
+        "op_name": orjson.loads(refs.convert_out(orjson.dumps(call.op_name))),
+        "name": call.display_name or refs.operation_name(call.op_name),
+        "status": STATUS_WORDS[call.status],
+        "started_at": times.to_iso(call.started_at),
+        "ended_at": times.optional_iso(call.ended_at),
+        "seconds": None if call.ended_at is None else (call.ended_at - call.started_at) / times.SECOND,
+        "user": call.user,
+        "thread_id": call.thread_id,
+        "exception": call.exception,
+        **texts,
+    }
+
+
+async def _jsonl(records: AsyncIterator[list[Record]]) -> AsyncIterator[bytes]:
+    async for batch in records:
+        lines = ({**record, **{name: orjson.Fragment(record[name]) for name in JSON_COLUMNS}} for record in batch)
+        yield b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+
+
+async def _csv(records: AsyncIterator[list[Record]]) -> AsyncIterator[bytes]:
+    started = False
+    async for batch in records:
+        text = io.StringIO()
+        writer = csv.writer(text)
+        if not started and batch:
+            writer.writerow(batch[0])
+            started = True
+        writer.writerows([_cell(value) for value in record.values()] for record in batch)
+        yield text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    """JSON columns as texts; what a spreadsheet would run as a formula gets an apostrophe in front."""
+    text = value.decode() if isinstance(value, bytes) else value
+    return f"'{text}" if isinstance(text, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
+
+
+_WRITERS = {"jsonl": _jsonl, "csv": _csv, "parquet": calls_parquet.write}

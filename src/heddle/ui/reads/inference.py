@@ -1,0 +1,72 @@
+"""The engine as it is now: its figures as they change, and what it holds."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+
+from heddle.auth import Caller
+from heddle.errors import HeddleError
+from heddle.http import Reader, Services, answer, group
+from heddle.ui.session import is_still_welcome
+
+router = group("Pages")
+
+Json = dict[str, Any]
+_LOOK_SECONDS = 0.5
+_SAME_LOOKS = 10
+"""Figures that stay the same are sent again after so many looks, so that a chart goes on."""
+
+
+@router.get("/_ui/api/inference", include_in_schema=False)
+async def inference(caller: Reader, house: Services) -> Response:
+    """The figures once."""
+    return answer(await _figures(caller, house))
+
+
+@router.get("/_ui/api/inference/live", include_in_schema=False)
+async def follow_inference(request: Request, caller: Reader, house: Services) -> Response:
+    """The figures as server-sent events, at most two a second, until the page goes."""
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(_changes(request, caller, house), media_type="text/event-stream", headers=headers)
+
+
+async def _changes(request: Request, caller: Caller, house: Services) -> AsyncIterator[bytes]:
+    number, same, before = 0, 0, b""
+    while await is_still_welcome(request, house):
+        found = orjson.dumps(await _figures(caller, house))
+        same = same + 1 if found == before else 0
+        if not same or same % _SAME_LOOKS == 0:
+            number += 1
+            yield b"id: %d\ndata: %b\n\n" % (number, found)
+        before = found
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _figures(caller: Caller, house: Services) -> Json:
+    service = house.inference
+    try:
+        model = await service.model()
+    except HeddleError as error:
+        return {"is_off": service.is_off, "problem": error.reason, "engines": []}
+    report = await service.accounts.figures.report()
+    stats = service.accounts.figures.stats()
+    engines = [
+        {
+            **engine,
+            "context": model.info.max_model_len,
+            "adapters": [name for name in stats[engine["model"]].adapters if _may_see(caller, name)],
+            "adapter_count": engine["adapters"],
+        }
+        for engine in report["data"]
+    ]
+    return {"is_off": service.is_off, "problem": service.problem, "engines": engines}
+
+
+def _may_see(caller: Caller, adapter: str) -> bool:
+    """Adapters of a project are named `entity/project/name@step`."""
+    place = adapter.rpartition("/")[0]
+    return not place or caller.reaches(place)

@@ -1,0 +1,119 @@
+"""One project over a stretch of time, with the stretch before it: what the overview shows, in one answer."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Query, Response
+
+from heddle.http import Reader, Services, answer, group
+from heddle.store.control.feedback import Window
+from heddle.wire import times
+from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.overview import ModelBucket, ProjectOverview, TimeSpan
+
+router = group("Pages")
+
+_MINUTE = 60
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+_WIDTHS = (_MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR)
+_DAYS = (_DAY, 7 * _DAY, 28 * _DAY)
+_MOST_BUCKETS = 72
+_KINDS = {"wandb.reaction.1": "reactions", "wandb.note.1": "notes"}
+Seconds = Annotated[float | None, Query(ge=0, le=1e11)]
+
+
+@router.get("/_ui/api/overview", include_in_schema=False)
+async def overview(
+    project: str,
+    caller: Reader,
+    house: Services,
+    start: Seconds = None,
+    end: Seconds = None,
+    zone: Annotated[int, Query(ge=-1440, le=1440)] = 0,
+) -> Response:
+    """Counts, latencies, usage and feedback in buckets; `zone` is how many minutes the reader's clock is behind UTC."""
+    internal, now = caller.open(project), times.now()
+    first = await house.store.overviews.first_started_at(internal)
+    until = now if end is None else int(end * times.SECOND)
+    since = (first or now - _DAY * times.SECOND) if start is None else int(start * times.SECOND)
+    span = span_of(min(since, until - 1), until, zone)
+    before = TimeSpan(2 * since - until, since, until - since)
+    cost_of = await house.prices(internal)
+    found, earlier = await house.store.overviews.read(internal, span), None
+    if start is not None and first is not None and first < since:
+        earlier = await house.store.overviews.read(internal, before)
+    return answer(
+        {
+            "has_calls": first is not None,
+            "start": span.start / times.SECOND,
+            "end": span.end / times.SECOND,
+            "step": span.width // times.SECOND,
+            "buckets": [
+                {"bucket": row.bucket, "calls": row.calls, "errors": row.errors, "p50": row.median, "p95": row.high}
+                for row in found.counts
+            ],
+            "totals": _totals(found, span, cost_of),
+            "before": None if earlier is None else _totals(earlier, before, cost_of),
+            "models": _models(found.usage, span, cost_of),
+            "feedback": await _feedback(house, internal, span),
+        }
+    )
+
+
+def span_of(start: int, end: int, zone: int) -> TimeSpan:
+    """The span with a bucket width that people count in; buckets of days begin at midnight of the reader's clock."""
+    seconds = (end - start) / times.SECOND
+    width = next((one for one in (*_WIDTHS, *_DAYS) if seconds / one <= _MOST_BUCKETS), 0)
+    width = (width or int(seconds / _MOST_BUCKETS / _DAY + 1) * _DAY) * times.SECOND
+    shift = zone * _MINUTE * times.SECOND
+    return TimeSpan((start - shift) // width * width + shift, end, width)
+
+
+def _totals(found: ProjectOverview, span: TimeSpan, cost_of: CostOf) -> dict[str, Any]:
+    whole = found.whole
+    costs = [cost_of_tokens(cost_of, row.usage, span.start + row.bucket * span.width) for row in found.usage]
+    return {
+        "calls": whole.calls,
+        "errors": whole.errors,
+        "p50": whole.median,
+        "p95": whole.high,
+        "prompt_tokens": sum(row.usage.prompt for row in found.usage),
+        "completion_tokens": sum(row.usage.completion for row in found.usage),
+        "cost": sum_of_costs(costs),
+    }
+
+
+def _models(usage: Sequence[ModelBucket], span: TimeSpan, cost_of: CostOf) -> list[dict[str, Any]]:
+    """The models by what they cost, then by tokens, each with its buckets as `[bucket, cost, tokens]`."""
+    by_model: dict[str, list[ModelBucket]] = {}
+    for row in usage:
+        by_model.setdefault(row.usage.model, []).append(row)
+    shown = []
+    for model, rows in by_model.items():
+        costs = [cost_of_tokens(cost_of, row.usage, span.start + row.bucket * span.width) for row in rows]
+        tokens = [row.usage.prompt + row.usage.completion for row in rows]
+        shown.append(
+            {
+                "model": model,
+                "requests": sum(row.usage.requests for row in rows),
+                "tokens": sum(tokens),
+                "cost": sum_of_costs(costs),
+                "buckets": [[row.bucket, *both] for row, *both in zip(rows, costs, tokens, strict=True)],
+            }
+        )
+    return sorted(shown, key=lambda row: (-(row["cost"] or 0), -row["tokens"], row["model"]))
+
+
+async def _feedback(house: Services, project: str, span: TimeSpan) -> list[dict[str, Any]]:
+    """How much feedback of which kind came in each bucket that has any."""
+    counts: dict[int, dict[str, int]] = {}
+
+    def take(row: Sequence[Any]) -> None:
+        created_at, name = row
+        kind = _KINDS.get(name) or ("scores" if name.startswith("wandb.runnable") else "annotations")
+        bucket = counts.setdefault((created_at - span.start) // span.width, {})
+        bucket[kind] = bucket.get(kind, 0) + 1
+
+    await house.store.feedback.scan(project, Window(span.start, span.end), ("created_at", "feedback_type"), take)
+    return [{"bucket": bucket, **kinds} for bucket, kinds in sorted(counts.items())]

@@ -1,0 +1,59 @@
+"""The projects of this server with what happened in them lately."""
+
+import asyncio
+from typing import Any
+
+from fastapi import Response
+
+from heddle.http import Reader, RequestModel, Services, Writer, answer, group
+from heddle.wire import refs, times
+from heddle.wire.calls import ProjectActivity
+from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+
+router = group("Pages")
+
+_LATELY = 30 * times.DAY
+
+
+@router.get("/_ui/api/projects", include_in_schema=False)
+async def projects(caller: Reader, house: Services) -> Response:
+    """Every project that the caller reaches, the one with the newest call first; cost and errors of 30 days."""
+    now = times.now()
+    found = await house.store.project_activity.all(now - _LATELY)
+    named = [(activity, refs.external_project(activity.project)) for activity in found]
+    reached = [(activity, name) for activity, name in named if name is not None and caller.reaches(name)]
+    reached.sort(key=lambda pair: (-(pair[0].last_started_at or 0), pair[1]))
+    prices = await asyncio.gather(*(house.prices(activity.project) for activity, _ in reached))
+    shown = [_shown(*pair, cost_of, now) for pair, cost_of in zip(reached, prices, strict=True)]
+    return answer({"projects": shown})
+
+
+class NewProject(RequestModel):
+    """The project to make: `entity/project`."""
+
+    id: str
+
+
+@router.post("/_ui/api/projects", include_in_schema=False)
+async def make_project(body: NewProject, caller: Writer, house: Services) -> Response:
+    """Make a project known; nothing happens to one that is."""
+    await house.store.projects.make(caller.open(body.id), None)
+    house.store.project_activity.forget()
+    return answer({"id": body.id})
+
+
+def _shown(activity: ProjectActivity, name: str, cost_of: CostOf, now: int) -> dict[str, Any]:
+    return {
+        "id": name,
+        "calls": activity.calls,
+        "last_activity": times.optional_iso(activity.last_started_at),
+        "lately": activity.lately,
+        "errors": activity.errors,
+        "error_share": activity.errors / activity.lately if activity.lately else None,
+        "cost": _cost(activity, cost_of, now),
+    }
+
+
+def _cost(activity: ProjectActivity, cost_of: CostOf, now: int) -> float | None:
+    """At the prices of today; None where no model has one."""
+    return sum_of_costs(cost_of_tokens(cost_of, used, now) for used in activity.usage)

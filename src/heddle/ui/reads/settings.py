@@ -1,0 +1,193 @@
+"""What the page of settings shows of the server: keys, providers, storage, and what differs from the defaults."""
+
+import os
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import Response
+from pydantic import Field
+
+import heddle
+from heddle.auth import Caller, Scope
+from heddle.errors import Forbidden, InvalidRequest, NotFound
+from heddle.house import House
+from heddle.http import Admin, Reader, RequestModel, Services, answer, group
+from heddle.settings import TABLE
+from heddle.store.control.keys import KeyRow
+from heddle.store.sizes import Sizes
+from heddle.wire import times
+
+router = group("Pages")
+
+_PRIVATE = frozenset(("data", "host", "providers", "alert_webhooks", "training_sources", "model", "adapters"))
+"""Settings that name folders, addresses or receivers: admins of the whole server see those."""
+
+_SECRET = frozenset(("providers", "alert_webhooks"))
+"""Settings whose addresses may carry a secret: nobody sees more than their hosts."""
+
+_SIZES_SECONDS = 15.0
+
+
+class KeyReq(RequestModel):
+    """A key to make."""
+
+    user: str = Field(max_length=256)
+    scopes: list[str]
+    entity: str | None = None
+    project: str | None = None
+
+
+class _Measured:
+    """The sizes of the data folder, believed for a while, as measuring walks all files."""
+
+    def __init__(self) -> None:
+        self._at = -_SIZES_SECONDS
+        self._sizes: Sizes | None = None
+
+    async def of(self, house: House) -> Sizes:
+        """The sizes now."""
+        if self._sizes is None or time.monotonic() - self._at > _SIZES_SECONDS:
+            self._sizes, self._at = await house.store.sizes(), time.monotonic()
+        return self._sizes
+
+
+_measured = _Measured()
+
+
+@router.get("/_ui/api/settings", include_in_schema=False)
+async def settings(caller: Reader, house: Services) -> Response:
+    """The server's version, its providers, and each setting that was given, with where it came from; no secrets."""
+    everything = _is_operator(caller)
+    given = [row for row in TABLE if getattr(house.settings, row.name) != row.default]
+    told: dict[str, Any] = {
+        "version": heddle.__version__,
+        "schema": house.store.schema,
+        "needs_key": house.gate.needs_key,
+        "is_operator": everything,
+        "given": [
+            {
+                "name": row.name,
+                "value": _value(house, row.name, row.show(getattr(house.settings, row.name))),
+                "default": row.show(row.default),
+                "source": house.settings.sources.get(row.name, "") if everything else "",
+                "sentence": row.sentence,
+            }
+            for row in given
+            if everything or row.name not in _PRIVATE
+        ],
+        "providers": _providers(house) if everything else [{"name": found["name"]} for found in _providers(house)],
+        "image_provider": house.settings.image_provider,
+    }
+    return answer(told)
+
+
+@router.get("/_ui/api/storage", include_in_schema=False)
+async def storage(caller: Admin, house: Services) -> Response:
+    """How much room the data folder takes, and where it is."""
+    if not _is_operator(caller):
+        raise Forbidden("Storage is the whole server's: this needs an admin key that is not bound to a project")
+    sizes = await _measured.of(house)
+    return answer(
+        {
+            "folder": os.path.abspath(house.settings.data),
+            "schema": house.store.schema,
+            "limit": house.settings.max_database_bytes,
+            "parts": [
+                {"name": "database", "bytes": sizes.database},
+                {"name": "write_ahead_log", "bytes": sizes.write_ahead_log},
+                {"name": "files", "bytes": sizes.files},
+                {"name": "adapters", "bytes": sizes.adapters},
+                {"name": "training", "bytes": sizes.training},
+            ],
+            "disk_free": sizes.disk_free,
+            "disk": sizes.disk,
+        }
+    )
+
+
+@router.get("/_ui/api/keys", include_in_schema=False)
+async def keys(caller: Admin, house: Services) -> Response:
+    """The keys within the caller's own binding, newest first."""
+    used = await house.store.sessions.counts(times.now())
+    rows = [row for row in await house.store.keys.all() if _within(caller, row.entity, row.project)]
+    return answer({"keys": [_shown(row, used.get(row.id, 0), caller) for row in reversed(rows)]})
+
+
+@router.post("/_ui/api/keys", include_in_schema=False)
+async def create_key(body: KeyReq, caller: Admin, house: Services) -> Response:
+    """Make a key within the caller's own binding; its secret is answered this once."""
+    entity, project = body.entity or None, body.project or None
+    if not _within(caller, entity, project):
+        raise Forbidden(f"Your key is bound to {caller.project or caller.entity}; a new key must be bound within that")
+    unknown = [word for word in body.scopes if word not in set(Scope)]
+    if unknown:
+        raise InvalidRequest(f"scope = {unknown[0][:100]!r} cannot be used: allowed are {', '.join(Scope)}")
+    scopes = frozenset(Scope(word) for word in body.scopes)
+    key, row = await house.store.keys.create(body.user.strip(), scopes, entity, project, caller.user)
+    return answer({"key": key, **_shown(row, 0, caller)})
+
+
+@router.delete("/_ui/api/keys/{key_id}", include_in_schema=False)
+async def revoke_key(key_id: str, caller: Admin, house: Services) -> Response:
+    """Make a key useless from now on, and end its sessions."""
+    row = next((row for row in await house.store.keys.all() if row.id == key_id), None)
+    if row is None or not _within(caller, row.entity, row.project):
+        raise NotFound(f"There is no key {key_id[:100]!r} within reach of yours")
+    await house.store.keys.revoke(key_id, caller.user)
+    await house.store.sessions.end_of_key(key_id)
+    house.gate.forget()
+    return answer({})
+
+
+def _is_operator(caller: Caller) -> bool:
+    return caller.has(Scope.ADMIN) and caller.entity is None and caller.project is None
+
+
+def _within(caller: Caller, entity: str | None, project: str | None) -> bool:
+    """True when a key of that binding reaches nothing that the caller does not reach."""
+    if project is not None:
+        return caller.reaches(project)
+    return caller.project is None and caller.entity in (None, entity)
+
+
+def _shown(row: KeyRow, sessions: int, caller: Caller) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "user": row.user,
+        "scopes": [scope for scope in Scope if scope in row.scopes],
+        "entity": row.entity,
+        "project": row.project,
+        "created_at": times.to_iso(row.created_at),
+        "created_by": row.created_by,
+        "last_used_at": None if row.last_used_at is None else times.to_iso(row.last_used_at),
+        "revoked_at": None if row.revoked_at is None else times.to_iso(row.revoked_at),
+        "sessions": sessions,
+        "is_own": row.id == caller.key_id,
+    }
+
+
+def _value(house: House, name: str, value: str) -> str:
+    if name not in _SECRET or value == "none":
+        return value
+    if name == "providers":
+        return ", ".join(f"{found['name']} ({found['address']})" for found in _providers(house))
+    return ", ".join(_host(address) for address in value.split(","))
+
+
+def _host(address: str) -> str:
+    """An address without what may be secret in it: who logs in, and the path."""
+    parts = urlsplit(address.strip())
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+
+
+def _providers(house: House) -> list[dict[str, Any]]:
+    """The providers of the settings; of their keys only the variable's name, and whether it is set."""
+    found = []
+    for entry in house.settings.providers.split(";") if house.settings.providers != "none" else ():
+        name, _, rest = entry.strip().partition("=")
+        url, _, variable = rest.partition(",")
+        address = _host(url) + urlsplit(url).path.rstrip("/")
+        has_key = bool(os.environ.get(variable)) if variable else None
+        found.append({"name": name, "address": address, "key_variable": variable, "has_key": has_key})
+    return found

@@ -1,0 +1,121 @@
+"""Every call of one trace as columns, streamed page by page: what the tree and the waterfall show."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+
+from heddle.errors import NotFound
+from heddle.http import Reader, Services, answer, group
+from heddle.wire.calls import ERROR, RUNNING, SUCCESS
+from heddle.wire.inference import CostOf, cost_of_tokens
+from heddle.wire.outline import ORPHAN, ROOT, Outline, Span
+
+router = group("Pages")
+
+MOST_SPANS = 200_000
+"""Calls of one trace that are shown; memory of the server and of the browser grow with them."""
+_FIRST_PAGE = 250
+_PAGE = 4000
+_GZIP_LEVEL = 4
+
+
+@router.get("/_ui/api/trace/{entity}/{project}/{trace_id:path}", include_in_schema=False)
+async def trace(
+    entity: str, project: str, trace_id: str, request: Request, caller: Reader, house: Services
+) -> Response:
+    """A line about the trace, then lines of columns; `?known=` its version answers `{"same": true}` while it holds.
+
+    The lines are described beside `Columns`. `?call=` asks for the position of one call.
+    """
+    internal = caller.open(f"{entity}/{project}")
+    outline = await house.store.trace_spans.outline(internal, trace_id, MOST_SPANS, request.query_params.get("call"))
+    if not outline.rids:
+        raise NotFound(f"The project {entity}/{project} holds no call of the trace {trace_id[:200]!r}")
+    if request.query_params.get("known") == outline.version:
+        return answer({"same": True})
+    pages = _pages(house, outline, Columns(await house.prices(internal)))
+    headers = {"Vary": "Accept-Encoding", "Cache-Control": "no-store"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        pages, headers["Content-Encoding"] = _compressed(pages), "gzip"
+    return StreamingResponse(pages, media_type="application/jsonl", headers=headers)
+
+
+async def _pages(house: Services, outline: Outline, columns: "Columns") -> AsyncIterator[bytes]:
+    shown = len(outline.rids)
+    head = {"total": outline.total, "shown": shown, "selected": outline.selected, "version": outline.version}
+    yield orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE)
+    start, size = 0, _FIRST_PAGE
+    while start < shown:
+        stop = min(shown, start + size)
+        spans = await house.store.trace_spans.spans(outline, start, stop)
+        yield await asyncio.to_thread(columns.page, outline, start, spans)
+        start, size = stop, _PAGE
+
+
+async def _compressed(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same as gzip, each chunk readable as soon as it arrives."""
+    packer = zlib.compressobj(_GZIP_LEVEL, wbits=31)
+    async for chunk in chunks:
+        yield packer.compress(chunk) + packer.flush(zlib.Z_SYNC_FLUSH)
+    yield packer.flush()
+
+
+class Columns:
+    """Makes pages of columns; texts that repeat are sent once and numbered over all pages.
+
+    A page holds `ops` ([name, kind] pairs) and `models` that are new; and for its calls `id`, `op`, `start`
+    (microseconds since the call before), `length` (microseconds, -1 without an end) and `parent` (how many calls back,
+    0 for a root, null for a parent outside the trace). `status` [call, 1 error or 3 running], `name` [call, display
+    name], `usage` [call, model, tokens in, tokens out, dollars or null] and `orphan` [call, parent id] list only the
+    calls of the page that have any.
+    """
+
+    def __init__(self, cost: CostOf) -> None:
+        self._cost = cost
+        self._ops: dict[tuple[str, str | None], int] = {}
+        self._models: dict[str, int] = {}
+        self._before = 0
+
+    def page(self, outline: Outline, start: int, spans: list[Span | None]) -> bytes:
+        """The line of the calls from position `start` on."""
+        ops, models = len(self._ops), len(self._models)
+        page: dict[str, Any] = {name: [] for name in ("id", "op", "start", "length", "parent")}
+        sparse: dict[str, list[Any]] = {name: [] for name in ("status", "name", "usage", "orphan")}
+        for position, span in enumerate(spans, start):
+            self._add(page, sparse, span or _gone(self._before), position)
+            page["parent"].append(_back(outline.parents[position], position))
+            if outline.parents[position] == ORPHAN:
+                sparse["orphan"].append([position, outline.orphans[position]])
+        page["ops"] = list(self._ops)[ops:]
+        page["models"] = list(self._models)[models:]
+        return orjson.dumps(page | sparse, option=orjson.OPT_APPEND_NEWLINE)
+
+    def _add(self, page: dict[str, Any], sparse: dict[str, list[Any]], span: Span, position: int) -> None:
+        page["id"].append(span.id)
+        page["op"].append(self._ops.setdefault((span.op, span.kind), len(self._ops)))
+        page["start"].append(span.started_at - self._before)
+        self._before = span.started_at
+        page["length"].append(-1 if span.ended_at is None else max(0, span.ended_at - span.started_at))
+        if span.status in (ERROR, RUNNING):
+            sparse["status"].append([position, span.status])
+        if span.display_name:
+            sparse["name"].append([position, span.display_name])
+        for use in span.usage:
+            model = self._models.setdefault(use.model, len(self._models))
+            dollars = cost_of_tokens(self._cost, use, span.started_at)
+            sparse["usage"].append([position, model, use.prompt, use.completion, dollars])
+
+
+def _back(parent: int, position: int) -> int | None:
+    if parent == ORPHAN:
+        return None
+    return 0 if parent == ROOT else position - parent
+
+
+def _gone(at: int) -> Span:
+    return Span("", "removed", None, None, at, at, SUCCESS, [])

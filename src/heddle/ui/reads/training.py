@@ -1,0 +1,214 @@
+"""Training as its pages show it: the models of a project, one model's whole run, and what changes in it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from heddle.errors import HeddleError, NotFound
+from heddle.http import Reader, Services, answer, group
+from heddle.store.base import Store
+from heddle.store.control.train_runs import RunJob
+from heddle.store.control.training import CheckpointRow, LogRow, ModelRow
+from heddle.ui.session import is_still_welcome
+from heddle.wire import times
+
+router = group("Pages")
+
+Json = dict[str, Any]
+_SPARK = 60
+_LOOK_SECONDS = 0.5
+_SILENT_LOOKS = 30
+"""After this many looks without a change a comment is sent, so that nobody takes the connection for dead."""
+
+
+@router.get("/_ui/api/training", include_in_schema=False)
+async def training(project: str, caller: Reader, house: Services) -> Response:
+    """The trainable models of a project with how their jobs went, the one at work last first."""
+    caller.open(project)
+    models = [row for row in await house.store.train_models.all() if row.project_id == project]
+    by_model: dict[str, list[RunJob]] = {row.id: [] for row in models}
+    for job in await house.store.train_runs.jobs(list(by_model)):
+        by_model[job.model_id].append(job)
+    shown = [_summary(row, by_model[row.id]) for row in models]
+    shown.sort(key=lambda model: model["last_at"] or model["created_at"], reverse=True)
+    return answer({"models": shown, "problem": await _problem(house)})
+
+
+async def _problem(house: Services) -> str | None:
+    try:
+        house.training.require()
+        return None if await house.training.policies.base_models() else "This server serves no model to train"
+    except HeddleError as error:
+        return error.reason
+
+
+def _summary(row: ModelRow, jobs: list[RunJob]) -> Json:
+    done = [job for job in jobs if job.state == "succeeded"]
+    current = next((job for job in reversed(jobs) if job.is_open), None)
+    newest = jobs[-1] if jobs else None
+    return {
+        "id": row.id,
+        "name": row.name,
+        "base_model": row.base_model,
+        "created_at": times.to_iso(row.created_at),
+        "jobs": len(jobs),
+        "failed": sum(job.state == "failed" for job in jobs),
+        "state": newest.state if newest is not None else None,
+        "step": max((job.step for job in done if job.step is not None), default=0),
+        "rewards": [job.metrics.get("reward") for job in done[-_SPARK:]],
+        "started_at": times.optional_iso(jobs[0].created_at if jobs else None),
+        "last_at": times.optional_iso((newest.ended_at or newest.created_at) if newest is not None else None),
+        "open": None if current is None else run_job(current),
+    }
+
+
+def run_job(job: RunJob) -> Json:
+    """A job as the pages read it; instants in seconds since 1970."""
+    return {
+        "number": job.number,
+        "id": job.id,
+        "kind": job.kind,
+        "state": job.state,
+        "step": job.step,
+        "parent_step": job.parent_step,
+        "gradient_steps": job.progress,
+        "planned": job.planned,
+        "cancel_asked": job.cancel_asked,
+        "error": job.error,
+        "metrics": job.metrics,
+        "created_by": job.created_by,
+        **{
+            name: None if at is None else at / times.SECOND
+            for name, at in (
+                ("created_at", job.created_at),
+                ("started_at", job.started_at),
+                ("prepared_at", job.prepared_at),
+                ("trained_at", job.trained_at),
+                ("ended_at", job.ended_at),
+            )
+        },
+    }
+
+
+@router.get("/_ui/api/training/runs/{run}", include_in_schema=False)
+async def read_run(run: str, caller: Reader, house: Services) -> Response:
+    """The whole run of a model, named by its id or by that of one of its jobs (which is then the chosen one)."""
+    model, job_id = await _find(run, caller, house)
+    jobs = await house.store.train_runs.jobs([model.id])
+    return answer(
+        {
+            "id": model.id,
+            "name": model.name,
+            "base_model": model.base_model,
+            "project": model.project_id,
+            "lora": model.lora,
+            "created_at": times.to_iso(model.created_at),
+            "created_by": model.created_by,
+            "latest_step": await house.training.models.latest(model),
+            "job": job_id,
+            "jobs": [run_job(job) for job in jobs],
+            **await _steps(house.store, model.id),
+        }
+    )
+
+
+async def _find(run: str, caller: Reader, house: Services) -> tuple[ModelRow, str | None]:
+    store = house.store
+    model = await store.train_models.find(run.lower())
+    job = None if model is not None else await store.train_jobs.find(run.lower())
+    if job is not None:
+        model = await store.train_models.find(job.model_id)
+    if model is None or not caller.reaches(model.project_id):
+        raise NotFound("There is no such training job, or its model was deleted")
+    return model, None if job is None else job.id
+
+
+async def _steps(store: Store, model_id: str) -> Json:
+    checkpoints, logs = await asyncio.gather(
+        store.train_models.checkpoints(model_id), store.train_models.logs(model_id)
+    )
+    return {"checkpoints": [_checkpoint(row) for row in checkpoints], "logs": [_log(row) for row in logs]}
+
+
+def _checkpoint(row: CheckpointRow) -> Json:
+    return {
+        "step": row.step,
+        "parent_step": row.parent_step,
+        "job_id": row.job_id,
+        "digest": row.digest,
+        "bytes": row.bytes,
+        "metrics": row.metrics,
+        "created_at": row.created_at / times.SECOND,
+    }
+
+
+def _log(row: LogRow) -> Json:
+    return {
+        "id": row.id,
+        "split": row.split,
+        "step": row.step,
+        "metrics": row.metrics,
+        "groups": row.groups,
+        "trajectories": row.trajectories,
+        "created_at": row.created_at / times.SECOND,
+    }
+
+
+@router.get("/_ui/api/training/runs/{run}/live", include_in_schema=False)
+async def follow_run(
+    run: str,
+    request: Request,
+    caller: Reader,
+    house: Services,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    last_event_id: Annotated[str | None, Header(max_length=200)] = None,
+) -> Response:
+    """Server-sent events: jobs that changed, from the first number on that was open when the page last heard."""
+    model, _ = await _find(run, caller, house)
+    place = int(last_event_id) if last_event_id and re.fullmatch("[0-9]{1,15}", last_event_id) else after
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(_changes(request, house, model.id, place), media_type="text/event-stream", headers=headers)
+
+
+async def _changes(request: Request, house: Services, model_id: str, place: int) -> AsyncIterator[bytes]:
+    store, silent = house.store, 0
+    known: dict[str, Json] = {}
+    yield b": following\n\n"
+    while await is_still_welcome(request, house):
+        jobs = [run_job(job) for job in await store.train_runs.jobs([model_id], place)]
+        changed = [job for job in jobs if known.get(job["id"]) != job]
+        known = {job["id"]: job for job in jobs}
+        silent = 0 if changed else silent + 1
+        if changed:
+            ended = any(job["state"] == "succeeded" for job in changed)
+            message = {"jobs": changed, **(await _steps(store, model_id) if ended else {})}
+            place = _floor(jobs, place)
+            yield b"id: %d\ndata: %b\n\n" % (place, orjson.dumps(message))
+        elif silent % _SILENT_LOOKS == 0:
+            yield b": waiting\n\n"
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _floor(jobs: list[Json], place: int) -> int:
+    """The number from which on jobs may still change."""
+    still = [job["number"] for job in jobs if job["ended_at"] is None]
+    return int(min(still)) if still else max((job["number"] + 1 for job in jobs), default=place)
+
+
+@router.get("/_ui/api/training/events", include_in_schema=False)
+async def read_events(
+    job: str, caller: Reader, house: Services, after: Annotated[int, Query(ge=-1, le=2**53)] = -1
+) -> Response:
+    """The events of one job behind a place, with their times, and its settings."""
+    await _find(job, caller, house)
+    found = await house.store.train_jobs.find(job.lower())
+    if found is None:
+        raise NotFound("There is no such training job")
+    events = await house.store.train_jobs.events(found.id, after)
+    shown = [{"type": row.type, "data": row.data, "at": row.created_at / times.SECOND} for row in events]
+    return answer({"id": found.id, "config": found.config, "events": shown})

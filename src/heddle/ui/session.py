@@ -1,0 +1,151 @@
+"""Logging in: a key becomes a cookie that scripts cannot read."""
+
+import ipaddress
+import time
+from collections import deque
+from collections.abc import Callable
+
+from fastapi import Request, Response
+from pydantic import Field
+
+from heddle import cookies
+from heddle.auth import Caller, Scope, hash_key
+from heddle.errors import Busy, Forbidden, NotAuthenticated
+from heddle.http import RequestModel, Services, answer, group, validated_body
+from heddle.wire import times
+
+router = group("Pages")
+
+_WRONG = "This key is not known here, or it was revoked"
+
+
+class LoginReq(RequestModel):
+    """An API key."""
+
+    key: str = Field(max_length=1000)
+
+
+class Attempts:
+    """Slows down who tries one key after the other; a key is too long to be guessed, so this saves work only."""
+
+    MOST = 10
+    SECONDS = 60.0
+    MOST_ADDRESSES = 10_000
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._failed: dict[str, deque[float]] = {}
+
+    def check(self, address: str) -> None:
+        """Raise Busy while too many attempts from there have failed lately."""
+        failed = self._failed.get(address)
+        while failed and failed[0] <= self._now() - self.SECONDS:
+            failed.popleft()
+        if failed and len(failed) >= self.MOST:
+            wait = max(1, round(failed[0] + self.SECONDS - self._now()))
+            raise Busy(f"Too many attempts to log in; try again in {wait} seconds", retry_after=wait)
+
+    def failed(self, address: str) -> None:
+        """Note one more."""
+        if len(self._failed) >= self.MOST_ADDRESSES:
+            self._failed.clear()
+        self._failed.setdefault(address, deque(maxlen=self.MOST)).append(self._now())
+
+
+_attempts = Attempts()
+
+
+@router.get("/_ui/session", include_in_schema=False)
+async def session(request: Request) -> Response:
+    """Who the browser acts for; also right where a link from another site kept the cookie from its first request."""
+    caller = request.scope.get("heddle.caller")
+    told = _told(caller) if isinstance(caller, Caller) else {"user": None, "admin": False}
+    return _uncached(answer(told))
+
+
+@router.post("/_ui/session", include_in_schema=False)
+async def log_in(request: Request, house: Services) -> Response:
+    """A new session of a key; raises NotAuthenticated for an unusable one, Busy after too many of them."""
+    _insist_on_own_page(request)
+    given = validated_body(LoginReq, await request.body())
+    if not house.gate.needs_key:
+        return _uncached(answer(_told(request.scope["heddle.caller"])))
+    # It is looked up by its hash: how long that takes says nothing about keys.
+    row = await house.store.keys.find(hash_key(given.key.strip()))
+    if row is None or row.revoked_at is not None:
+        # Only wrong keys wait: nobody keeps others out, who may come from the same address by way of a proxy.
+        address = _address_of(request)
+        _attempts.check(address)
+        _attempts.failed(address)
+        raise NotAuthenticated(_WRONG)
+    before = cookies.token_of(dict(request.scope["headers"]), "POST")
+    if before is not None:
+        await house.store.sessions.end(before)
+        house.gate.forget()
+    token = await house.store.sessions.begin(row.id, times.now())
+    response = _uncached(answer(_told(row.caller())))
+    response.headers["Set-Cookie"] = _cookie(request, house.settings.root_path, token)
+    return response
+
+
+@router.delete("/_ui/session", include_in_schema=False)
+async def log_out(request: Request, house: Services) -> Response:
+    """End the browser's session."""
+    _insist_on_own_page(request)
+    token = cookies.token_of(dict(request.scope["headers"]), "DELETE")
+    if token is not None:
+        await house.store.sessions.end(token)
+        house.gate.forget()
+    response = _uncached(answer({}))
+    response.headers["Set-Cookie"] = _cookie(request, house.settings.root_path, "", seconds=0)
+    return response
+
+
+def kept_cookie(request: Request, root_path: str) -> str | None:
+    """The cookie once more, so that the browser keeps it as long as the server keeps the session; None without one."""
+    token = cookies.token_of(dict(request.scope["headers"]), "GET")
+    caller = request.scope.get("heddle.caller")
+    is_of_session = isinstance(caller, Caller) and caller.key_id is not None and token is not None
+    return _cookie(request, root_path, token) if is_of_session and token else None
+
+
+async def is_still_welcome(request: Request, house: Services) -> bool:
+    """False when who opened a long answer may not go on: the key was revoked, the session or the server ends."""
+    try:
+        await house.gate.recognise(dict(request.scope["headers"]), request.method)
+    except NotAuthenticated:
+        return False
+    return not house.stopping
+
+
+def _told(caller: Caller) -> dict[str, object]:
+    return {"user": caller.user, "admin": caller.has(Scope.ADMIN)}
+
+
+def _cookie(request: Request, root_path: str, token: str, seconds: int = cookies.SECONDS) -> str:
+    told = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    is_secure = "https" in (request.url.scheme, told)
+    return cookies.set_cookie(token, root_path, is_secure, seconds)
+
+
+def _insist_on_own_page(request: Request) -> None:
+    if not cookies.is_own_write(dict(request.scope["headers"])):
+        raise Forbidden(
+            "Only a page of this server may do this; a proxy in front of it must pass Host or X-Forwarded-Host on"
+        )
+
+
+def _address_of(request: Request) -> str:
+    """Where a request comes from; what a proxy on this machine says counts."""
+    address = request.client.host if request.client else ""
+    try:
+        is_proxy = ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        is_proxy = False
+    told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return told[:100] if is_proxy and told else address
+
+
+def _uncached(response: Response) -> Response:
+    response.headers["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,226 @@
+// Calls become rows of a dataset: which one, and which field of a call fills which column.
+import { lines, postProject } from "./data.js";
+import { loadedDialog, toast } from "./dialog.js";
+import { each, h, signal } from "./dom.js";
+import { oneLine } from "./format.js";
+import { field } from "./panels.js";
+import { button } from "./parts.js";
+import { link, path, projectId } from "./router.js";
+
+const BATCH = 200;
+
+/**
+ * Ask for a dataset and the columns, then append one row per call; resolves to {name, digest, rows}, or null when left.
+ * @param {string[]} callIds
+ * @returns {Promise<{name: string, digest: string, rows: number}|null>}
+ */
+export async function addToDataset(callIds) {
+  if (!callIds.length) return null;
+  const many = callIds.length === 1 ? "the call" : `${callIds.length} calls`;
+  const result = await loadedDialog(
+    `Add ${many} to a dataset`,
+    () => start(callIds),
+    (found, close) => chooser(found, callIds, close),
+    { wide: true },
+  );
+  if (result) {
+    toast([
+      `${result.rows === 1 ? "1 row" : `${result.rows} rows`} added to `,
+      h("a", { href: link(path`/datasets/${result.name}`) }, h("b", result.name)),
+    ]);
+  }
+  return result;
+}
+
+async function start(callIds) {
+  const [datasets, calls] = await Promise.all([
+    postProject("/objs/query", {
+      filter: { base_object_classes: ["Dataset"], latest_only: true },
+      metadata_only: true,
+      limit: 1000,
+    }),
+    lines("/calls/stream_query", { filter: { call_ids: callIds.slice(0, 20) }, columns: ["inputs", "output"] }),
+  ]);
+  return { names: datasets.objs.map((entry) => entry.object_id).sort(), samples: calls };
+}
+
+/** The fields of calls that may fill columns: every key of inputs, the whole output and every key of it. */
+function sources(calls) {
+  const found = new Set();
+  for (const call of calls) {
+    for (const name of Object.keys(call.inputs ?? {})) if (name !== "self") found.add(`inputs.${name}`);
+    found.add("output");
+    if (isObject(call.output)) for (const name of Object.keys(call.output)) found.add(`output.${name}`);
+  }
+  return [...found];
+}
+
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
+/** The value of a call at a path made by `sources`: column, then one key (which may hold dots). */
+function valueAt(call, source) {
+  const dot = source.indexOf(".");
+  return dot < 0 ? call[source] : call[source.slice(0, dot)]?.[source.slice(dot + 1)];
+}
+
+function rowOf(call, columns) {
+  return Object.fromEntries(columns.map(({ name, source }) => [name, valueAt(call, source) ?? null]));
+}
+
+function chooser({ names, samples }, callIds, close) {
+  const all = sources(samples);
+  let next = 0;
+  const column = (source) => ({ id: next++, source, name: source.replace(/^inputs\./, "").replace(/^output\./, "") });
+  const columns = signal(all.filter((source) => source === "output" || source.startsWith("inputs.")).map(column));
+  const target = h(
+    "select",
+    { "aria-label": "Dataset" },
+    h("option", { value: "" }, "New dataset…"),
+    names.map((name, index) => h("option", { value: name, selected: index === 0 }, name)),
+  );
+  const isNew = signal(names.length === 0);
+  target.addEventListener("change", () => {
+    isNew.value = target.value === "";
+  });
+  const newName = h("input", { type: "text", value: names.length ? "" : "examples", placeholder: "Letters, digits, - and _" });
+  const problem = h("p.problem", { role: "alert" });
+  const save = async (event) => {
+    event.preventDefault();
+    problem.textContent = "";
+    try {
+      close(await append(target.value || newName.value.trim(), !target.value, checked(columns.peek()), callIds));
+    } catch (error) {
+      problem.textContent = error.message;
+    }
+  };
+  return h(
+    "form",
+    { onsubmit: save },
+    h("div.columns", field("Dataset", target), h("div", { hidden: () => !isNew.value }, field("Name", newName))),
+    columnEditor(columns, all, column, samples[0]),
+    problem,
+    h(
+      "div.actions",
+      button("Cancel", () => close()),
+      h("button.button.primary", { type: "submit" }, callIds.length === 1 ? "Add row" : `Add ${callIds.length} rows`),
+    ),
+  );
+}
+
+function columnEditor(columns, all, column, sample) {
+  const change = (id, changes) => {
+    columns.value = columns.value.map((entry) => (entry.id === id ? { ...entry, ...changes } : entry));
+  };
+  const body = h("tbody");
+  each(
+    body,
+    () => columns.value,
+    (entry) => entry.id,
+    (held, { id }) =>
+      h(
+        "tr",
+        h(
+          "td",
+          h("input", {
+            type: "text",
+            "aria-label": "Column",
+            value: held.peek().name,
+            oninput: (event) => change(id, { name: event.target.value }),
+          }),
+        ),
+        h(
+          "td",
+          h(
+            "select",
+            { "aria-label": "Field of the call", onchange: (event) => change(id, { source: event.target.value }) },
+            all.map((source) => h("option", { value: source, selected: source === held.peek().source }, source)),
+          ),
+        ),
+        h("td.dim", { dir: "auto" }, () => oneLine(sample ? valueAt(sample, held.value.source) : null, 60)),
+        h(
+          "td",
+          button(
+            null,
+            () => {
+              columns.value = columns.value.filter((entry) => entry.id !== id);
+            },
+            { kind: "quiet", iconName: "close", label: "Remove column" },
+          ),
+        ),
+      ),
+  );
+  return h(
+    "div.columneditor",
+    h(
+      "table.table.inputs",
+      { "aria-label": "Columns" },
+      h(
+        "thead",
+        h(
+          "tr",
+          ["Column", "Field of the call", "First call"].map((text) => h("th", { scope: "col" }, text)),
+          h("th", { scope: "col" }, h("span.hidden-text", "Remove")),
+        ),
+      ),
+      body,
+    ),
+    h(
+      "div.actions",
+      button(
+        "Column",
+        () => {
+          columns.value = [...columns.value, column(all[0])];
+        },
+        { iconName: "add", kind: "quiet" },
+      ),
+    ),
+  );
+}
+
+function checked(columns) {
+  const names = columns.map(({ name }) => name.trim());
+  if (!names.length) throw new Error("Choose at least one column");
+  if (names.some((name) => !name)) throw new Error("Every column needs a name");
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice) throw new Error(`Two columns are called ${twice}`);
+  return columns.map((entry) => ({ ...entry, name: entry.name.trim() }));
+}
+
+async function append(name, isNew, columns, callIds) {
+  if (!/^[\w.-]{1,128}$/.test(name)) throw new Error("A dataset's name holds letters, digits, - _ and . only");
+  const known = await newest(name);
+  if (isNew && known) throw new Error(`There is a dataset ${name} already: choose it above`);
+  const rows = await rowsOf(columns, callIds);
+  if (!rows.length) throw new Error("None of the calls is stored any more");
+  const table = known ? await extended(known.val.rows, rows) : (await postProjectTable(rows)).digest;
+  const value = {
+    ...(known?.val ?? { _type: "Dataset", _class_name: "Dataset", _bases: ["Object", "BaseModel"], name, description: null }),
+    rows: `weave:///${projectId()}/table/${table}`,
+  };
+  const { digest } = await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val: value } });
+  return { name, digest, rows: rows.length };
+}
+
+async function newest(name) {
+  const filter = { object_ids: [name], latest_only: true };
+  return (await postProject("/objs/query", { filter, limit: 1 })).objs[0] ?? null;
+}
+
+const postProjectTable = (rows) => postProject("/table/create", { table: { project_id: projectId(), rows } });
+
+async function extended(rowsRef, rows) {
+  const base = String(rowsRef).split("/").pop();
+  const updates = rows.map((row) => ({ append: { row } }));
+  return (await postProject("/table/update", { base_digest: base, updates })).digest;
+}
+
+async function rowsOf(columns, callIds) {
+  const rows = [];
+  for (let from = 0; from < callIds.length; from += BATCH) {
+    const part = callIds.slice(from, from + BATCH);
+    const calls = await lines("/calls/stream_query", { filter: { call_ids: part }, columns: ["inputs", "output"] });
+    const known = new Map(calls.map((call) => [call.id, call]));
+    rows.push(...part.filter((id) => known.has(id)).map((id) => rowOf(known.get(id), columns)));
+  }
+  return rows;
+}

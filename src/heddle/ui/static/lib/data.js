@@ -1,0 +1,180 @@
+// Talking to the server: the public API, streams of lines and of events, and data that follows an address.
+import { computed, effect, onCleanup, signal } from "./dom.js";
+import { config, projectId } from "./router.js";
+
+/** An answer that is not 2xx: `status`, `message`, `requestId` (0 and "" where the server was not reached). */
+export class ApiError extends Error {
+  constructor(message, status = 0, requestId = "") {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+    this.requestId = requestId;
+  }
+}
+
+/** Send a request; raises ApiError. `body` is sent as JSON; the custom header keeps other sites from writing. */
+export async function request(method, path, body, signal_) {
+  const headers = { "x-heddle-ui": "1" };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(config.root + path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: signal_,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The server cannot be reached");
+  }
+  if (answer.ok) return answer;
+  if (answer.status === 401) dispatchEvent(new Event("heddle:login"));
+  throw new ApiError(reasonOf(await answer.text(), answer), answer.status, answer.headers.get("x-request-id") ?? "");
+}
+
+function reasonOf(text, answer) {
+  try {
+    const body = JSON.parse(text);
+    const reason = body.reason ?? body.error?.message ?? body.message ?? body.detail;
+    if (Array.isArray(reason)) return reason.map((item) => `${item.loc?.join(".")}: ${item.msg}`).join("; ");
+    return typeof reason === "string" ? reason : JSON.stringify(reason ?? body);
+  } catch {
+    return text.slice(0, 300) || `${answer.status} ${answer.statusText}`;
+  }
+}
+
+/** GET a JSON answer. */
+export const get = async (path, abort) => (await request("GET", path, undefined, abort)).json();
+
+/** POST a body, and the JSON answer. */
+export const post = async (path, body, abort) => (await request("POST", path, body, abort)).json();
+
+/** The same with the id of the open project in the body, as the trace routes want it. */
+export const postProject = (path, body = {}, abort) => post(path, { project_id: projectId(), ...body }, abort);
+
+/** Any method with a JSON answer (null for an empty one). */
+export async function send(method, path, body, abort) {
+  const text = await (await request(method, path, body, abort)).text();
+  return text ? JSON.parse(text) : null;
+}
+
+/** All objects of a line stream (JSONL), read as they come; `onBatch` gets each batch of new ones. */
+export async function lines(path, body, onBatch, abort) {
+  const answer = await request("POST", path, { project_id: projectId(), ...body }, abort);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const all = [];
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    const texts = (rest + (value ?? "")).split("\n");
+    rest = done ? "" : texts.pop();
+    const batch = texts.filter(Boolean).map((text) => JSON.parse(text));
+    all.push(...batch);
+    if (batch.length) onBatch?.(batch, all);
+    if (done) return all;
+  }
+}
+
+/**
+ * The `data:` payloads of a server-sent event stream that answers a POST (the playground), parsed; ends at [DONE].
+ * @returns {AsyncGenerator<any>}
+ */
+export async function* events(path, body, abort) {
+  const answer = await request("POST", path, body, abort);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const data = block.split("\n").filter((text) => text.startsWith("data:")).map((text) => text.slice(5).trim());
+      if (data.join("") === "[DONE]") return;
+      if (data.length) yield JSON.parse(data.join("\n"));
+    }
+  }
+}
+
+/**
+ * Data that follows a description of a request: asked for again only when that changes, the request before is
+ * given up, and old data stays (dimmed by `busy`) until the new is there.
+ * @template T
+ * @param {() => any} describe what to ask for, or null for nothing yet: a path to GET, or [path, body] to POST
+ *   (with the project id added), or any JSON value when `load` is given
+ * @param {(description: any, abort: AbortSignal) => Promise<T>} [load]
+ * @returns {{data: import("./dom.js").Signal<T|null>, busy: import("./dom.js").Signal<boolean>,
+ *   error: import("./dom.js").Signal<Error|null>, reload: () => void}}
+ */
+export function resource(describe, load = loadDescribed) {
+  const state = { data: signal(null), busy: signal(true), error: signal(null), reload: () => { version.value++; } };
+  const version = signal(0);
+  const key = computed(() => JSON.stringify(describe() ?? null));
+  let current = null;
+  effect(() => {
+    version.value;
+    const description = JSON.parse(key.value);
+    current?.abort();
+    if (description === null) {
+      state.busy.value = false;
+      return;
+    }
+    const mine = (current = new AbortController());
+    state.busy.value = true;
+    const settle = (data, error) => {
+      if (mine !== current || error?.name === "AbortError") return;
+      if (!error) state.data.value = data;
+      state.error.value = error;
+      state.busy.value = false;
+    };
+    load(description, mine.signal).then((data) => settle(data, null), (error) => settle(null, error));
+  });
+  const again = () => /** @type {any} */ (state.error.peek())?.status === 401 && state.reload();
+  addEventListener("heddle:session", again);
+  onCleanup(() => {
+    current?.abort();
+    removeEventListener("heddle:session", again);
+  });
+  return state;
+}
+
+function loadDescribed(description, abort) {
+  return typeof description === "string" ? get(description, abort) : postProject(description[0], description[1], abort);
+}
+
+/** Follow server-sent events of a GET address; `on` gets each parsed message, `up` says whether it is connected. */
+export function live(path, on) {
+  const up = signal(false);
+  const source = new EventSource(config.root + path);
+  source.onopen = () => { up.value = true; };
+  source.onerror = () => { up.value = false; };
+  source.onmessage = (event) => on(JSON.parse(event.data), event.lastEventId);
+  const close = () => source.close();
+  onCleanup(close);
+  return { up, close };
+}
+
+/** A value kept in this browser, as a signal; `name` is one word per use. */
+export function stored(name, initial) {
+  let value = initial;
+  try {
+    value = JSON.parse(localStorage.getItem(`heddle.${name}`)) ?? initial;
+  } catch {
+    // Storage that is switched off or holds something else counts as empty.
+  }
+  const held = signal(value);
+  let first = true;
+  effect(() => {
+    const text = JSON.stringify(held.value);
+    if (first) first = false;
+    else {
+      try {
+        localStorage.setItem(`heddle.${name}`, text);
+      } catch {
+        // The setting lasts as long as the page, then.
+      }
+    }
+  });
+  return held;
+}

@@ -1,0 +1,186 @@
+// What floats above a page: dialogs, a drawer, menus and short messages.
+import { h, scope, signal } from "./dom.js";
+import { button, failure, icon, skeleton } from "./parts.js";
+import { loadStyle } from "./router.js";
+
+await loadStyle("lib/dialog");
+
+/**
+ * Open a dialog; resolves to what `close(value)` was given, or null when it was left. Nothing behind it can be used.
+ * @param {string} heading
+ * @param {(close: (value?: any) => void) => any} make its content
+ * @param {{wide?: boolean}} [options]
+ */
+export function dialog(heading, make, { wide = false } = {}) {
+  return new Promise((resolve) => {
+    let result = null;
+    const close = (value = null) => {
+      result = value;
+      element.close();
+    };
+    const [element, off] = scope(() => h("dialog.dialog", { class: wide ? "wide" : "", "aria-label": heading },
+      h("header", h("h2", heading), button(null, () => close(), { kind: "quiet", iconName: "close", label: "Close" })),
+      h("div.dialogbody", make(close))), true);
+    element.addEventListener("close", () => {
+      element.remove();
+      off();
+      resolve(result);
+    });
+    element.addEventListener("click", (event) => event.target === element && close());
+    document.body.append(element);
+    element.showModal();
+    // A form begins in its first field, not at what closes it.
+    const first = element.querySelector("[autofocus]") ? null : element.querySelector(".dialogbody :is(input,select,textarea)");
+    if (first instanceof HTMLElement) first.focus();
+  });
+}
+
+/**
+ * A dialog whose content is made of what `load` resolves to; a failure is shown in it, with a way to try again.
+ * @param {string} heading
+ * @param {() => Promise<any>} load
+ * @param {(found: any, close: (value?: any) => void) => any} make
+ * @param {{wide?: boolean}} [options]
+ */
+export function loadedDialog(heading, load, make, options) {
+  return dialog(heading, (close) => {
+    const content = signal(/** @type {any} */ (skeleton(4)));
+    const begin = () => load().then(
+      (found) => { content.value = make(found, close); },
+      (error) => { content.value = failure(error, begin); },
+    );
+    begin();
+    return () => content.value;
+  }, options);
+}
+
+/** Ask before something that cannot be undone; resolves to true or false. */
+export async function confirm(heading, text, { action = "Delete", danger = true } = {}) {
+  return (await dialog(heading, (close) => [
+    h("p", text),
+    h("div.actions", button("Cancel", () => close(false)),
+      button(action, () => close(true), { kind: danger ? "danger" : "primary", autofocus: true })),
+  ])) === true;
+}
+
+/**
+ * Ask for a few values; resolves to {name: text, …} or null. Fields are {name, label, value, hint, type, options, required}.
+ * `submit` may do the work with them and raise an error, which is shown and keeps the dialog open.
+ */
+export function form(heading, fields, { action = "Save", text = "", submit = null } = {}) {
+  return dialog(heading, (close) => {
+    const problem = h("p.problem", { role: "alert" });
+    const inputs = Object.fromEntries(fields.map((entry) => [entry.name, control(entry)]));
+    const done = async (event) => {
+      event.preventDefault();
+      const values = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, read(input)]));
+      try {
+        close(submit ? ((await submit(values)) ?? values) : values);
+      } catch (error) {
+        problem.textContent = error.message;
+      }
+    };
+    return h("form", { onsubmit: done }, text && h("p", text),
+      fields.map((entry) => h("label.field", h("span", entry.label), inputs[entry.name], entry.hint && h("small", entry.hint))),
+      problem, h("div.actions", button("Cancel", () => close()), h("button.button.primary", { type: "submit" }, action)));
+  });
+}
+
+function control({ type = "text", value = "", options = null, required = false, ...rest }) {
+  const attributes = { required,
+    ...Object.fromEntries(Object.entries(rest).filter(([name]) => name !== "label" && name !== "hint")) };
+  if (options) return h("select", attributes,
+    options.map(([name, text]) => h("option", { value: name, selected: name === value }, text)));
+  if (type === "textarea") return h("textarea", { rows: 6, ...attributes, value });
+  if (type === "checkbox") return h("input", { type, ...attributes, checked: Boolean(value) });
+  return h("input", { type, ...attributes, value });
+}
+
+const read = (input) => (input.type === "checkbox" ? input.checked : input.value);
+
+/** A panel at the right that leaves the page usable; `make(close)` gives its content. Returns what closes it. */
+export function drawer(heading, make, onclose = () => {}) {
+  document.querySelector("dialog.drawer")?.dispatchEvent(new Event("replace"));
+  let open = true;
+  const close = () => {
+    if (!open) return;
+    open = false;
+    element.close();
+    element.remove();
+    off();
+    onclose();
+  };
+  const [element, off] = scope(() => h("dialog.drawer", { "aria-label": heading, onreplace: () => close() },
+    h("header", h("h2", heading), button(null, () => close(), { kind: "quiet", iconName: "close", label: "Close" })),
+    h("div.dialogbody", { tabindex: 0 }, make(close))), true);
+  element.addEventListener("keydown", (event) => event.key === "Escape" && close());
+  document.body.append(element);
+  element.show();
+  return close;
+}
+
+/** A button that opens a menu; items are [[text, action, {iconName, danger, disabled}], …] or a function that gives them. */
+export function menu(text, items, options = {}) {
+  const opener = button(text, () => (open ? hide() : show()),
+    { iconName: "more", "aria-haspopup": "menu", "aria-expanded": "false", ...options });
+  const box = h("span.menubox", opener);
+  let open = null;
+  const hide = () => {
+    open?.remove();
+    open = null;
+    opener.setAttribute("aria-expanded", "false");
+    removeEventListener("pointerdown", outside, true);
+  };
+  const outside = (event) => !box.contains(event.target) && hide();
+  const step = (event) => {
+    const entries = /** @type {HTMLElement[]} */ ([...open.querySelectorAll("button:not(:disabled)")]);
+    const at = entries.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1 + entries.length, Home: 0, End: entries.length - 1 }[event.key];
+    if (event.key === "Escape" || event.key === "Tab") {
+      hide();
+      if (event.key === "Escape") opener.focus();
+      event.stopPropagation();
+    } else if (to !== undefined) {
+      event.preventDefault();
+      entries[to % entries.length]?.focus();
+    }
+  };
+  const show = () => {
+    const list = typeof items === "function" ? items() : items;
+    open = h("div.menu", { role: "menu", onkeydown: step }, list.filter(Boolean)
+      .map(([label, action, { iconName = "", danger = false, disabled = false } = {}]) =>
+      h("button", { type: "button", role: "menuitem", disabled, class: danger ? "danger" : "",
+        onclick: () => { hide(); action(); } }, iconName && icon(iconName), label)));
+    box.append(open);
+    if (open.getBoundingClientRect().bottom > innerHeight) open.classList.add("upward");
+    opener.setAttribute("aria-expanded", "true");
+    open.querySelector("button:not(:disabled)")?.focus();
+    addEventListener("pointerdown", outside, true);
+  };
+  return box;
+}
+
+let messages = null;
+
+/** A short message at the bottom; `undo` offers to take back what was done. */
+export function toast(text, { undo = null, kind = "" } = {}) {
+  messages ??= document.body.appendChild(h("div.toasts", { role: "status", "aria-live": "polite" }));
+  const leave = (event) => event.target.closest("a") && entry.remove();
+  const entry = h("div.toast", { class: kind, onclick: leave }, h("span", text),
+    undo && button("Undo", () => { entry.remove(); undo(); }, { kind: "quiet" }));
+  messages.append(entry);
+  // With something to press in it there must be time to press it.
+  setTimeout(() => entry.remove(), undo || Array.isArray(text) ? 9000 : 4000);
+}
+
+/** Do something, and say it when it fails; resolves to its result, or undefined. */
+export async function attempt(action, done = "") {
+  try {
+    const result = await action();
+    if (done) toast(done);
+    return result;
+  } catch (error) {
+    toast(error.message + (error.requestId ? ` (request ${error.requestId})` : ""), { kind: "error" });
+    return undefined;
+  }
+}

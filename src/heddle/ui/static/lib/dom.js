@@ -1,0 +1,245 @@
+// Reactive DOM: signals, effects that belong to the page that made them, an element builder, keyed lists.
+// Components run once and return real nodes; a function given as an attribute or a child is a live binding.
+
+/**
+ * @template T
+ * @typedef {{value: T, peek: () => T}} Signal
+ */
+
+let owner = null;
+let running = null;
+let queue = null;
+
+/**
+ * A value that tells whoever read it inside an effect when it changes.
+ * @template T
+ * @param {T} value
+ * @returns {Signal<T>}
+ */
+export function signal(value) {
+  const readers = new Set();
+  return {
+    get value() {
+      if (running) {
+        readers.add(running);
+        running.sources.add(readers);
+      }
+      return value;
+    },
+    set value(next) {
+      if (Object.is(next, value)) return;
+      value = next;
+      for (const reader of [...readers]) schedule(reader);
+    },
+    peek: () => value,
+  };
+}
+
+function schedule(node) {
+  if (!queue) {
+    queue = new Set();
+    queueMicrotask(flush);
+  }
+  queue.add(node);
+}
+
+/** Run what waits now; effects that set signals run again, up to 100 rounds. */
+export function flush() {
+  for (let round = 0; queue?.size && round < 100; round++) {
+    const batch = queue;
+    queue = new Set();
+    for (const node of batch) if (!node.dead) run(node);
+  }
+  queue = null;
+}
+
+function makeNode(action) {
+  const node = { action, sources: new Set(), children: new Set(), cleanups: [], parent: owner, dead: false };
+  owner?.children.add(node);
+  return node;
+}
+
+function clean(node) {
+  for (const readers of node.sources) readers.delete(node);
+  node.sources.clear();
+  for (const child of [...node.children]) dispose(child);
+  node.children.clear();
+  for (const cleanup of node.cleanups.splice(0)) cleanup();
+}
+
+function dispose(node) {
+  node.dead = true;
+  clean(node);
+  node.parent?.children.delete(node);
+}
+
+function run(node) {
+  clean(node);
+  const before = [owner, running];
+  owner = running = node;
+  try {
+    node.action();
+  } finally {
+    [owner, running] = before;
+  }
+}
+
+/**
+ * Run an action now and whenever a signal that it read changes; returns what ends it.
+ * @param {() => void} action
+ */
+export function effect(action) {
+  const node = makeNode(action);
+  run(node);
+  return () => dispose(node);
+}
+
+/**
+ * Run a function in an ownership of its own, reading signals without following them.
+ * @template T
+ * @param {() => T} action
+ * @param {boolean} [detached] it outlives the effect that is running now
+ * @returns {[T, () => void]} its result, and what disposes of all that it made
+ */
+export function scope(action, detached = false) {
+  const before = [owner, running];
+  if (detached) owner = null;
+  const node = makeNode(action);
+  owner = node;
+  running = null;
+  try {
+    return [action(), () => dispose(node)];
+  } finally {
+    [owner, running] = before;
+  }
+}
+
+/** Have something done when the page or effect that runs now goes away. */
+export function onCleanup(action) {
+  owner?.cleanups.push(action);
+}
+
+/**
+ * A signal that follows a function of other signals.
+ * @template T
+ * @param {() => T} action
+ * @returns {Signal<T>}
+ */
+export function computed(action) {
+  const result = signal(/** @type {T} */ (undefined));
+  effect(() => {
+    result.value = action();
+  });
+  return result;
+}
+
+/** Read signals without following them. */
+export function untrack(action) {
+  const before = running;
+  running = null;
+  try {
+    return action();
+  } finally {
+    running = before;
+  }
+}
+
+const SVG = new Set(
+  "svg path g rect line circle text defs linearGradient stop clipPath polyline polygon title use".split(" "),
+);
+const PROPERTIES = new Set(["value", "checked", "indeterminate", "hidden", "disabled", "open", "readOnly"]);
+
+/**
+ * Build an element: `h("div.card", {onclick, class: () => …}, children…)`. Text is always text, never markup.
+ * `ref` gets the element; `on…` are listeners; functions among attributes and children are live.
+ * @param {string} spec tag and classes
+ * @param {...any} rest attributes and children
+ * @returns {any}
+ */
+export function h(spec, ...rest) {
+  const [tag, ...classes] = spec.split(".");
+  const element = SVG.has(tag)
+    ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  const first = rest[0];
+  const isProps = first && typeof first === "object" && !first.nodeType && !Array.isArray(first);
+  for (const [name, value] of Object.entries(isProps ? first : {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "ref") value(element);
+    else if (typeof value === "function") effect(() => assign(element, name, value(), classes));
+    else assign(element, name, value, classes);
+  }
+  append(element, isProps ? rest.slice(1) : rest);
+  return element;
+}
+
+function assign(element, name, value, classes) {
+  if (name === "class") element.setAttribute("class", [...classes, value || ""].join(" ").trim());
+  else if (name === "style") for (const key in value) element.style.setProperty(key, value[key]);
+  else if (PROPERTIES.has(name) && name in element) element[name] = value ?? (name === "value" ? "" : false);
+  else if (value === false || value == null) element.removeAttribute(name);
+  else element.setAttribute(name, value === true ? "" : value);
+}
+
+/** Append children (nodes, texts, lists, live functions; null and booleans are left out). */
+export function append(parent, children) {
+  for (const child of [children].flat(Infinity)) {
+    if (child == null || child === false || child === true) continue;
+    if (typeof child === "function") slot(parent, child);
+    else parent.append(child);
+  }
+}
+
+function slot(parent, make) {
+  // What lies between the two marks is the slot's, whatever slots inside it put there since.
+  const start = document.createComment("");
+  const end = document.createComment("");
+  parent.append(start, end);
+  effect(() => {
+    const fragment = document.createDocumentFragment();
+    append(fragment, [make()]);
+    while (start.nextSibling && start.nextSibling !== end) start.nextSibling.remove();
+    end.before(fragment);
+  });
+}
+
+/**
+ * A keyed list: an element is made once per key and moved, never rebuilt; it gets a signal of its item.
+ * @template T
+ * @param {Element} parent an element that holds nothing else
+ * @param {() => T[]} list
+ * @param {(item: T) => any} key
+ * @param {(item: Signal<T>, first: T) => Element} make
+ */
+export function each(parent, list, key, make) {
+  let live = new Map();
+  effect(() => {
+    const next = new Map();
+    let at = parent.firstChild;
+    for (const item of list()) {
+      const name = key(item);
+      let entry = live.get(name);
+      if (entry) {
+        live.delete(name);
+        entry.item.value = item;
+      } else {
+        const held = signal(item);
+        const [element, off] = scope(() => make(held, item), true);
+        entry = { item: held, element, off };
+      }
+      next.set(name, entry);
+      if (entry.element === at) at = at.nextSibling;
+      else parent.insertBefore(entry.element, at);
+    }
+    for (const entry of live.values()) {
+      entry.off();
+      entry.element.remove();
+    }
+    live = next;
+  });
+  onCleanup(() => {
+    for (const entry of live.values()) entry.off();
+  });
+  return parent;
+}

@@ -1,0 +1,123 @@
+// How numbers, times and names are written. Everything unknown is an empty text, never "undefined".
+
+const wholes = new Intl.NumberFormat("en");
+const shorts = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const dates = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short", year: "numeric" });
+const times = new Intl.DateTimeFormat("en-GB", {
+  day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit",
+});
+
+/** 12345 as "12,345". */
+export const int = (value) => (value == null ? "" : wholes.format(value));
+
+/** 12345 as "12.3K". */
+export const compact = (value) => (value == null ? "" : shorts.format(value));
+
+/** A number with up to four significant digits. */
+export function number(value) {
+  if (value == null || typeof value === "boolean") return value == null ? "" : String(value);
+  if (!Number.isFinite(value)) return String(value);
+  return Math.abs(value) >= 10_000 ? compact(value) : String(Number(value.toPrecision(4)));
+}
+
+/** Seconds as "12 µs", "340 ms", "4.20 s", "3m 12s", "2h 5m". */
+export function duration(seconds) {
+  if (seconds == null) return "";
+  if (seconds < 0.001) return `${(seconds * 1e6).toFixed(0)} µs`;
+  if (seconds < 1) return `${(seconds * 1e3).toFixed(0)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(2)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${Math.round(seconds % 60)}s`;
+  return `${Math.floor(seconds / 3600)}h ${Math.round((seconds % 3600) / 60)}m`;
+}
+
+/** Dollars; small amounts keep their digits. */
+export function money(dollars) {
+  if (dollars == null) return "";
+  if (dollars === 0) return "$0";
+  if (Math.abs(dollars) < 0.01) return `$${dollars.toFixed(5)}`;
+  return `$${Math.abs(dollars) < 1000 ? dollars.toFixed(2) : wholes.format(Math.round(dollars))}`;
+}
+
+/** Bytes as "12.3 kB" (decimal). */
+export function bytes(count) {
+  if (count == null) return "";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const step = count < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(count) / 3));
+  return `${Number((count / 1000 ** step).toPrecision(3))} ${units[step]}`;
+}
+
+/** 0.1234 as "12.3 %". */
+export const percent = (share, digits = 1) => (share == null ? "" : `${(share * 100).toFixed(digits)} %`);
+
+/** A Date from what the API sends: an ISO text, or seconds or milliseconds since 1970; null for nothing. */
+export function date(value) {
+  if (value == null || value === "") return null;
+  if (value instanceof Date) return value;
+  if (typeof value === "number") return new Date(value < 1e11 ? value * 1000 : value);
+  return new Date(/[zZ]|[+-]\d\d:?\d\d$/.test(value) ? value : `${value}Z`);
+}
+
+/** "30 May 22:28:32" in the reader's own zone. */
+export function when(value) {
+  const at = date(value);
+  return at ? times.format(at).replace(",", "") : "";
+}
+
+/** "30 May 2026". */
+export function day(value) {
+  const at = date(value);
+  return at ? dates.format(at) : "";
+}
+
+/** "just now", "5 min ago", "3 h ago", "2 d ago", else the day. */
+export function ago(value) {
+  const at = date(value);
+  if (!at) return "";
+  const seconds = (Date.now() - at.getTime()) / 1000;
+  if (seconds < 45) return "just now";
+  if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
+  if (seconds < 86_400) return `${Math.round(seconds / 3600)} h ago`;
+  return seconds < 30 * 86_400 ? `${Math.round(seconds / 86_400)} d ago` : day(at);
+}
+
+/** Seconds between two times of the API, or null; a Date knows milliseconds only, so microseconds are read from texts. */
+export function secondsBetween(start, end) {
+  const [first, last] = [date(start), date(end)];
+  if (!first || !last) return null;
+  const micros = (value) => Number(/\.\d{3}(\d{3})/.exec(value)?.[1] ?? 0);
+  return (last.getTime() - first.getTime()) / 1000 + (micros(end) - micros(start)) / 1e6;
+}
+
+/** The parts of a ref `weave:///entity/project/kind/name:digest/extra`, or null. */
+export function parseRef(ref) {
+  const found = /^weave:\/\/\/([^/]+)\/([^/]+)\/(object|op|call|table)\/([^/:]+)(?::([^/]*))?(?:\/(.*))?$/.exec(ref ?? "");
+  if (!found) return null;
+  const [, entity, project, kind, name, digest = "", extra = ""] = found;
+  return { entity, project, kind, name: unquote(name), digest, extra };
+}
+
+/** What a person calls an op or object: the name in its ref, else the text itself. */
+export function nameOf(refOrName) {
+  return parseRef(refOrName)?.name ?? refOrName ?? "";
+}
+
+function unquote(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** A text cut to a length, with an ellipsis; never inside a surrogate pair. */
+export function cut(text, length) {
+  const letters = text == null ? "" : String(text);
+  return letters.length <= length ? letters : `${[...letters.slice(0, length)].slice(0, -1).join("")}…`;
+}
+
+/** One line for any JSON value. */
+export function oneLine(value, length = 160) {
+  if (value == null) return "";
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return cut(text.slice(0, length * 2).replace(/\s+/g, " "), length);
+}

@@ -1,0 +1,153 @@
+// The address is the state: pages are chosen by path, everything a page shows by the query.
+import { h, scope, signal, untrack } from "./dom.js";
+
+/** What the server told this page: {base, root, version, user, needs_key, routes: [[path, page]], styles}. */
+export const config = JSON.parse(document.querySelector('meta[name="heddle"]').getAttribute("content"));
+
+/** The current address; read it inside an effect to follow it. */
+export const here = signal(new URL(location.href));
+
+/** The address that the page on the screen shows: a page that is about to go does not see the next one's query. */
+const shown = signal(here.peek());
+
+/** The path parameters of the page that is open: {entity, project, …}. */
+export const params = signal(/** @type {Record<string, string>} */ ({}));
+
+/** Open an address of this site; `replace` leaves no entry behind in the history. */
+export function go(url, replace = false) {
+  history[replace ? "replaceState" : "pushState"](null, "", url);
+  follow();
+}
+
+function follow() {
+  const isSamePage = location.pathname === shown.peek().pathname;
+  here.value = new URL(location.href);
+  if (isSamePage) shown.value = here.peek();
+}
+
+/** Change query parameters of the open page; empty ones are dropped, so that addresses stay short. */
+export function setQuery(changes, replace = true) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value == null || value === "" || value === false) url.searchParams.delete(name);
+    else url.searchParams.set(name, value);
+  }
+  if (url.href !== location.href) go(url.pathname + url.search, replace);
+}
+
+/** One query parameter of the open page, or null. */
+export const query = (name) => shown.value.searchParams.get(name);
+
+/** The address of a page outside any project, with a query. */
+export function siteLink(path, search = {}) {
+  return config.root + path + searchText(search);
+}
+
+/**
+ * The address of a page of the open project (or of `project`, "entity/project"): `link("/traces", {op: "x"})`.
+ * Parts of the path that hold names must come through `encodeURIComponent` or the tag `path`.
+ */
+export function link(path = "", search = {}, project = projectId()) {
+  const [entity, name] = project.split("/");
+  return `${config.root}/${encodeURIComponent(entity)}/${encodeURIComponent(name)}/weave${path}${searchText(search)}`;
+}
+
+/** A path from parts, each part encoded: path`/objects/${name}/versions/${digest}`. */
+export function path(texts, ...values) {
+  return texts.reduce((all, text, index) => all + encodeURIComponent(values[index - 1]) + text);
+}
+
+/** The open project as "entity/project", or "" outside. */
+export function projectId() {
+  const { entity, project } = params.value;
+  return entity ? `${entity}/${project}` : "";
+}
+
+function searchText(search) {
+  const pairs = Object.entries(search).filter(([, value]) => value != null && value !== "" && value !== false);
+  return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
+}
+
+addEventListener("popstate", follow);
+
+addEventListener("click", (event) => {
+  const anchor = /** @type {Element} */ (event.target).closest?.("a[href]");
+  if (!(anchor instanceof HTMLAnchorElement) || event.defaultPrevented || event.button) return;
+  if (event.metaKey || event.ctrlKey || event.shiftKey || anchor.target || anchor.hasAttribute("download")) return;
+  if (anchor.origin !== location.origin || !match(anchor.pathname)) return;
+  event.preventDefault();
+  go(anchor.href);
+});
+
+/** The page and the parameters of a path, or null: patterns hold `:name` for one part and `*name` for the rest. */
+export function match(pathname) {
+  const parts = pathname.slice(config.root.length).replace(/\/+$/, "").split("/");
+  for (const [pattern, page] of config.routes) {
+    const found = matchParts(pattern.replace(/\/+$/, "").split("/"), parts);
+    if (found) return { page, params: found };
+  }
+  return null;
+}
+
+function matchParts(pattern, parts) {
+  const found = {};
+  for (let index = 0; index < pattern.length; index++) {
+    const wanted = pattern[index];
+    if (wanted.startsWith("*")) {
+      found[wanted.slice(1)] = decode(parts.slice(index).join("/"));
+      return parts.length > index ? found : null;
+    }
+    if (index >= parts.length) return null;
+    if (wanted.startsWith(":")) {
+      if (!parts[index]) return null;
+      found[wanted.slice(1)] = decode(parts[index]);
+    } else if (wanted !== parts[index]) return null;
+  }
+  return parts.length === pattern.length ? found : null;
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Load a style sheet such as "pages/trace", if there is one and it is not loaded yet. */
+export function loadStyle(name) {
+  if (!config.styles.includes(name) || document.querySelector(`link[data-style="${name}"]`)) return Promise.resolve();
+  return new Promise((resolve) => {
+    const sheet = h("link", { rel: "stylesheet", href: `${config.base}${name}.css`, "data-style": name });
+    sheet.onload = sheet.onerror = () => resolve(null);
+    document.head.append(sheet);
+  });
+}
+
+/**
+ * Keep the page of the current path in an element; the same page stays when only the query changes.
+ * A page module's default export is a function of the path parameters that returns a node.
+ */
+export function outlet(element, showFailure) {
+  let current = null;
+  let off = null;
+  let turn = 0;
+  return () => {
+    const pathname = here.value.pathname;
+    if (pathname === current) return;
+    current = pathname;
+    const mine = ++turn;
+    const found = match(pathname) ?? { page: "missing", params: {} };
+    Promise.all([import(`../pages/${found.page}.js`), loadStyle(`pages/${found.page}`)]).then(([module]) => {
+      if (mine !== turn) return;
+      off?.();
+      params.value = found.params;
+      shown.value = here.peek();
+      const [node, end] = untrack(() => scope(() => module.default(found.params), true));
+      off = end;
+      element.replaceChildren(node);
+      // The first page leaves the focus at the top, where the way past the rail is.
+      if (mine > 1) element.focus({ preventScroll: true });
+    }).catch((error) => mine === turn && showFailure(error));
+  };
+}

@@ -1,0 +1,88 @@
+// The scorers that the server runs itself: what each measures and which settings it takes, and how new ones are made.
+import { postProject } from "./data.js";
+import { projectId } from "./router.js";
+
+const TEXTS = [
+  ["ignore_case", "Ignore case", "checkbox"],
+  ["strip", "Strip spaces", "checkbox", true],
+];
+
+/**
+ * Built-in scorers by class name: what each says of an answer, and its settings as [name, label, type, default].
+ * @type {Record<string, {says: string, needsTarget: boolean, settings: any[][]}>}
+ */
+export const BUILT_IN = {
+  ExactMatchScorer: { says: "the answer is the target", needsTarget: true, settings: TEXTS },
+  ContainsScorer: { says: "the target is in the answer", needsTarget: true, settings: TEXTS },
+  RegexMatchScorer: {
+    says: "a pattern is found",
+    needsTarget: false,
+    settings: [
+      ["pattern", "Pattern (empty: the target's)", "text"],
+      ["ignore_case", "Ignore case", "checkbox"],
+      ["full_match", "The whole answer", "checkbox"],
+    ],
+  },
+  NumberMatchScorer: {
+    says: "the last number of the answer is right",
+    needsTarget: true,
+    settings: [
+      ["tolerance", "Tolerance", "number", 0.000001],
+      ["relative_tolerance", "Relative tolerance", "number", 0],
+    ],
+  },
+  ValidJSONScorer: { says: "the answer is JSON", needsTarget: false, settings: [] },
+  JSONMatchScorer: { says: "equal to the target as JSON", needsTarget: true, settings: [] },
+  JSONSchemaScorer: {
+    says: "valid by a JSON schema",
+    needsTarget: false,
+    settings: [["json_schema", "JSON schema (empty: the target's)", "textarea"]],
+  },
+  StringMatchScorer: { says: "the answer is in the target", needsTarget: true, settings: [] },
+  LevenshteinScorer: { says: "how far the answer is from the target, letter by letter", needsTarget: true, settings: TEXTS },
+  TextOverlapScorer: { says: "how many words answer and target share (token F1, ROUGE-L)", needsTarget: true, settings: [] },
+};
+
+/** What runs a scorer: "built-in", "LLM judge" or "code". */
+export function kindOfScorer(object) {
+  const name = object.leaf_object_class ?? object.val?._class_name ?? "";
+  if (name === "LLMAsAJudgeScorer") return "LLM judge";
+  const score = object.val?.score;
+  const isPlain = score == null || (typeof score === "string" && score.includes("/op/Scorer.score:"));
+  return BUILT_IN[name] && (isPlain || ["ValidJSONScorer", "StringMatchScorer", "LevenshteinScorer"].includes(name))
+    ? "built-in"
+    : "code";
+}
+
+/** True for scorers that the server can run; the code of programs it never runs. */
+export const runsHere = (object) => kindOfScorer(object) !== "code";
+
+/** Store an object of a class of the SDK; resolves to its ref. */
+export async function publish(name, className, bases, fields) {
+  const value = { _type: className, _class_name: className, _bases: bases, name, ...fields };
+  const made = await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val: value } });
+  return `weave:///${projectId()}/object/${name}:${made.digest}`;
+}
+
+/** Store a built-in scorer; resolves to its ref. */
+export const publishBuiltIn = (name, className, settings = {}) =>
+  publish(name, className, ["Scorer", "Object", "BaseModel"], settings);
+
+/** Store a judge: a chat model that is asked for JSON by a prompt about the answer. */
+export async function publishJudge({ name, model, prompt, system = "" }) {
+  const template = system ? [{ role: "system", content: system }] : [];
+  const parameters = { response_format: "json_object", temperature: 0, messages_template: template };
+  const asked = await publish(`${name}-model`, "LLMStructuredCompletionModel", ["Model", "Object", "BaseModel"], {
+    llm_model_id: model,
+    default_params: parameters,
+  });
+  return publish(name, "LLMAsAJudgeScorer", ["Scorer", "Object", "BaseModel"], { model: asked, scoring_prompt: prompt });
+}
+
+/** A name that can be an object's. */
+export const objectName = (text) =>
+  text
+    .trim()
+    .replace(/[^\w.-]+/g, "-")
+    .replace(/^-+|-+$/g, "")
+    .slice(0, 128);

@@ -1,0 +1,223 @@
+// Making and changing a rule.
+import { computed, h, signal } from "../lib/dom.js";
+import { get, postProject } from "../lib/data.js";
+import { dialog } from "../lib/dialog.js";
+import { nameOf } from "../lib/format.js";
+import { codeBlock, field } from "../lib/panels.js";
+import { button } from "../lib/parts.js";
+import { projectId } from "../lib/router.js";
+import { METRICS, WINDOWS, windowText } from "./alerts_words.js";
+
+const OPERATORS = [
+  [">", "is above"],
+  [">=", "is at or above"],
+  ["<", "is below"],
+  ["<=", "is at or below"],
+];
+
+/** A rule as /alerts/update takes it. */
+export const bodyOf = (alert) => ({ id: alert.id, name: alert.name, enabled: alert.enabled, ...alert.rule });
+
+/** Open the form for a rule, or for a new one; the secret of a new one is shown once. */
+export async function editAlert(alert, reload) {
+  const done = await dialog(alert ? `Change ${alert.name}` : "New alert", (close) => formOf(alert, close));
+  if (!done) return;
+  reload();
+  if (done.secret) await showSecret(done);
+}
+
+function formOf(alert, close) {
+  const rule = alert?.rule ?? { metric: "error_share", operator: ">", threshold: 0.05, window_seconds: 3600 };
+  const metric = signal(rule.metric);
+  const unit = computed(() => METRICS[metric.value].unit);
+  const problem = h("p.problem", { role: "alert" });
+  const select = (name, options, value, rest = {}) =>
+    h(
+      "select",
+      { name, ...rest },
+      options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)),
+    );
+  const windows = WINDOWS.some(([seconds]) => seconds === rule.window_seconds)
+    ? WINDOWS
+    : [...WINDOWS, [rule.window_seconds, windowText(rule.window_seconds)]];
+  const names = Object.entries(METRICS).map(([name, { label }]) => [name, label]);
+  const onsubmit = async (event) => {
+    event.preventDefault();
+    problem.textContent = "";
+    try {
+      close(await save(alert, new FormData(event.currentTarget)));
+    } catch (error) {
+      problem.textContent = error.message;
+    }
+  };
+  return h(
+    "form",
+    { onsubmit },
+    field(
+      "Name",
+      h("input", {
+        name: "name",
+        value: alert?.name ?? "",
+        required: true,
+        maxlength: 200,
+        autofocus: true,
+        placeholder: "Too many errors",
+      }),
+    ),
+    h(
+      "div.formrow",
+      field(
+        "When",
+        select("metric", names, rule.metric, {
+          onchange: (event) => {
+            metric.value = event.target.value;
+          },
+        }),
+      ),
+      field("Line", select("operator", OPERATORS, rule.operator)),
+      h(
+        "label.field",
+        h("span", () => (unit.value ? `Threshold, ${unit.value}` : "Threshold")),
+        h("input", { name: "threshold", type: "number", step: "any", required: true, value: thresholdText(rule) }),
+      ),
+    ),
+    () =>
+      metric.value === "score"
+        ? h(
+            "div.formrow",
+            field("Scorer", h("input", { name: "scorer", required: true, value: rule.scorer ?? "", placeholder: "helpfulness" })),
+            field(
+              "Path in its output",
+              h("input", { name: "score_path", value: rule.score_path ?? "", placeholder: "score.value" }),
+              "May stay empty",
+            ),
+          )
+        : null,
+    h(
+      "div.formrow",
+      field(
+        "Over the last",
+        select(
+          "window",
+          windows.map(([seconds, text]) => [String(seconds), text]),
+          String(rule.window_seconds),
+        ),
+      ),
+      () =>
+        metric.value === "count"
+          ? null
+          : field(
+              "With at least so many calls",
+              h("input", { name: "minimum", type: "number", min: 1, value: rule.minimum_calls ?? "", placeholder: "1" }),
+            ),
+    ),
+    opField(rule),
+    h(
+      "label.check",
+      h("input", { type: "checkbox", name: "roots", checked: Boolean(rule.filter?.trace_roots_only) }),
+      h("span", "Only roots of traces"),
+    ),
+    field(
+      "Webhook",
+      h("input", {
+        name: "webhook",
+        type: "url",
+        required: true,
+        value: rule.webhook_url ?? "",
+        placeholder: "https://hooks.example.com/heddle",
+      }),
+      "Must lie below an address of the setting --alert-webhooks.",
+    ),
+    h(
+      "label.check",
+      h("input", { type: "checkbox", name: "enabled", checked: alert?.enabled ?? true }),
+      h("span", "Watch from now on"),
+    ),
+    problem,
+    h(
+      "div.actions",
+      button("Cancel", () => close()),
+      h("button.button.primary", { type: "submit" }, alert ? "Save" : "Create alert"),
+    ),
+  );
+}
+
+const thresholdText = (rule) => Number((rule.threshold * METRICS[rule.metric].factor).toPrecision(12));
+
+function opField(rule) {
+  const options = h("datalist", { id: "alert-ops" });
+  get(`/_ui/api/ops?project=${encodeURIComponent(projectId())}`).then(
+    ({ ops }) => options.append(...ops.map(({ name }) => h("option", { value: name }))),
+    () => {},
+  );
+  const value = (rule.filter?.op_names ?? []).map(nameOf).join(", ");
+  return field(
+    "Only calls of op",
+    [h("input", { name: "op", list: "alert-ops", value, placeholder: "all calls", autocomplete: "off" }), options],
+    "A name; several with commas between.",
+  );
+}
+
+async function save(alert, data) {
+  const metric = String(data.get("metric"));
+  const isScore = metric === "score";
+  const minimum = metric !== "count" && data.get("minimum") ? Number(data.get("minimum")) : null;
+  // What this form does not know (a query, other parts of the filter) stays as it is.
+  const { op_names: before, trace_roots_only: ignored, ...others } = alert?.rule.filter ?? {};
+  const filter = {
+    ...others,
+    op_names: await opNames(String(data.get("op") ?? ""), before),
+    ...(data.get("roots") ? { trace_roots_only: true } : {}),
+  };
+  const body = {
+    ...(alert ? { id: alert.id } : {}),
+    name: String(data.get("name")).trim(),
+    enabled: data.get("enabled") !== null,
+    metric,
+    operator: data.get("operator"),
+    threshold: Number(data.get("threshold")) / METRICS[metric].factor,
+    window_seconds: Number(data.get("window")),
+    filter: Object.values(filter).some((value) => value != null) ? filter : null,
+    query: alert?.rule.query ?? null,
+    scorer: isScore ? data.get("scorer") : null,
+    score_path: isScore ? data.get("score_path") || null : null,
+    minimum_calls: minimum,
+    webhook_url: data.get("webhook"),
+  };
+  return postProject(alert ? "/alerts/update" : "/alerts/create", body);
+}
+
+/** Names of ops as filters want them: all versions of a published op, the bare name of any other. */
+async function opNames(text, before) {
+  const names = text
+    .split(",")
+    .map((name) => name.trim())
+    .filter(Boolean);
+  if (!names.length) return null;
+  if (before && names.join() === before.map(nameOf).join()) return before;
+  const { ops } = await get(`/_ui/api/ops?project=${encodeURIComponent(projectId())}`);
+  return names.flatMap((name) => {
+    const refs = Object.keys(ops.find((op) => op.name === name)?.versions ?? {});
+    const published = refs.find((ref) => ref.startsWith("weave:///"));
+    const bare = refs.filter((ref) => !ref.startsWith("weave:///"));
+    return [
+      ...(published ? [`${published.split(":").slice(0, -1).join(":")}:*`] : []),
+      ...(bare.length || !published ? [name] : []),
+    ];
+  });
+}
+
+function showSecret({ alert, secret }) {
+  return dialog("The secret of this alert", (close) => [
+    h(
+      "p",
+      `Messages of ${alert.name} are signed with this secret ` +
+        "(Standard Webhooks: the header webhook-signature). It is shown once.",
+    ),
+    codeBlock(secret),
+    h(
+      "div.actions",
+      button("Done", () => close(true), { kind: "primary", autofocus: true }),
+    ),
+  ]);
+}

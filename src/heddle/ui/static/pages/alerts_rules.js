@@ -1,0 +1,111 @@
+// The rules with their state and last value; pausing, testing, changing and deleting them.
+import { h } from "../lib/dom.js";
+import { postProject } from "../lib/data.js";
+import { attempt, confirm, toast } from "../lib/dialog.js";
+import { ago, when } from "../lib/format.js";
+import { button } from "../lib/parts.js";
+import { setQuery } from "../lib/router.js";
+import { shareBar } from "../lib/chart.js";
+import { table } from "../lib/table.js";
+import { ruleText, scopeText, valueText } from "./alerts_words.js";
+import { bodyOf, editAlert } from "./alerts_form.js";
+
+/** The table of rules, those that fire first. */
+export function rulesView(alerts, reload) {
+  const rank = (alert) => (!alert.enabled ? 2 : alert.state === "firing" ? 0 : 1);
+  const rows = [...alerts].sort((one, other) => rank(one) - rank(other) || one.name.localeCompare(other.name));
+  const columns = [
+    { key: "state", label: "State", width: "104px", render: stateBadge },
+    { key: "name", label: "Alert", width: "44%", class: "alertname", render: nameCell },
+    { key: "value", label: "Last value", number: true, width: "150px", render: valueCell },
+    {
+      key: "since",
+      label: "Since",
+      number: true,
+      width: "110px",
+      render: (alert) =>
+        alert.changed_at && alert.state === "firing" ? h("span", { title: when(alert.changed_at) }, ago(alert.changed_at)) : "",
+    },
+    {
+      key: "checked",
+      label: "Checked",
+      number: true,
+      width: "110px",
+      render: (alert) =>
+        alert.checked_at
+          ? h("span", { title: when(alert.checked_at) }, ago(alert.checked_at))
+          : h("span.faint", alert.enabled ? "soon" : ""),
+    },
+    { key: "actions", label: h("span.hidden-text", "Actions"), class: "alertactions", render: (alert) => actions(alert, reload) },
+  ];
+  const made = table({
+    columns: () => columns,
+    rows: () => rows,
+    key: (alert) => alert.id,
+    label: "Alerts",
+    onopen: (alert) => editAlert(alert, reload),
+  });
+  return h("section.card.alertscard", h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Rules" }, made));
+}
+
+function stateBadge(alert) {
+  if (!alert.enabled) return h("span.badge", "paused");
+  if (alert.problem) return h("span.badge.warn", { title: alert.problem }, "problem");
+  return alert.state === "firing" ? h("span.badge.error", "firing") : h("span.badge.good", "quiet");
+}
+
+function nameCell(alert) {
+  const scope = scopeText(alert.rule);
+  return h(
+    "div.alerttext",
+    h("b", { title: alert.name, dir: "auto" }, alert.name),
+    h(
+      "span.dim",
+      { title: alert.problem ?? scope },
+      ruleText(alert.rule),
+      scope ? ` · ${scope}` : "",
+      alert.problem ? h("span.worse", ` · ${alert.problem}`) : null,
+    ),
+  );
+}
+
+function valueCell(alert) {
+  const { rule, value } = alert;
+  if (value === null)
+    return h("span.faint", { title: "Too few calls in the window to decide" }, alert.checked_at ? "too few calls" : "–");
+  const share = rule.threshold ? value / rule.threshold : 0;
+  return shareBar(
+    share / (share > 1 ? share : 1),
+    valueText(rule, value),
+    alert.state === "firing" && alert.enabled ? "var(--error)" : "var(--accent)",
+  );
+}
+
+function actions(alert, reload) {
+  const act = (iconName, label, action) => button(null, action, { kind: "quiet", iconName, label: `${label} ${alert.name}` });
+  return [
+    act(alert.enabled ? "pause" : "play", alert.enabled ? "Pause" : "Resume", () => setEnabled(alert, !alert.enabled, reload)),
+    act("bell", "Send a test message of", () => test(alert)),
+    act("edit", "Change", () => editAlert(alert, reload)),
+    act("threads", "Messages of", () => setQuery({ view: "messages", alert: alert.id }, false)),
+    act("trash", "Delete", () => remove(alert, reload)),
+  ];
+}
+
+async function setEnabled(alert, enabled, reload) {
+  if (
+    await attempt(() => postProject("/alerts/update", { ...bodyOf(alert), enabled }), enabled ? "Alert resumed" : "Alert paused")
+  )
+    reload();
+}
+
+async function test(alert) {
+  if (!(await attempt(() => postProject("/alerts/test", { id: alert.id })))) return;
+  toast("A test message is on its way");
+  setQuery({ view: "messages", alert: alert.id }, false);
+}
+
+async function remove(alert, reload) {
+  if (!(await confirm(`Delete ${alert.name}?`, "The rule goes, and messages that were not sent yet are dropped."))) return;
+  if (await attempt(() => postProject("/alerts/delete", { id: alert.id }), "Alert deleted")) reload();
+}

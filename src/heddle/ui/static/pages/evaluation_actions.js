@@ -1,0 +1,180 @@
+// What can be done with a run: compare it, run it again, end it, delete it, hold it as a gate in CI.
+import { isScore } from "../lib/statistics.js";
+import { attempt, confirm, dialog, menu } from "../lib/dialog.js";
+import { get, lines, post, postProject, send } from "../lib/data.js";
+import { h } from "../lib/dom.js";
+import { codeBlock, field } from "../lib/panels.js";
+import { button } from "../lib/parts.js";
+import { go, link, loadStyle, path, projectId } from "../lib/router.js";
+import { baselineOf, refOf, runLink } from "../lib/runs.js";
+import { kindOfScorer, runsHere } from "../lib/scorerkinds.js";
+
+/** The buttons of a run's page. */
+export function actions(run, state, values) {
+  const again = () => {
+    state.reload();
+    values.reload();
+  };
+  const isRunning = run.status === "running";
+  return [
+    button("Compare", () => compare(run), { iconName: "chart" }),
+    isRunning && run.isOfServer
+      ? button("Cancel", () => cancel(run, again), { iconName: "stop", kind: "danger" })
+      : button("Rerun", () => rerun(run), { iconName: "replay", kind: "primary" }),
+    menu(
+      null,
+      [
+        ["Score the answers again…", () => rescore(run), { iconName: "scorer" }],
+        isRunning || run.isOfServer ? null : ["Train on these answers…", () => train(run, values), { iconName: "models" }],
+        ["Gate in CI…", () => gate(run), { iconName: "code" }],
+        ["Open the trace", () => go(link(path`/traces/${run.trace}`)), { iconName: "calls" }],
+        isRunning ? ["Finish the run", () => finish(run, again), { iconName: "check" }] : null,
+        ["Delete the run", () => remove(run), { iconName: "trash", danger: true }],
+      ],
+      { label: "More", kind: "" },
+    ),
+  ];
+}
+
+async function compare(run) {
+  const kept = baselineOf().peek();
+  const others = await lines("/calls/stream_query", {
+    filter: {
+      op_names: ["Evaluation.evaluate", `weave:///${projectId()}/op/Evaluation.evaluate:*`],
+      input_refs: run.evaluation.ref ? [run.evaluation.ref] : undefined,
+    },
+    columns: ["id"],
+    sort_by: [{ field: "started_at", direction: "desc" }],
+    limit: 2,
+  });
+  const other = kept && kept !== run.id ? kept : others.map(({ id }) => id).find((id) => id !== run.id);
+  go(link("/evaluations/compare", { runs: [other, run.id].filter(Boolean).join(",") }));
+}
+
+async function train(run, values) {
+  const [{ newJob }, found] = await Promise.all([
+    import("./training_new.js"),
+    get(`/_ui/api/training?${new URLSearchParams({ project: projectId() })}`),
+    loadStyle("pages/training"),
+  ]);
+  const names = Object.keys(values.data.peek()?.runs[0]?.means ?? {}).filter(isScore);
+  const paths = names
+    .filter((name) => name !== "score" && !names.some((other) => other.startsWith(`${name}.`)))
+    .map((name) => `output.scores.${name}`);
+  const job = await newJob(found.models, [], { run: run.id, paths });
+  if (job) go(link(path`/training/${job}`));
+}
+
+async function cancel(run, again) {
+  await attempt(() => postProject("/evaluations/cancel", { call_id: run.id }), "Cancelling: rows that are stored stay");
+  again();
+}
+
+async function rerun(run) {
+  const { newRun } = await import("./evaluations_new.js");
+  const { loadEvaluations } = await import("../lib/runs.js");
+  newRun(await loadEvaluations(), null, {
+    evaluation: run.evaluation.ref,
+    name: run.evaluation.name,
+    model: run.model.ref || run.model.name,
+  });
+}
+
+async function finish(run, again) {
+  if (
+    !(await confirm(
+      "Finish the run?",
+      "Its rows are summed up and it counts as ended. Do this when the program that ran it is gone.",
+      { action: "Finish", danger: false },
+    ))
+  )
+    return;
+  await attempt(() => post(`/v2/${projectId()}/evaluation_runs/${encodeURIComponent(run.id)}/finish`, {}), "Run finished");
+  again();
+}
+
+async function remove(run) {
+  if (!(await confirm("Delete the run?", "Its calls are deleted with it. Feedback stays."))) return;
+  const done = await attempt(
+    () => send("DELETE", `/v2/${projectId()}/evaluation_runs?evaluation_run_ids=${encodeURIComponent(run.id)}`),
+    "Run deleted",
+  );
+  if (done) go(link("/evaluations"));
+}
+
+async function rescore(run) {
+  const { objs } = await postProject("/objs/query", { filter: { base_object_classes: ["Scorer"], latest_only: true } });
+  const usable = objs.filter(runsHere);
+  const made = await dialog("Score the answers again", (close) => {
+    const problem = h("p.problem", { role: "alert" });
+    const boxes = usable.map((object) => h("input", { type: "checkbox", value: refOf(object) }));
+    const submit = async (event) => {
+      event.preventDefault();
+      try {
+        close(
+          await postProject("/evaluations/rescore", {
+            source_evaluation_run_id: run.id,
+            scorer_refs: boxes.filter((box) => box.checked).map((box) => box.value),
+          }),
+        );
+      } catch (error) {
+        problem.textContent = error.message;
+      }
+    };
+    return h(
+      "form",
+      { onsubmit: submit },
+      h(
+        "p.dim",
+        usable.length
+          ? "The stored answers are scored by these, as a new run. No model answers again."
+          : "There is no scorer that the server can run: make one on the page of scorers.",
+      ),
+      h(
+        "fieldset",
+        usable.map((object, index) =>
+          h(
+            "label.checkline",
+            boxes[index],
+            " ",
+            object.object_id,
+            " ",
+            h("span.faint", `${kindOfScorer(object)} v${object.version_index}`),
+          ),
+        ),
+      ),
+      problem,
+      h(
+        "div.actions",
+        button("Cancel", () => close()),
+        h("button.button.primary", { type: "submit", disabled: !usable.length }, "Score"),
+      ),
+    );
+  });
+  if (made) go(runLink(made.evaluation_run_id));
+}
+
+/** The command that fails a CI job when a new run is worse than this one. */
+export function gateCommand(run) {
+  return [
+    `heddle eval run ${run.evaluation.name} \\`,
+    `  --model ${run.model.ref || run.model.name} \\`,
+    `  --baseline ${run.id} \\`,
+    "  --fail-if 'high(score) < 0' --fail-if 'latency > 50%' --junit gate.xml \\",
+    `  --server ${location.origin} --project ${projectId()}`,
+  ].join("\n");
+}
+
+const gate = (run) =>
+  dialog(
+    "Gate in CI",
+    () => [
+      h(
+        "p",
+        "This evaluates the model anew on this server, compares it row by row with this run, and ends with 1 when it surely got worse: any CI can hold a change back with it.",
+      ),
+      codeBlock(gateCommand(run)),
+      field("Exit codes", h("span.dim", "0: nothing got worse. 1: a regression. 2: nothing could be compared.")),
+    ],
+    { wide: true },
+  );

@@ -1,0 +1,123 @@
+// The steps of a run: each stays addressable, can be asked, evaluated, compared and made the one that the name means.
+import { h, signal } from "../lib/dom.js";
+import { send } from "../lib/data.js";
+import { attempt, confirm } from "../lib/dialog.js";
+import { ago, bytes, int, number, when } from "../lib/format.js";
+import { copyButton } from "../lib/panels.js";
+import { button, icon } from "../lib/parts.js";
+import { link, path } from "../lib/router.js";
+import { table } from "../lib/table.js";
+
+const SHOWN = 100;
+
+/** The address that inference knows a step by. */
+export const addressOf = (run, step) => `wandb-artifact:///${run.project}/${run.name}:step${step}`;
+
+/** The table of steps, the newest first. */
+export function stepsTab(run) {
+  const all = signal(false);
+  const selection = signal(/** @type {Set<any>} */ (new Set()));
+  const rows = () => [...run.value.checkpoints].reverse().slice(0, all.value ? undefined : SHOWN);
+  return h(
+    "div.tabletab",
+    () =>
+      selection.value.size > 1
+        ? h(
+            "div.bar-of-tools.flush",
+            h(
+              "a.button",
+              {
+                href: link("/playground", {
+                  model: [...selection.value]
+                    .slice(0, 4)
+                    .map((step) => addressOf(run.value, step))
+                    .join(","),
+                }),
+              },
+              icon("play"),
+              `Compare ${Math.min(4, selection.value.size)} in the playground`,
+            ),
+          )
+        : null,
+    h(
+      "div.tablebox",
+      { tabindex: 0, role: "region", "aria-label": "Steps" },
+      table({ label: "Steps", columns: () => columns(run), rows, key: (row) => row.step, selection, keyboard: false }),
+    ),
+    () =>
+      run.value.checkpoints.length > SHOWN && !all.value
+        ? button(`Show all ${int(run.value.checkpoints.length)}`, () => {
+            all.value = true;
+          })
+        : null,
+  );
+}
+
+function columns(run) {
+  const figure = (key, label, name) => ({ key, label, number: true, render: (row) => number(row.metrics[name] ?? null) });
+  return [
+    {
+      key: "step",
+      label: "Step",
+      render: (row) =>
+        h("span.stepname", h("b", int(row.step)), run.value.latest_step === row.step ? h("span.badge.good", "latest") : null),
+    },
+    figure("reward", "Reward", "reward"),
+    figure("validation", "Validation", "val/reward"),
+    figure("loss", "Loss", "loss/train"),
+    figure("kl", "KL", "loss/kl_policy_ref"),
+    { key: "size", label: "Size", number: true, render: (row) => bytes(row.bytes) },
+    {
+      key: "made",
+      label: "Made",
+      number: true,
+      render: (row) => h("span", { title: when(row.created_at) }, ago(row.created_at)),
+    },
+    { key: "actions", label: "Actions", render: (row) => actions(run, row) },
+  ];
+}
+
+function actions(run, row) {
+  const address = addressOf(run.value, row.step);
+  const quiet = (href, name, text) =>
+    h("a.button.quiet", { href, "aria-label": `${text}, step ${row.step}`, title: text }, icon(name));
+  return h(
+    "span.rowactions",
+    quiet(link("/playground", { model: address }), "play", "Ask it in the playground"),
+    row.job_id
+      ? quiet(link("/trajectories", { model: run.value.id, step: row.step }), "trajectory", "Trajectories that made it")
+      : null,
+    button(null, () => attempt(() => evaluate(address)),
+      { kind: "quiet", iconName: "evaluate", label: `Evaluate step ${row.step}` }),
+    copyButton(() => address, `Copy the address of step ${row.step}`),
+    run.value.latest_step === row.step
+      ? null
+      : button(null, () => makeLatest(run, row.step), {
+          kind: "quiet",
+          iconName: "undo",
+          label: `Let the name mean step ${row.step}`,
+        }),
+  );
+}
+
+async function evaluate(model) {
+  const [{ newRun }, { loadEvaluations }] = await Promise.all([import("./evaluations_new.js"), import("../lib/runs.js")]);
+  await newRun(await loadEvaluations(), null, { model });
+}
+
+async function makeLatest(run, step) {
+  const { id, name } = run.peek();
+  if (
+    !(await confirm(
+      `Let ${name} mean step ${step}?`,
+      "Who asks for the bare name gets this step at once, and the next job trains it further. Nothing is deleted.",
+      { action: `Use step ${step}`, danger: false },
+    ))
+  )
+    return;
+  const changed = await attempt(
+    () => send("POST", path`/v1/preview/models/${id}` + "/rollback", { step }),
+    `${name} means step ${step} now`,
+  );
+  if (changed) run.value = { ...run.peek(), latest_step: step };
+}

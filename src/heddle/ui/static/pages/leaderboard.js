@@ -1,0 +1,200 @@
+// One leaderboard: models in the order of a metric, each value a way to its run.
+import { computed, h, untrack } from "../lib/dom.js";
+import { postProject, resource } from "../lib/data.js";
+import { attempt, confirm, menu } from "../lib/dialog.js";
+import { ago, int, when } from "../lib/format.js";
+import { empty } from "../lib/panels.js";
+import { button, header, loaded, title } from "../lib/parts.js";
+import { go, link, query, setQuery } from "../lib/router.js";
+import { shareBar } from "../lib/chart.js";
+import { columnLabel, loadLeaderboards, loadStanding } from "../lib/leaderboard.js";
+import { runLink, versionText } from "../lib/runs.js";
+import { table } from "../lib/table.js";
+import { editLeaderboard } from "./leaderboard_edit.js";
+
+/** The page of a leaderboard. */
+export default function Leaderboard({ name }) {
+  title(name);
+  const state = resource(
+    () => ({ name }),
+    async (_, abort) => {
+      const board = (await loadLeaderboards(abort)).find((entry) => entry.name === name);
+      return board ? { board, rows: await loadStanding(board.columns, abort) } : { board: null, rows: [] };
+    },
+  );
+  const board = () => state.data.value?.board;
+  return h(
+    "div.page",
+    () =>
+      header({
+        crumbs: [["Leaderboards", link("/leaderboards")]],
+        title: h("span", { dir: "auto" }, board()?.label || name),
+        extra: board() ? h("span.faint", versionText(board().version)) : null,
+        actions: board() ? actions(board(), state) : null,
+      }),
+    loaded(state, (data) =>
+      data.board
+        ? untrack(() => standing(data))
+        : empty({
+            title: "There is no such leaderboard",
+            action: h("a.button", { href: link("/leaderboards") }, "All leaderboards"),
+          }),
+    ),
+  );
+}
+
+function actions(board, state) {
+  const remove = async () => {
+    if (!(await confirm("Delete the leaderboard?", "All its versions are deleted. The runs stay."))) return;
+    const done = await attempt(() => postProject("/obj/delete", { object_id: board.name }), "Leaderboard deleted");
+    if (done) go(link("/leaderboards"));
+  };
+  return [
+    button(
+      "Edit",
+      async () => {
+        if (await editLeaderboard(board)) state.reload();
+      },
+      { iconName: "edit" },
+    ),
+    menu(null, [["Delete", remove, { iconName: "trash", danger: true }]], { label: "More" }),
+  ];
+}
+
+const newest = (row, index) => row.cells[index]?.[0]?.value ?? null;
+
+function standing({ board, rows }) {
+  if (!rows.length)
+    return empty({
+      title: "No model is ranked yet",
+      text: "Models appear as soon as a run of one of the evaluations has ended.",
+      action: h("a.button.primary", { href: link("/evaluations") }, "Evaluations"),
+    });
+  const order = computed(() => {
+    const at = Number(query("sort") ?? 0);
+    const byName = query("sort") === "model";
+    return {
+      key: query("sort") ?? "0",
+      index: at,
+      byName,
+      descending: query("up") ? query("up") !== "1" : byName ? false : !board.columns[at]?.isLess,
+    };
+  });
+  const sort = (key) =>
+    setQuery({ sort: key === "0" ? null : key, up: order.value.key === key ? (order.value.descending ? "1" : "0") : null });
+  const ranked = computed(() => {
+    const { index, byName, descending } = order.value;
+    const sign = descending ? -1 : 1;
+    const compare = (one, other) => {
+      if (byName) return one.model.name.localeCompare(other.model.name) * sign;
+      const [a, b] = [newest(one, index), newest(other, index)];
+      return a === null || b === null ? Number(a === null) - Number(b === null) : (a - b) * sign;
+    };
+    return [...rows].sort(compare).map((row, place) => ({ ...row, rank: place + 1 }));
+  });
+  return [
+    board.text && h("p.boardtext", { dir: "auto" }, board.text),
+    h(
+      "div.bar-of-tools",
+      h(
+        "span.dim",
+        `${int(rows.length)} ${rows.length === 1 ? "model" : "models"}, ${board.columns.length} ${board.columns.length === 1 ? "metric" : "metrics"}; the newest run of each counts`,
+      ),
+      h("span.grow"),
+      button("Compare the best", () => compareBest(ranked.value, order.value.index), {
+        iconName: "chart",
+        disabled: rows.length < 2,
+      }),
+    ),
+    h(
+      "div.tablebox",
+      { tabindex: 0, role: "region", "aria-label": "Ranking" },
+      table({
+        label: "Ranking",
+        columns: () => columns(board, rows),
+        rows: () => ranked.value,
+        key: (row) => `${row.key} ${row.rank}`,
+        order: () => order.value,
+        onsort: sort,
+        href: (row) => runLink(row.runs[0].id),
+      }),
+    ),
+  ];
+}
+
+function compareBest(ranked, index) {
+  const ids = ranked.slice(0, 4).map((row) => row.cells[index]?.[0]?.run.id ?? row.runs[0].id);
+  go(link("/evaluations/compare", { runs: [...new Set(ids)].join(",") }));
+}
+
+function columns(board, rows) {
+  return [
+    {
+      key: "rank",
+      label: "Rank",
+      number: true,
+      width: "64px",
+      render: (row) => h("span.rank", { class: row.rank === 1 ? "first" : "" }, row.rank),
+    },
+    {
+      key: "model",
+      label: "Model",
+      sort: true,
+      render: (row) => [
+        h("a", { href: runLink(row.runs[0].id), title: row.model.ref, dir: "auto" }, row.model.name),
+        " ",
+        h("span.faint", versionText(row.model.version)),
+      ],
+    },
+    ...board.columns.map((column, index) => metricColumn(column, index, rows)),
+    { key: "runs", label: "Runs", number: true, render: (row) => int(row.runs.length) },
+    {
+      key: "last",
+      label: "Last run",
+      number: true,
+      render: (row) => h("span", { title: when(row.runs[0].started) }, ago(row.runs[0].started)),
+    },
+  ];
+}
+
+function metricColumn(column, index, rows) {
+  const label = columnLabel(column);
+  const values = rows.map((row) => newest(row, index)).filter((value) => value !== null);
+  const best = column.isLess ? Math.min(...values) : Math.max(...values);
+  const most = values.every((value) => value >= 0 && value <= 1) ? 1 : Math.max(...values.map(Math.abs)) || 1;
+  return {
+    key: String(index),
+    sort: true,
+    number: true,
+    title: `${column.scorer}.${column.path}${column.isLess ? ", less is better" : ""}\n${column.evaluation}`,
+    label: h(
+      "span.measure",
+      h("small", label.small),
+      h("span", label.text.slice(label.text.lastIndexOf(".") + 1), column.isLess && " ↓"),
+    ),
+    render: (row) => cell(row.cells[index], best, most),
+  };
+}
+
+function cell(entries, best, most) {
+  if (!entries?.length) return h("span.faint", "–");
+  const [{ run, value }] = entries;
+  const text = String(Number(value.toPrecision(4)));
+  const title = `${text}, ${when(run.started)}${
+    entries.length > 1
+      ? `\n${entries.length} runs: ${entries
+          .slice(0, 6)
+          .map((entry) => Number(entry.value.toPrecision(3)))
+          .join(", ")}`
+      : ""
+  }`;
+  return h(
+    "span.boardcell",
+    { title },
+    h(
+      "a",
+      { href: runLink(run.id), class: value === best ? "best" : "" },
+      shareBar(Math.abs(value) / most, text, value === best ? undefined : "var(--line-strong)"),
+    ),
+  );
+}

@@ -1,0 +1,200 @@
+// One replay: what changed between the recorded and the new answers, side by side.
+import { computed, effect, h, onCleanup, signal, untrack } from "../lib/dom.js";
+import { postProject, resource } from "../lib/data.js";
+import { attempt, form, menu, toast } from "../lib/dialog.js";
+import { int, when } from "../lib/format.js";
+import { empty, facts, stat } from "../lib/panels.js";
+import { button, failure, header, loaded, segments, skeleton, title } from "../lib/parts.js";
+import { go, link, path, query, setQuery } from "../lib/router.js";
+import { objectName } from "../lib/scorerkinds.js";
+import { windowed } from "../lib/windowed.js";
+import { openReplayed, replayRow } from "./replay_rows.js";
+import { measures } from "./replay_measures.js";
+import { changesOf, replayName, stateOf } from "./replays.js";
+
+const PAGE = 1000;
+const MOST = 10_000;
+const PAUSE = 1500;
+const ROW_HEIGHT = 80;
+
+/** The page of a replay. */
+export default function Replay({ replay: id }) {
+  title("Replay");
+  const state = resource(() => ["/replays/read", { id }]);
+  const replay = () => state.data.value?.replay ?? null;
+  const isOpen = () => ["queued", "running"].includes(replay()?.state);
+  const version = signal(0);
+  const rows = resource(
+    () => ({ id, version: version.value }),
+    (_, abort) => loadRows(id, abort),
+  );
+  const look = () => {
+    if (document.hidden || !isOpen()) return;
+    state.reload();
+    version.value++;
+  };
+  const timer = setInterval(look, PAUSE);
+  onCleanup(() => clearInterval(timer));
+  let wasOpen = false;
+  effect(() => {
+    if (wasOpen && !isOpen())
+      untrack(() => {
+        version.value = version.peek() + 1;
+      });
+    wasOpen = isOpen();
+  });
+  const phase = computed(() => (state.error.value ? "failed" : replay() ? "there" : "waiting"));
+  return h(
+    "div.page",
+    () => head(replay(), state),
+    () =>
+      phase.value === "failed"
+        ? failure(state.error.value, state.reload)
+        : phase.value === "waiting"
+          ? skeleton()
+          : untrack(() => body(replay, rows)),
+  );
+}
+
+/** All rows, a thousand at a time. */
+async function loadRows(id, abort) {
+  const rows = [];
+  for (let offset = 0; offset < MOST; offset += PAGE) {
+    const answer = await postProject("/replays/results", { id, limit: PAGE, offset }, abort);
+    rows.push(...answer.rows);
+    if (rows.length >= answer.total || !answer.rows.length) break;
+  }
+  return rows;
+}
+
+function head(replay, state) {
+  const crumbs = [["Replays", link("/replays")]];
+  if (!replay) return header({ crumbs, title: "Replay" });
+  const isRunning = ["queued", "running"].includes(replay.state);
+  const cancel = async () => {
+    await attempt(() => postProject("/replays/cancel", { id: replay.id }), "The replay ends; what was answered stays");
+    state.reload();
+  };
+  return header({
+    crumbs,
+    title: h("span", { dir: "auto" }, replayName(replay)),
+    extra: stateOf(replay),
+    actions: [
+      stat("Replayed", int(replay.counts.replayed)),
+      stat("Failed", int(replay.counts.failed)),
+      stat("Skipped", int(replay.counts.skipped)),
+      isRunning ? button("Cancel", cancel, { kind: "danger", iconName: "stop" }) : null,
+      button("Make dataset", () => makeDataset(replay), { kind: "primary", iconName: "data", disabled: !replay.counts.replayed }),
+      menu(
+        null,
+        [
+          ["All its calls", () => go(link("/traces", { call: replay.id })), { iconName: "calls" }],
+          ["Evaluation runs", () => go(link("/evaluations")), { iconName: "evaluate" }],
+        ],
+        { label: "More" },
+      ),
+    ],
+  });
+}
+
+async function makeDataset(replay) {
+  const made = await form(
+    "Make a dataset",
+    [
+      { name: "name", label: "Name", required: true, value: objectName(`${replayName(replay)}-replay`), pattern: "[\\w.\\-]+" },
+      { name: "description", label: "Description" },
+    ],
+    {
+      action: "Publish",
+      text: `One row for each of ${int(replay.counts.replayed)} chats: what was asked, both answers, both scores, both calls. Evaluate another model on it, or train on it.`,
+      submit: (values) =>
+        postProject("/replays/dataset", { id: replay.id, name: values.name, description: values.description || null }),
+    },
+  );
+  if (!made) return;
+  toast(`Dataset ${made.object_id} v${made.version_index}: ${made.rows} rows`);
+  go(link(path`/datasets/${made.object_id}`));
+}
+
+const FILTERS = [
+  ["all", "All", () => true],
+  ["changed", "Changed", (row) => row.replay && row.replay.answer !== row.original.answer],
+  ["failed", "Failed", (row) => row.outcome === "failed"],
+  ["skipped", "Skipped", (row) => row.outcome === "skipped"],
+];
+
+function body(replay, rows) {
+  const all = () => rows.data.value ?? [];
+  const shown = computed(() => all().filter(FILTERS.find(([name]) => name === (query("show") ?? "all"))?.[2] ?? (() => true)));
+  const differs = () => query("diff") !== "0";
+  const counted = (name, text, test) =>
+    h(
+      "span",
+      text,
+      " ",
+      h("small", () => int(all().filter(test).length)),
+    );
+  const box = windowed({
+    rows: () => shown.value,
+    height: ROW_HEIGHT,
+    key: (row) => row.place,
+    overscan: 6,
+    attributes: { role: "rowgroup", tabindex: 0, "aria-label": "Rows" },
+    make: (item, index) => replayRow({ item, index, differs }),
+  });
+  openReplayed(shown, box, differs);
+  return h(
+    "div.replaypage",
+    h(
+      "div.replayhead",
+      { tabindex: 0, role: "region", "aria-label": "Summary" },
+      () => problemOf(replay()),
+      measures(all),
+      () =>
+        facts([
+          ["Changed", changesOf(replay().request) || "nothing"],
+          ["Chosen", `${int(replay().counts.selected)} newest chats`],
+          ["Started", when(replay().started_at)],
+          ["Ended", when(replay().ended_at)],
+        ]),
+    ),
+    h(
+      "div.bar-of-tools",
+      segments(
+        "Rows",
+        FILTERS.map(([name, text, test]) => [name, counted(name, text, test)]),
+        () => query("show") ?? "all",
+        (name) => setQuery({ show: name === "all" ? null : name }),
+      ),
+      h(
+        "button.button",
+        { type: "button", "aria-pressed": () => String(differs()), onclick: () => setQuery({ diff: differs() ? "0" : null }) },
+        "Differences",
+      ),
+    ),
+    h(
+      "div.examples.replays",
+      { role: "table", "aria-label": "Answers", "aria-rowcount": () => shown.value.length },
+      h(
+        "div.examplehead",
+        { role: "rowgroup" },
+        h(
+          "div.examplerow.head",
+          { role: "row" },
+          ["#", "Recorded answer", "New answer", "Change"].map((text) => h("span", { role: "columnheader" }, text)),
+        ),
+      ),
+      box,
+      loaded(rows, () =>
+        shown.value.length
+          ? null
+          : empty({
+              title: all().length ? "No row here" : "No chat is chosen yet",
+              text: all().length ? "Choose another filter." : "Rows appear as the chats are answered.",
+            }),
+      ),
+    ),
+  );
+}
+
+const problemOf = (replay) => replay.error && failure({ message: replay.error, status: 0 }, null);

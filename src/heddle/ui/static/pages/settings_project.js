@@ -1,0 +1,82 @@
+// Settings of one project: how long calls are kept, what it stores, what its completions may use.
+import { get, postProject, resource } from "../lib/data.js";
+import { attempt, confirm, form } from "../lib/dialog.js";
+import { h } from "../lib/dom.js";
+import { int } from "../lib/format.js";
+import { card, codeBlock, facts } from "../lib/panels.js";
+import { button, loaded } from "../lib/parts.js";
+import { config, projectId } from "../lib/router.js";
+import { changeLimits, limitsOf } from "./settings_limits.js";
+import { shares } from "./settings_parts.js";
+
+const KINDS = [
+  ["Calls", "trace_storage_size_bytes"], ["Objects", "objects_storage_size_bytes"],
+  ["Tables of datasets", "tables_storage_size_bytes"], ["Files", "files_storage_size_bytes"],
+];
+const PERIODS = [["", "For ever"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["365", "1 year"]];
+
+/** The tab. */
+export function Project() {
+  return h("div.columns", retention(), stored(), config.admin ? limits() : null, connect());
+}
+
+function retention() {
+  const state = resource(() => "retention", () => postProject("/project/ttl_settings/read"));
+  const change = async (before, days) => {
+    const after = days === "" ? null : Number(days);
+    const isShorter = after !== null && (before === null || after < before);
+    const text = `Calls of ${projectId()} that started more than ${int(after)} days ago are deleted for good, right away and `
+      + "from then on.";
+    if (isShorter && !await confirm("Delete older calls?", text, { action: "Delete and keep so" })) return state.reload();
+    await attempt(() => postProject("/project/ttl_settings/update", { retention_days: after }), "The retention is changed");
+    return state.reload();
+  };
+  return card("Retention", null, loaded(state, ({ retention_days: days }) => choose(days, change)));
+}
+
+function choose(days, change) {
+  const value = days === null ? "" : String(days);
+  const known = PERIODS.some(([name]) => name === value) ? PERIODS : [...PERIODS, [value, `${int(days)} days`]];
+  const select = h("select", {
+    disabled: !config.admin, onchange: (event) => change(days, event.target.value),
+  }, known.map(([name, text]) => h("option", { value: name, selected: name === value }, text)));
+  const other = async () => {
+    const period = { name: "days", label: "Days", type: "number", min: 1, max: 36500, required: true, value };
+    const asked = await form("Keep calls for", [period], { action: "Keep" });
+    if (asked) change(days, asked.days);
+  };
+  return [
+    h("div.row", h("label", h("span", "Calls are kept "), select),
+      config.admin && button("Another period", other, { kind: "quiet" })),
+    h("p.dim", config.admin
+      ? "Calls that started longer ago are deleted for good. Objects and datasets stay." : "An admin can change this."),
+  ];
+}
+
+function stored() {
+  const state = resource(() => "stats", () => postProject("/project/stats"));
+  return card("Stored in this project", null, loaded(state, (sizes) =>
+    shares("Stored in this project", KINDS.map(([name, field]) => ({ name, bytes: sizes[field] })))));
+}
+
+function limits() {
+  const state = resource(() => "/v1/limits", (path, abort) => get(path, abort));
+  const text = (value) => (value ? int(value) : "no limit");
+  const change = async (shown) => {
+    if (await changeLimits("project", projectId(), shown, projectId())) state.reload();
+  };
+  return card("Limits of completions", null, loaded(state, (told) => {
+    const shown = limitsOf(told, "project", projectId());
+    return [
+      facts([["At the same time", text(shown.concurrency)], ["Tokens per minute", text(shown.tokens_per_minute)],
+        ["Comes from", shown.isOwn ? "this project" : "the server's settings"], ["Running now", int(shown.running)]]),
+      h("div.row", button("Change limits", () => change(shown), { iconName: "edit" })),
+    ];
+  }));
+}
+
+function connect() {
+  const code = `export WANDB_BASE_URL=${location.origin}${config.root}\npython -c 'import weave; weave.init("${projectId()}")'`;
+  return card("Connect", null, h("p.dim", "Any weave SDK traces into this project with two lines:"), codeBlock(code));
+}
+

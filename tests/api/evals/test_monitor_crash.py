@@ -1,0 +1,101 @@
+"""A server that is killed while its monitor scores: every call is scored in the end, and none twice."""
+
+import os
+import re
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.chat import until
+from tests.support.server import HeddleProcess
+
+PROJECT = "team/crash"
+KILLS = 5 if os.environ.get("HEDDLE_SOAK") else 2
+CALLS = 60
+BASES = ["Object", "BaseModel"]
+
+
+def post(client: httpx.Client, path: str, **body: Any) -> Any:
+    """The JSON answer of a request that must succeed."""
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def publish(client: httpx.Client, name: str, value: dict[str, Any]) -> str:
+    """The ref of a new object."""
+    made = post(client, "/obj/create", obj={"project_id": PROJECT, "object_id": name, "val": value})
+    return f"weave:///{PROJECT}/object/{name}:{made['digest']}"
+
+
+def switch_on(client: httpx.Client) -> None:
+    """A monitor with two scorers."""
+    scorers = [
+        publish(client, name, {"_type": name, "_class_name": name, "_bases": ["Scorer", *BASES]})
+        for name in ("ContainsScorer", "ExactMatchScorer")
+    ]
+    monitor = {"_type": "Monitor", "_class_name": "Monitor", "_bases": BASES, "active": True, "scorers": scorers}
+    publish(client, "watch", {**monitor, "op_names": ["answer"]})
+
+
+def write(client: httpx.Client, count: int) -> list[str]:
+    """So many calls that the monitor matches, in batches of five."""
+    ids = [str(uuid.uuid4()) for _ in range(count)]
+    for first in range(0, count, 5):
+        calls = [
+            {
+                "project_id": PROJECT,
+                "id": call_id,
+                "trace_id": str(uuid.uuid4()),
+                "op_name": f"weave:///{PROJECT}/op/answer:1",
+                "started_at": "2026-01-01T00:00:00Z",
+                "ended_at": "2026-01-01T00:00:01Z",
+                "attributes": {},
+                "inputs": {"target": "yes"},
+                "output": "yes",
+                "summary": {},
+            }
+            for call_id in ids[first : first + 5]
+        ]
+        post(client, f"/v2/{PROJECT}/calls/complete", batch=calls)
+    return ids
+
+
+def scored(client: httpx.Client) -> Counter[tuple[str, str]]:
+    """How often each call was given each score."""
+    rows = post(client, "/feedback/query", project_id=PROJECT)["result"]
+    return Counter((row["weave_ref"].rpartition("/")[2], row["feedback_type"]) for row in rows)
+
+
+def backlog(client: httpx.Client) -> dict[str, float]:
+    """What /metrics says is waiting."""
+    text = client.get("/metrics").text
+    names = ("evaluation_jobs", "monitor_calls_waiting")
+    return {name: float(re.findall(rf"^heddle_{name} (\S+)$", text, re.M)[0]) for name in names}
+
+
+def wait_until_scored(client: httpx.Client, count: int) -> Counter[tuple[str, str]]:
+    """The scores, once there are so many."""
+    until(lambda: len(scored(client)) >= count, f"{count} scores")
+    return scored(client)
+
+
+def test_each_call_is_scored_exactly_once_through_kills(tmp_path: Path) -> None:
+    written: list[str] = []
+    for kill in range(KILLS + 1):
+        with HeddleProcess(tmp_path / "data", model="none") as server, httpx.Client(base_url=server.url) as client:
+            if kill == 0:
+                switch_on(client)
+            written += write(client, CALLS)
+            if kill < KILLS:
+                server.kill()
+                continue
+            found = wait_until_scored(client, 2 * len(written))
+            assert set(found.values()) == {1}
+            assert {call for call, _ in found} == set(written)
+            calls = client.post("/calls/stream_query", json={"project_id": PROJECT}).text.count("\n")
+            assert calls == 3 * len(written)
+            until(lambda: backlog(client) == {"evaluation_jobs": 0, "monitor_calls_waiting": 0}, "nothing left to do")

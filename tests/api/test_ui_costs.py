@@ -1,0 +1,92 @@
+"""The read models behind the pages of costs, prices and ops: sums, prices of their time, limits of what they take."""
+
+import datetime
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.conftest import Wire
+
+NOON = datetime.datetime(2026, 3, 10, 12, 30, tzinfo=datetime.UTC)
+RANGE = {"start": NOON.timestamp() - 86_400, "end": NOON.timestamp() + 3600}
+
+
+def _call(op: str, at: datetime.datetime, *, failed: bool = False, **usage: int) -> dict[str, Any]:
+    return {
+        "id": str(uuid.uuid4()),
+        "trace_id": str(uuid.uuid4()),
+        "op_name": op,
+        "started_at": at.isoformat(),
+        "ended_at": (at + datetime.timedelta(seconds=2)).isoformat(),
+        "attributes": {"weave": {"kind": "tool"}} if op == "look" else {},
+        "inputs": {},
+        "exception": "boom" if failed else None,
+        "summary": {"usage": {"house": usage}} if usage else {},
+    }
+
+
+def _store(wire: Wire, *calls: dict[str, Any]) -> None:
+    entity, project = wire.project.split("/")
+    batch = [call | {"project_id": wire.project} for call in calls]
+    answer = wire.client.post(f"/v2/{entity}/{project}/calls/complete", json={"batch": batch})
+    assert answer.status_code == 200, answer.text
+
+
+def _read(wire: Wire, path: str, **query: Any) -> Any:
+    answer = wire.client.get(path, params={"project": wire.project, **query})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_sum_is_charged_at_the_price_of_its_time(wire: Wire) -> None:
+    before = NOON - datetime.timedelta(hours=20)
+    _store(wire, _call("ask", before, prompt_tokens=1000), _call("ask", NOON, prompt_tokens=1000, completion_tokens=10))
+    for at, price in ((NOON - datetime.timedelta(days=9), 1e-6), (NOON - datetime.timedelta(hours=2), 1e-5)):
+        rates = {"prompt_token_cost": price, "completion_token_cost": price, "effective_date": at.isoformat()}
+        wire.post("/cost/create", costs={"house": rates})
+    found = _read(wire, "/_ui/api/costs", **RANGE)
+    assert found["step"] == 3600
+    [group] = found["groups"]
+    assert (group["name"], group["calls"], group["prompt"], group["unpriced"]) == ("house", 2, 2000, [])
+    assert group["cost"] == pytest.approx(1000e-6 + 1010e-5)
+    assert list(group["cells"].values()) == pytest.approx([1000e-6, 1010e-5])
+    prices = {entry["model"]: entry for entry in _read(wire, "/_ui/api/prices", model="unused")["models"]}
+    assert prices["house"]["price"]["prompt"] == pytest.approx(10) and prices["house"]["default"] is None
+    assert prices["unused"] == {"model": "unused", "calls": 0, "price": None, "default": None}
+
+
+def test_groups_are_ops_users_or_days(wire: Wire) -> None:
+    _store(wire, _call("ask", NOON, prompt_tokens=5), _call("plan", NOON - datetime.timedelta(days=1), prompt_tokens=7))
+    everything = {"start": RANGE["start"] - 9 * 86_400, "end": RANGE["end"]}
+    by_op = _read(wire, "/_ui/api/costs", by="op", **everything)["groups"]
+    assert {group["name"]: group["prompt"] for group in by_op} == {"ask": 5, "plan": 7}
+    assert all(group["cost"] is None and group["unpriced"] == ["house"] for group in by_op)
+    assert [group["name"] for group in _read(wire, "/_ui/api/costs", by="user", **everything)["groups"]] == ["local"]
+    days = _read(wire, "/_ui/api/costs", by="day", zone=3600, **everything)["groups"]
+    midnights = {datetime.datetime.fromtimestamp(int(group["name"]) + 3600, datetime.UTC).hour for group in days}
+    assert len(days) == 2 and midnights == {0}
+
+
+def test_a_time_without_calls_is_empty_and_nonsense_is_refused(wire: Wire) -> None:
+    assert _read(wire, "/_ui/api/costs")["first"] is None
+    _store(wire, _call("ask", NOON, prompt_tokens=5))
+    assert _read(wire, "/_ui/api/costs", start=NOON.timestamp() + 99)["first"] == NOON.timestamp()
+    assert _read(wire, "/_ui/api/costs", start=50, end=40)["groups"] == []
+    for query in ({"start": "nan"}, {"end": "inf"}, {"zone": 10**9}, {"by": "weather"}):
+        assert wire.client.get("/_ui/api/costs", params={"project": wire.project, **query}).status_code == 422
+
+
+def test_ops_have_their_kind_median_and_failures(wire: Wire) -> None:
+    _store(wire, _call("look", NOON), _call("look", NOON, failed=True), _call("ask", NOON, prompt_tokens=5))
+    found = {entry["name"]: entry for entry in _read(wire, "/_ui/api/ops")["ops"]}
+    assert found["look"] == {
+        "name": "look",
+        "calls": 2,
+        "last": "2026-03-10T12:30:00.000000Z",
+        "kind": "tool",
+        "p50": 2.0,
+        "error_share": 0.5,
+        "versions": {"look": 2},
+    }
+    assert found["ask"]["kind"] == "llm"

@@ -1,0 +1,150 @@
+"""Starts servers by forking a process that has imported heddle once, so that a start costs no second of importing.
+
+What runs is `heddle serve` with the same arguments, environment and log; `make soak` starts every server from nothing.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Forked:
+    """A server process that was forked for us; has what tests use of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("heddle serve", timeout or 0.0)
+            time.sleep(0.01)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Zygote:
+    """The process that forks; one per test worker, it ends with it."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair()
+        root = Path(__file__).parent.parent.parent
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.zygote", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            cwd=root,
+        )
+        theirs.close()
+        self._answers = self._ours.makefile()
+
+    def start(self, arguments: list[str], environment: dict[str, str], log: Path) -> Forked:
+        """A child of this process that runs `heddle` with the arguments."""
+        order = {"arguments": arguments, "environment": environment, "log": str(log), "cwd": str(Path.cwd())}
+        # The server loses its parent at once and would become a child of init; as long as this is set, of us.
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            self._ours.sendall(json.dumps(order).encode() + b"\n")
+            line = self._answers.readline()
+        finally:
+            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        if not line:
+            raise RuntimeError("the process that forks servers has died")
+        return Forked(int(line))
+
+
+def _serve_orders(channel: socket.socket) -> None:
+    for line in channel.makefile():
+        order = json.loads(line)
+        reading, writing = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            os.close(reading)
+            pid = os.fork()
+            if pid == 0:
+                os.close(writing)
+                channel.close()
+                _become_server(order)
+            os.write(writing, str(pid).encode())
+            os._exit(0)
+        os.close(writing)
+        os.waitpid(middle, 0)
+        pid_text = os.read(reading, 32)
+        os.close(reading)
+        channel.sendall(pid_text + b"\n")
+
+
+def _become_server(order: dict[str, Any]) -> None:
+    log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = ["heddle", *order["arguments"]]
+    code = 1
+    try:
+        from heddle.cli import main
+
+        main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    """Import what a server imports, then fork one per order until the other side is gone."""
+    import uvicorn.lifespan.off
+    import uvicorn.protocols.http.httptools_impl  # noqa: F401
+
+    import heddle.cli
+    import heddle.serve  # noqa: F401
+
+    _serve_orders(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Alerts: rules with their state, making and changing them, test messages and what came of them."""
+
+import datetime
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.conftest import Wire
+from tests.support.server import HeddleProcess
+from tests.support.webhooks import Receiver, receiving
+from tests.ui.support import Watched, look
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[tuple[Receiver, str]]:
+    """A webhook of this machine."""
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def watching(tmp_path_factory: pytest.TempPathFactory, receiver: tuple[Receiver, str]) -> Iterator[HeddleProcess]:
+    """A server that looks at its rules ten times a second and may send to the webhook."""
+    folder = tmp_path_factory.mktemp("alerts") / "data"
+    with HeddleProcess(folder, alert_interval=0.1, alert_webhooks=receiver[1]) as process:
+        yield process
+
+
+@pytest.fixture(autouse=True)
+def watched(page: Page, watching: HeddleProcess) -> Iterator[Watched]:
+    """Fail on errors of the page, as everywhere."""
+    watched = Watched(page, watching.url)
+    yield watched
+    assert watched.problems() == []
+
+
+@pytest.fixture
+def wire(watching: HeddleProcess, project: str) -> Iterator[Wire]:
+    """Raw HTTP to the test's project there."""
+    wire = Wire(watching.url, project)
+    yield wire
+    wire.client.close()
+
+
+def _calls(wire: Wire, failed: int, good: int) -> None:
+    for number in range(failed + good):
+        call = {"project_id": wire.project, "id": str(uuid.uuid4()), "trace_id": str(uuid.uuid4()), "op_name": "ask"}
+        started = wire.post("/call/start", start=call | {"started_at": _now(), "attributes": {}, "inputs": {}})
+        end = {"project_id": wire.project, "id": started["id"], "ended_at": _now(), "summary": {}}
+        wire.post("/call/end", end=end | {"exception": "boom" if number < failed else None})
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat()
+
+
+def test_a_rule_is_made_fires_is_changed_paused_and_deleted(
+    page: Page, wire: Wire, receiver: tuple[Receiver, str], watched: Watched
+) -> None:
+    hooks, address = receiver
+    _calls(wire, failed=3, good=1)
+    page.goto(f"{wire.url}/{wire.project}/weave/alerts")
+    expect(page.get_by_role("heading", name="No alerts yet")).to_be_visible()
+    look(page, "alerts-empty")
+    page.get_by_role("button", name="New alert").first.click()
+    page.get_by_role("textbox", name="Name").fill("Too many errors 🔥")
+    page.get_by_label("Threshold, %").fill("20")
+    page.get_by_role("combobox", name="Only calls of op").fill("ask")
+    watched.allow("400")
+    page.get_by_label("Webhook").fill("https://elsewhere.example/hook")
+    page.get_by_role("button", name="Create alert").click()
+    expect(page.get_by_role("alert")).to_contain_text("is not allowed")
+    page.get_by_label("Webhook").fill(address)
+    page.get_by_label("Watch from now on").uncheck()
+    look(page, "alert-form")
+    page.get_by_role("button", name="Create alert").click()
+    secret = page.get_by_role("dialog").locator("code").inner_text()
+    assert secret.startswith("whsec_")
+    rule = wire.post("/alerts/query")["alerts"][0]
+    hooks.secrets[rule["id"]] = secret
+    assert rule["rule"]["threshold"] == 0.2 and rule["rule"]["filter"]["op_names"] == ["ask"]
+    page.get_by_role("button", name="Done").click()
+    page.get_by_role("button", name="Resume Too many errors").click()
+    assert hooks.wait_for(1)[0]["type"] == "alert.firing"
+    page.reload()
+    row = page.get_by_role("row", name="Too many errors")
+    expect(row).to_contain_text("firing")
+    expect(row).to_contain_text("75.0 %")
+    expect(row).to_contain_text("Share of errors > 20.0 % over 1 hour · op ask")
+    look(page, "alerts", narrow=True)
+    page.get_by_role("button", name="Send a test message of").click()
+    expect(page.get_by_role("table", name="Messages").get_by_role("row", name="test")).to_contain_text("delivered")
+    expect(page.get_by_role("table", name="Messages").get_by_role("row", name="firing")).to_contain_text("75.0 %")
+    look(page, "alert-messages", narrow=True)
+    page.get_by_role("tab", name="Rules").click()
+    page.get_by_role("button", name="Change Too many errors").click()
+    page.get_by_label("Over the last").select_option("1 day")
+    page.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("over 1 day")
+    page.get_by_role("button", name="Pause Too many errors").click()
+    expect(row).to_contain_text("paused")
+    page.get_by_role("button", name="Delete Too many errors").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("heading", name="No alerts yet")).to_be_visible()
+    assert wire.post("/alerts/query")["alerts"] == []
+
+
+def test_a_score_needs_a_scorer(page: Page, wire: Wire, receiver: tuple[Receiver, str]) -> None:
+    page.goto(f"{wire.url}/{wire.project}/weave/alerts")
+    page.get_by_role("button", name="New alert").first.click()
+    page.get_by_role("textbox", name="Name").fill("Helpful enough")
+    page.get_by_label("When").select_option("Mean score")
+    page.get_by_label("Scorer").fill("helpfulness")
+    page.get_by_label("Path in its output").fill("score.value")
+    page.get_by_label("Line").select_option("is below")
+    page.get_by_label("Threshold").fill("0.5")
+    page.get_by_label("Webhook").fill(receiver[1])
+    page.get_by_role("button", name="Create alert").click()
+    page.get_by_role("button", name="Done").click()
+    expect(page.get_by_role("row", name="Helpful enough")).to_contain_text("Mean of helpfulness.score.value < 0.5")

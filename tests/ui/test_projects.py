@@ -1,0 +1,106 @@
+"""The list of projects: what an empty server teaches, what a full one shows, making a project."""
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from heddle.wire import times
+from tests.support.server import HeddleProcess
+from tests.ui.support import Watched, look
+
+LONG = "a-project-whose-name-somebody-made-very-long-" + "because-nobody-stopped-them-" * 5 + "really"
+RIGHT_TO_LEFT = "مشروع-🧶"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
+    """A server of its own, as others fill the shared one."""
+    with HeddleProcess(tmp_path_factory.mktemp("projects") / "data", model="none", training="off") as process:
+        yield process
+
+
+@pytest.fixture(autouse=True)
+def watched(page: Page, own: HeddleProcess) -> Iterator[Watched]:
+    """Fail on errors of the page, as everywhere."""
+    watched = Watched(page, own.url)
+    yield watched
+    assert watched.problems() == []
+
+
+def write(url: str, project: str, count: int, errors: int = 0) -> None:
+    """Store calls, some of which failed."""
+    at = "2020-01-01T00:00:00Z" if project.endswith("old") else times.to_iso(times.now())
+    batch = [
+        {
+            "project_id": project,
+            "id": str(uuid.uuid4()),
+            "trace_id": str(uuid.uuid4()),
+            "op_name": "answer",
+            "started_at": at,
+            "ended_at": at,
+            "inputs": {},
+            "attributes": {},
+            "output": None,
+            "exception": "ValueError: no" if index < errors else None,
+            "summary": {"usage": {"gpt-4o": {"prompt_tokens": 1000, "completion_tokens": 500, "requests": 1}}},
+        }
+        for index in range(count)
+    ]
+    entity, name = project.split("/")
+    answer = httpx.post(f"{url}/v2/{entity}/{name}/calls/complete", json={"batch": batch})
+    assert answer.status_code == 200, answer.text
+
+
+def test_an_empty_server_teaches_lines_that_work(page: Page, own: HeddleProcess) -> None:
+    page.goto(f"{own.url}/")
+    expect(page.get_by_role("heading", name="Trace your first call")).to_be_visible()
+    look(page, "projects-empty", narrow=True)
+    lines = page.locator("pre").inner_text().splitlines()
+    assert len(lines) == 3
+    _, exported, program = lines
+    assert exported.split()[1] == f"WANDB_BASE_URL={own.url}"
+    environment = os.environ | dict(part.split("=", 1) for part in exported.split()[1:])
+    environment["PATH"] = f"{os.path.dirname(sys.executable)}:{environment['PATH']}"
+    done = subprocess.run(program, shell=True, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    expect(page.get_by_role("row", name="me / first 1")).to_be_visible(timeout=15_000)
+    page.get_by_role("link", name="me / first").click()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+
+
+def test_projects_show_what_happened_in_them(page: Page, own: HeddleProcess) -> None:
+    write(own.url, "acme/shop", 4, errors=1)
+    write(own.url, "acme/old", 1)
+    write(own.url, f"acme/{LONG}", 1)
+    write(own.url, f"acme/{RIGHT_TO_LEFT}", 1)
+    page.goto(f"{own.url}/")
+    row = page.get_by_role("row", name="acme / shop")
+    expect(row).to_contain_text("25.0 %")
+    expect(row).to_contain_text("just now")
+    expect(row).to_contain_text("$0.03")
+    expect(page.get_by_role("row", name="acme / old")).to_contain_text("01 Jan 2020")
+    look(page, "projects", narrow=True)
+    page.get_by_role("searchbox", name="Find a project").fill("sho")
+    expect(page.get_by_role("row", name="acme / old")).to_be_hidden()
+    page.get_by_role("searchbox", name="Find a project").fill("")
+    page.get_by_role("columnheader", name="Calls").get_by_role("button").click()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("shop")
+    page.reload()
+    expect(page.get_by_role("columnheader", name="Calls")).to_have_attribute("aria-sort", "descending")
+
+
+def test_a_project_is_made(page: Page, own: HeddleProcess) -> None:
+    page.goto(f"{own.url}/")
+    page.get_by_role("button", name="New project").click()
+    dialog = page.get_by_role("dialog", name="New project")
+    page.get_by_label("Name").fill("acme/experiments")
+    dialog.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="Nothing was traced here yet")).to_be_visible()
+    listed = httpx.get(f"{own.url}/_ui/api/projects").json()["projects"]
+    assert "acme/experiments" in [project["id"] for project in listed]

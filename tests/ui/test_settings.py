@@ -1,0 +1,112 @@
+"""Settings: keys made and revoked, retention, limits, providers, storage, what the server was started with."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.conftest import Wire
+from tests.support.cli import make_key
+from tests.support.server import HeddleProcess
+from tests.ui.support import Watched, look
+
+LONG = "a-very-long-user-name-of-a-service-" * 3
+
+
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
+    """A server of this module, as its keys and its settings show."""
+    data = tmp_path_factory.mktemp("settings") / "data"
+    for number in range(6):
+        make_key(data, f"user-{number}", "--scope", "read", "--project", "team/website")
+    make_key(data, LONG, "--entity", "team")
+    make_key(data, "مرحبا 🚀", "--scope", "admin")
+    providers = "openai=https://api.openai.com/v1,OPENAI_API_KEY; own=http://127.0.0.1:9000/v1"
+    with HeddleProcess(data, providers=providers, max_page_rows=500) as process:
+        yield process
+
+
+@pytest.fixture
+def address(configured: HeddleProcess) -> str:
+    """Where that server is."""
+    return configured.url
+
+
+@pytest.fixture
+def wire(address: str, project: str) -> Iterator[Wire]:
+    """Raw HTTP to it."""
+    wire = Wire(address, project)
+    yield wire
+    wire.client.close()
+
+
+@pytest.fixture(autouse=True)
+def watched(page: Page, address: str) -> Iterator[Watched]:
+    """Fail on errors of the page, as everywhere."""
+    watched = Watched(page, address)
+    yield watched
+    assert watched.problems() == []
+
+
+def test_a_key_is_made_shown_once_and_revoked(page: Page, address: str) -> None:
+    page.goto(f"{address}/settings")
+    expect(page.get_by_role("row")).to_have_count(9)
+    look(page, "settings-keys", narrow=True)
+    page.get_by_role("button", name="Create key").click()
+    dialog = page.get_by_role("dialog", name="Create key")
+    dialog.get_by_label("User").fill("robot")
+    dialog.get_by_label("Scopes").select_option(label="read")
+    dialog.get_by_label("Reaches").fill("team/website")
+    look(page, "settings-key-form")
+    dialog.get_by_role("button", name="Create key").click()
+    shown = page.get_by_role("dialog", name="Copy the key now")
+    expect(shown.get_by_text("export WANDB_API_KEY=heddle-")).to_be_visible()
+    look(page, "settings-key-made")
+    shown.get_by_role("button", name="Done").click()
+    row = page.get_by_role("row").filter(has_text="robot")
+    expect(row.get_by_role("cell", name="team/website")).to_be_visible()
+    row.get_by_role("button", name="Limits").click()
+    page.get_by_label("Tokens per minute").fill("1000")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status")).to_contain_text("The limits of the key are changed")
+    row.get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(row).to_have_count(0)
+    page.get_by_role("button", name="With 1 revoked").click()
+    expect(row.get_by_text("revoked", exact=True)).to_be_visible()
+    page.reload()
+    expect(row).to_have_count(1)
+
+
+def test_a_project_keeps_its_calls_as_long_as_is_said(page: Page, address: str, project: str, wire: Wire) -> None:
+    wire.post("/table/create", table={"project_id": project, "rows": [{"a": 1}]})
+    page.goto(f"{address}/{project}/weave/settings")
+    expect(page.get_by_role("table", name="Stored in this project")).to_be_visible()
+    expect(page.get_by_text("no limit").first).to_be_visible()
+    look(page, "settings-project", narrow=True)
+    page.get_by_label("Calls are kept").select_option("30")
+    dialog = page.get_by_role("dialog", name="Delete older calls?")
+    expect(dialog).to_contain_text("started more than 30 days ago are deleted for good")
+    dialog.get_by_role("button", name="Delete and keep so").click()
+    expect(page.get_by_role("status")).to_contain_text("The retention is changed")
+    assert wire.post("/project/ttl_settings/read") == {"retention_days": 30}
+    page.get_by_role("button", name="Change limits").click()
+    page.get_by_label("Completions at the same time").fill("4")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("this project", exact=True)).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Calls are kept")).to_have_value("30")
+
+
+def test_the_server_tells_of_itself(page: Page, address: str, project: str) -> None:
+    page.goto(f"{address}/{project}/weave/settings?tab=server")
+    row = page.get_by_role("row").filter(has_text="max_page_rows")
+    expect(row).to_contain_text("variable HEDDLE_MAX_PAGE_ROWS")
+    look(page, "settings-server", narrow=True)
+    page.get_by_role("tab", name="Server").press("ArrowLeft")
+    expect(page.get_by_text("heddle backup")).to_be_visible()
+    look(page, "settings-storage", narrow=True)
+    page.get_by_role("tab", name="Providers").click()
+    expect(page.get_by_role("row").filter(has_text="OPENAI_API_KEY")).to_contain_text("not set")
+    look(page, "settings-providers", narrow=True)
+    assert page.url.endswith("?tab=providers")

@@ -1,0 +1,157 @@
+"""Training: the list of models, a run while it runs, its curves beside another's, and its trajectories."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.rl import Trainer
+from tests.support.server import HeddleProcess
+from tests.ui.support import look
+
+LONG = "a-learner-with-a-name-that-goes-on-and-on-and-on-until-the-table-must-cut-it-off"
+STEPS = 3
+
+
+class Asked:
+    """One question with three answers of different worth."""
+
+    question = "respond with yes, no or maybe"
+
+    def reward(self, text: str) -> float:
+        """What an answer is worth."""
+        return {"yes": 0.5, "no": 0.75, "maybe": 1.0}.get(text, 0.0)
+
+
+def groups_of(trainer: Trainer) -> list[dict[str, Any]]:
+    """Two groups, one of which had a rollout that failed, and a third that teaches nothing."""
+    groups = trainer.rollouts([Asked(), Asked()], 5)
+    groups[0]["exceptions"] = [{"type": "TimeoutError", "message": "the tool did not answer"}]
+    same = {**groups[1]["trajectories"][0], "reward": 1.0, "metadata": {"scenario": "مرحبا 👋"}}
+    return [*groups, {"trajectories": [same, same]}]
+
+
+@pytest.fixture(scope="module")
+def lab(server: HeddleProcess) -> Iterator[dict[str, Any]]:
+    """A project with two models that were trained a few steps: {project, first, second}."""
+    project = f"team/lab-{uuid.uuid4().hex[:8]}"
+    with Trainer(server.url, project, "learner") as first, Trainer(server.url, project, LONG) as second:
+        for step in range(STEPS):
+            first.train(groups_of(first), learning_rate=2e-3, kl_penalty_coef=0.01)
+            if step % 2 == 0:
+                body = {"split": "val", "trajectory_groups": first.rollouts([Asked()], 2)}
+                logged = first.client.post(f"/v1/preview/models/{first.model['id']}/log", json=body)
+                assert logged.status_code == 200, logged.text
+        second.train(groups_of(second), learning_rate=1e-4)
+        yield {"project": project, "first": first, "second": second}
+
+
+def test_an_empty_project_teaches(page: Page, project: str, server: HeddleProcess) -> None:
+    page.goto(f"/{project}/weave/training")
+    expect(page.get_by_role("heading", name="Train a model on rewards")).to_be_visible()
+    expect(page.locator("pre").nth(1)).to_contain_text(f'base_url="{server.url}/v1"')
+    look(page, "training-empty")
+    page.get_by_role("button", name="New job").click()
+    expect(page.get_by_label("Base model")).to_contain_text("heddle-tiny")
+    look(page, "training-new")
+
+
+def test_models_are_listed_and_compared(page: Page, lab: dict[str, Any]) -> None:
+    page.goto(f"/{lab['project']}/weave/training")
+    row = page.get_by_role("row", name=re.compile("^Select row learner "))
+    expect(row).to_contain_text("succeeded")
+    expect(row.get_by_role("img", name=re.compile("Reward from"))).to_be_visible()
+    look(page, "training", narrow=True)
+    for box in page.get_by_role("checkbox", name="Select row").all():
+        box.check()
+    page.get_by_role("button", name="Compare 2").click()
+    expect(page.get_by_role("img", name="Reward by step")).to_be_visible()
+    expect(page.get_by_text(LONG).first).to_be_visible()
+    look(page, "training-compare")
+
+
+def test_a_run_grows_while_it_runs(page: Page, lab: dict[str, Any]) -> None:
+    trainer: Trainer = lab["first"]
+    page.goto(f"/{lab['project']}/weave/training/{trainer.model['id']}")
+    expect(page.get_by_role("img", name="Reward by step")).to_be_visible()
+    steps = page.get_by_role("table", name="Steps")
+    expect(steps.get_by_role("row", name=re.compile(f"{STEPS} latest"))).to_be_visible()
+    look(page, "job", narrow=True)
+    with ThreadPoolExecutor(1) as pool:
+        # In a thread of its own, since the page's events run in this one.
+        pool.submit(lambda: trainer.train(groups_of(trainer), learning_rate=2e-3)).result()
+    expect(steps.get_by_role("row", name=re.compile(f"{STEPS + 1} latest"))).to_be_visible()
+
+
+def test_axes_smoothing_and_parts_of_a_run(page: Page, lab: dict[str, Any]) -> None:
+    page.goto(f"/{lab['project']}/weave/training/{lab['first'].model['id']}?smooth=0.5")
+    expect(page.get_by_role("slider", name="Smoothing")).to_have_value("0.5")
+    page.get_by_role("button", name="Time", exact=True).click()
+    page.get_by_role("checkbox", name="Log scale").check()
+    expect(page).to_have_url(re.compile(r"x=time.*log=1"))
+    page.get_by_role("button", name=re.compile("more metrics")).click()
+    expect(page.get_by_role("heading", name="Mean ratio")).to_be_visible()
+    page.get_by_role("tab", name="Log").click()
+    expect(page.get_by_role("list", name="Log")).to_contain_text("training ended")
+    page.get_by_role("tab", name="Job").click()
+    expect(page.get_by_text("Published in")).to_be_visible()
+    page.get_by_role("tab", name="Config").click()
+    expect(page.get_by_text("learning_rate:", exact=True)).to_be_visible()
+    page.get_by_role("tab", name="Steps").click()
+    page.get_by_role("button", name="Let the name mean step 1").click()
+    page.get_by_role("button", name="Use step 1").click()
+    expect(page.get_by_role("row", name=re.compile("^Select row 1 latest"))).to_be_visible()
+
+
+def test_a_waiting_job_is_cancelled(page: Page, lab: dict[str, Any]) -> None:
+    trainer: Trainer = lab["second"]
+    groups = groups_of(trainer)
+    jobs = [trainer.start(groups) for _ in range(8)]
+    page.goto(f"/{lab['project']}/weave/training/{jobs[-1]}")
+    page.get_by_role("button", name="Cancel job").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.get_by_role("status").first).to_have_text(re.compile("cancelled|succeeded"))
+
+
+def test_trajectories_show_advantages_and_trained_tokens(page: Page, lab: dict[str, Any]) -> None:
+    page.goto(f"/{lab['project']}/weave/trajectories?model={lab['first'].model['id']}&step=1")
+    groups = page.get_by_role("list", name="Groups of trajectories")
+    expect(groups.get_by_text("equal", exact=True)).to_be_visible()
+    expect(groups.get_by_text("1 failed")).to_be_visible()
+    detail = page.get_by_role("region", name="Trajectory")
+    expect(detail.get_by_role("article", name="Assistant message")).to_be_visible()
+    look(page, "trajectories", narrow=True)
+    detail.get_by_role("tab", name="Tokens").click()
+    expect(detail.get_by_text(re.compile("tokens trained"))).to_be_visible()
+    look(page, "trajectories-tokens")
+    page.get_by_role("button", name="As sent").click()
+    page.keyboard.press("j")
+    expect(page).to_have_url(re.compile(r"at=\d+\.\d+"))
+    chosen = groups.get_by_role("link").nth(10)
+    chosen.click()
+    expect(detail.get_by_text("nothing was learned from it")).to_be_visible()
+    page.reload()
+    expect(detail.get_by_role("heading", name="Group 3, trajectory 1")).to_be_visible()
+
+
+def test_the_advantages_are_those_that_training_used(page: Page, lab: dict[str, Any]) -> None:
+    trainer: Trainer = lab["first"]
+    page.goto(f"/{lab['project']}/weave/trajectories?model={trainer.model['id']}&step=1&sort=sent&at=0.0")
+    expect(page.get_by_role("heading", name="Group 1, trajectory 1")).to_be_visible()
+    (job,) = [
+        job
+        for job in trainer.get("/v1/preview/training-jobs", model_id=trainer.model["id"], limit=100)["data"]
+        if job["step"] == 1
+    ]
+    body = trainer.get(f"/v1/preview/training-jobs/{job['id']}/trajectories")
+    rewards = [member["reward"] for member in body["trajectory_groups"][0]["trajectories"]]
+    mean = sum(rewards) / len(rewards)
+    deviation = (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5
+    wanted = (rewards[0] - mean) / (deviation + 1e-6) if deviation else 0.0
+    shown = "0" if abs(wanted) < 1e-9 else f"{'+' if wanted > 0 else '−'}{abs(wanted):.2f}"
+    detail = page.get_by_role("region", name="Trajectory")
+    expect(detail.get_by_text(shown, exact=True)).to_be_visible()

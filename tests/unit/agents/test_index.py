@@ -1,0 +1,191 @@
+"""The index of agent spans: what is written, what is hidden, what goes, and that PostgreSQL could run it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from heddle.errors import InvalidField, InvalidRequest
+from heddle.store.control.agents import spans as index
+from heddle.store.control.agents.fields import COSTS, DERIVED, Fields, ModelPrice
+from heddle.store.control.agents.groups import GroupsRequest
+from heddle.store.control.agents.measures import GroupFilter, GroupRef, Measure, ValueRef
+from heddle.store.control.agents.query import SpanFilter, Targets, condition
+from heddle.store.control.agents.reads import SpansRequest
+from heddle.store.control.agents.stats import Metric, Ranges, StatsRequest
+from heddle.store.control.agents.table import MORE_NUMBERS, MORE_TEXTS, TEXTS, TOKENS, agent_traces
+from heddle.store.control.rowtable import Sort
+from heddle.wire.calls import UniformRun
+from heddle.wire.query import parse_query
+from heddle.wire.spans import AgentSpan
+from tests.support.memory import MemoryExecutor
+
+T = TypeVar("T")
+PROJECT = "cA"
+
+
+def span(number: int, trace: str = "t", **said: Any) -> AgentSpan:
+    """The span of that number, a second after the one before."""
+    at = number * 1_000_000
+    return AgentSpan(PROJECT, trace, f"s{number}", at, at + 500_000, **said)
+
+
+@pytest.fixture
+def executor() -> MemoryExecutor:
+    """A database in memory."""
+    return MemoryExecutor()
+
+
+@pytest.fixture
+def store(executor: MemoryExecutor) -> index.AgentSpans:
+    """An empty index."""
+    return index.AgentSpans(executor)
+
+
+def run(work: Awaitable[T]) -> T:
+    """The result of a coroutine."""
+
+    async def awaited() -> T:
+        return await work
+
+    return asyncio.run(awaited())
+
+
+def rows(store: index.AgentSpans, **chosen: Any) -> list[dict[str, Any]]:
+    """The rows of a filter, oldest first."""
+    request = SpansRequest(SpanFilter(PROJECT, **chosen), [Sort("started_at")], 1000)
+    return run(store.page(request))[0]
+
+
+def columns(store: index.AgentSpans, *names: str) -> list[tuple[Any, ...]]:
+    """Some columns of all rows, oldest first."""
+    return [tuple(row[name] for name in names) for row in rows(store)]
+
+
+def test_a_span_written_again_takes_the_new_values(store: index.AgentSpans) -> None:
+    run(store.write([span(1, agent_name="a", custom_attrs_int={"n": 1}, request_temperature=0.0)]))
+    assert columns(store, "custom", "more") == [('{"custom_attrs_int":{"n":1}}', '{"request_temperature":0.0}')]
+    run(store.write([replace(span(1), tool_name="x"), span(2)]))
+    assert columns(store, "span_id", "tool_name", "custom", "more") == [("s1", "x", None, None), ("s2", "", None, None)]
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (2, 4, 1, 3)])
+def test_identity_is_that_of_the_earliest_declaration(store: index.AgentSpans, order: Sequence[int]) -> None:
+    """Whatever the order of writing; name, version and id always come from one span."""
+    spans = {
+        1: span(1),
+        2: span(2, agent_name="first", agent_version="1", conversation_id="c1"),
+        3: span(3, agent_name="second", agent_id="x", conversation_id="c2"),
+        4: span(4),
+    }
+    for number in order:
+        run(store.write([spans[number]]))
+    assert columns(store, "agent_name", "agent_version", "agent_id", "conversation_id") == [
+        ("first", "1", "", "c1"),
+        ("first", "1", "", "c1"),
+        ("second", "", "x", "c2"),
+        ("first", "1", "", "c1"),
+    ]
+
+
+def test_traces_and_projects_are_kept_apart(store: index.AgentSpans) -> None:
+    other = replace(span(1, agent_name="other"), project="cB")
+    run(store.write([span(1), span(2, trace="u", agent_name="a"), other]))
+    assert columns(store, "trace_id", "agent_name") == [("t", ""), ("u", "a")]
+
+
+def test_hidden_spans_stay_hidden(store: index.AgentSpans, executor: MemoryExecutor) -> None:
+    run(store.write([span(1), span(2), span(1, trace="u")]))
+    run(executor.write(lambda connection: index.hide(connection, PROJECT, ["t"], ["s1", "unknown"])))
+    assert columns(store, "trace_id", "span_id") == [("u", "s1"), ("t", "s2")]
+    run(store.write([span(1)]))
+    assert len(rows(store)) == 2
+
+
+def test_what_is_too_old_goes_in_slices(store: index.AgentSpans, executor: MemoryExecutor) -> None:
+    run(store.write([span(number, trace=f"t{number}") for number in range(10)]))
+
+    def purge() -> int:
+        return run(executor.write(lambda connection: index.purge_older(connection, PROJECT, 7_000_000, 5)))
+
+    assert [purge(), purge(), purge()] == [5, 2, 0]
+    assert columns(store, "span_id") == [("s7",), ("s8",), ("s9",)]
+    left = run(executor.read(lambda connection: connection.execute(sa.select(agent_traces.c.trace_id)).fetchall()))
+    assert sorted(row[0] for row in left) == ["t7", "t8", "t9"]
+
+
+def test_spans_of_evaluated_calls(store: index.AgentSpans) -> None:
+    call = {"eval_predict_and_score_call_id": "p1"}
+    run(store.write([span(2, **call), span(1, **call), span(3)]))
+    assert run(store.of_evaluated(PROJECT, ["p1", "p2"])) == {"p1": [("t", "s1"), ("t", "s2")]}
+
+
+def test_many_targets_fit_one_condition(store: index.AgentSpans) -> None:
+    """Far more than SQLite takes parameters."""
+    run(store.write([span(1), span(2)]))
+    assert len(rows(store, targets=[Targets(span_ids=[f"s{number}" for number in range(2, 60_000)])])) == 1
+    assert rows(store, targets=[Targets()]) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ({"$eq": [{"$getField": "nonsense"}, {"$getField": "agent_name"}]}, InvalidField),
+        ({"$eq": [{"$getField": "custom_attrs_int"}, {"$literal": 1}]}, InvalidField),
+        ({"$eq": [{"$getField": "input_messages"}, {"$literal": "x"}]}, InvalidField),
+        ({"$gt": [{"$getField": "input_tokens"}, {"$literal": None}]}, InvalidRequest),
+        ({"$in": [{"$getField": "size"}, [{"$literal": 1}, {"$literal": "a"}]]}, InvalidRequest),
+    ],
+)
+def test_queries_that_mean_nothing(expression: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        condition(parse_query({"$expr": expression}), Fields())
+
+
+def test_every_statement_compiles_for_postgresql() -> None:
+    """The statements are collected instead of run, and written in the other dialect."""
+    prices = [ModelPrice("m", 5, 1, 2, 3, 4), ModelPrice("m", None, 1, 2, 3, 4)]
+    names = [*TEXTS, *TOKENS, *MORE_TEXTS, *MORE_NUMBERS, "started_at", "duration_ms", "custom_attrs_bool.x"]
+    tests: list[Any] = [{"$eq": [{"$getField": name}, {"$literal": 1}]} for name in names]
+    tests.append({"$eq": [{"$getField": "size"}, {"$literal": 1.5}]})
+    tests.append({"$eq": [{"$getField": "agent_id"}, {"$literal": None}]})
+    query = parse_query({"$expr": {"$or": tests}})
+    chosen = SpanFilter(PROJECT, 1, 2, query, [Targets(["a"], ["b"], ["c"])])
+    keys = [GroupRef("field", "agent_name", "a"), GroupRef("custom_attrs_int", "n", "n")]
+    value = ValueRef("derived", "duration_ms")
+    measure = Measure("m", "sum", value, filter=query)
+    filters = [GroupFilter(tuple(keys), measure, 1, 2)]
+    metrics = [Metric(ValueRef("derived", name), kind, [("count", f"n_{name}")]) for name, kind in DERIVED.items()]
+    metrics.append(Metric(value, "number", [("avg", "a")], [("p", 50)]))
+    stats = StatsRequest(chosen, metrics, filters, prices)
+    runs = [UniformRun(0, 0, 10, 0, 100), UniformRun(10, 100, 20, 100, 200)]
+    work: list[Callable[[index.AgentSpans], Awaitable[Any]]] = [
+        lambda store: store.page(SpansRequest(chosen, [Sort(name) for name in names + list(COSTS)], prices=prices)),
+        lambda store: store.groups(GroupsRequest(chosen, keys, [measure], filters, [Sort("m")], prices=prices)),
+        lambda store: store.over_time(stats, runs, keys, 5),
+        lambda store: store.by_value(stats, value, Ranges(5)),
+        lambda store: store.by_group_value(stats, keys, measure, Ranges(5)),
+        lambda store: store.attributes(chosen),
+        lambda store: store.turns(PROJECT, "c", 1, 2, 3),
+        lambda store: store.nodes(PROJECT, ["t"], 1),
+        lambda store: store.conversations(chosen, ["c"], 5),
+        lambda store: store.ranked(chosen, ["c"], 1, True),
+        lambda store: store.newest(chosen, (1, 2), 5),
+        lambda store: store.models(chosen),
+    ]
+    executor = MemoryExecutor()
+    seen: list[Any] = []
+    sa.event.listen(executor.engine, "before_execute", lambda _c, statement, *_: seen.append(statement))
+    store = index.AgentSpans(executor)
+    run(store.write([span(1, agent_name="a", custom_attrs_int={"n": 1})]))
+    for each in work:
+        run(each(store))
+    selects = [statement for statement in seen if isinstance(statement, sa.sql.expression.ClauseElement)]
+    assert len(selects) >= len(work)
+    for statement in selects:
+        text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+        assert "json_each" not in text and "json_group_array" not in text

@@ -1,0 +1,246 @@
+"""Runs in the background, in the test's own process: patience with models, pages of rows, and whose rights hold."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle.auth import LOCAL, Caller, Scope
+from heddle.errors import Busy, ExtraMissing, Forbidden, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.evals import dataset
+from heddle.evals.running import asking, run
+from heddle.evals.running.asking import Asker, Counted, is_not_the_rows, may_pass
+from heddle.house import House
+from heddle.store.control.eval_jobs import JobRow
+from heddle.wire.inference import ProviderFailed
+from tests.support.inprocess import Trace, running_house
+
+PROJECT = "team/running"
+Json = dict[str, Any]
+Test = Callable[[House, Trace], Awaitable[None]]
+
+
+class Echo:
+    """A model that says what it is asked, after the failures that it is given."""
+
+    def __init__(self, *failures: HeddleError) -> None:
+        self.failures = list(failures)
+        self.asked: list[Json] = []
+
+    async def create(self, inputs: Mapping[str, Any], caller: Any, project: str) -> Json:
+        """A completion."""
+        self.asked.append({**inputs, "caller": caller, "project": project})
+        if inputs["model"] == "down" or self.failures:
+            raise self.failures.pop(0) if self.failures else Unavailable("nobody there")
+        usage = {"prompt_tokens": 2, "completion_tokens": 1, "total_tokens": 3}
+        text = inputs["messages"][-1]["content"]
+        return {"model": "echo-2", "choices": [{"message": {"content": text}}], "usage": usage}
+
+
+def in_house(folder: Path, test: Test, model: Echo) -> None:
+    """Run a test with an open house whose models are one."""
+
+    async def run() -> None:
+        async with running_house(folder / "data", evaluation_parallel=4) as (house, client):
+            house.evaluations._completions = house.scoring._completions = model
+            await test(house, Trace(client, PROJECT))
+
+    asyncio.run(run())
+
+
+async def evaluated(house: House, ref: str, model: str, caller: Caller = LOCAL) -> JobRow:
+    """The job of an evaluation at its end."""
+    call_id = await house.evaluations.evaluate_model(caller, PROJECT, ref, model)
+    async with asyncio.timeout(60):
+        return await house.jobs.wait(PROJECT, call_id)
+
+
+async def exam(trace: Trace, rows: int, **fields: Any) -> str:
+    """An evaluation that every row passes."""
+    values = [{"input": str(number), "target": str(number)} for number in range(rows)]
+    parts = {"dataset": await trace.dataset("rows", values), "scorers": [await trace.scorer("ExactMatchScorer")]}
+    return await trace.evaluation("exam", **{**parts, **fields})
+
+
+@pytest.mark.parametrize(
+    ("error", "passes", "everybodys"),
+    [
+        (Busy("full"), True, True),
+        (Unavailable("gone"), True, True),
+        (ProviderFailed("cannot be reached"), True, True),
+        (ProviderFailed("answered 429", 429), True, True),
+        (ProviderFailed("answered 500", 500), True, True),
+        (ProviderFailed("answered 401", 401), False, True),
+        (ProviderFailed("answered 404", 404), False, True),
+        (ProviderFailed("answered 400", 400), False, False),
+        (ExtraMissing("install it"), False, True),
+        (NotFound("no such model"), False, True),
+        (InvalidRequest("too long"), False, False),
+    ],
+)
+def test_which_failures_may_pass_and_which_are_the_rows(error: HeddleError, passes: bool, everybodys: bool) -> None:
+    assert (may_pass(error), is_not_the_rows(error)) == (passes, everybodys)
+
+
+def test_what_may_pass_is_asked_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_FIRST_PAUSE", 0.001)
+    body = {"model": "echo", "messages": [{"role": "user", "content": "hi"}]}
+
+    async def main() -> None:
+        model = Echo(
+            Busy("full", retry_after=0), ProviderFailed("answered 500", 500), ProviderFailed("cannot be reached")
+        )
+        counted = Counted(Asker(model, LOCAL, PROJECT))
+        assert (await counted(body))["choices"][0]["message"]["content"] == "hi"
+        assert len(model.asked) == 4
+        await counted(body)
+        assert counted.usage == {"echo": {"requests": 2, "prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}}
+        with pytest.raises(InvalidRequest):
+            await Asker(Echo(InvalidRequest("no")), LOCAL, PROJECT)(body)
+        later = Echo(Unavailable("no model here", retry_after=3600))
+        with pytest.raises(Unavailable):
+            await Asker(later, LOCAL, PROJECT)(body)
+        assert len(later.asked) == 1, "a wait beyond the patience is not begun"
+
+    asyncio.run(main())
+
+
+def test_rows_are_read_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "PAGE", 7)
+
+    async def test(house: House, trace: Trace) -> None:
+        ref = await exam(trace, 40, trials=2)
+        pages = list[tuple[int | None, int]]()
+        query = house.store.tables.query
+
+        async def watched(project: str, digest: str, **options: Any) -> Any:
+            pages.append((options["limit"], options["offset"]))
+            return await query(project, digest, **options)
+
+        monkeypatch.setattr(house.store.tables, "query", watched)
+        job = await evaluated(house, ref, "echo")
+        assert job.result is not None and job.result["cases"] == 80 and job.result["score"] == 1.0
+        assert pages == [(7, start) for start in range(0, 40, 7)] * 2
+
+    in_house(tmp_path, test, Echo())
+
+
+def test_a_chat_model_is_asked_by_its_name(tmp_path: Path) -> None:
+    model = Echo()
+
+    async def test(house: House, trace: Trace) -> None:
+        job = await evaluated(house, await exam(trace, 3), "echo")
+        assert job.state == "succeeded" and {body["model"] for body in model.asked} == {"echo"}
+        (root,) = [call for call in await trace.calls() if call["parent_id"] is None]
+        assert root["inputs"]["model"] == "echo" and root["id"] == job.id
+
+    in_house(tmp_path, test, model)
+
+
+def test_a_model_that_is_gone_ends_the_run_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.0)
+
+    async def test(house: House, trace: Trace) -> None:
+        job = await evaluated(house, await exam(trace, 300), "down")
+        assert job.state == "failed" and "50 rows in a row failed, the last with: nobody there" in str(job.error)
+        children = await trace.calls(filter={"parent_ids": [job.id]})
+        assert 49 <= len(children) < 60
+        status = await trace.post("/evaluations/status", project_id=PROJECT, call_id=job.id)
+        assert status["status"] == {"code": "failed", "error": job.error}
+
+    in_house(tmp_path, test, Echo())
+
+
+def test_a_run_that_was_begun_does_only_what_is_left(tmp_path: Path) -> None:
+    model = Echo()
+
+    async def test(house: House, trace: Trace) -> None:
+        job = await evaluated(house, await exam(trace, 12), "echo")
+        before = await trace.calls()
+        rows = [call["id"] for call in before if "predict_and_score" in call["op_name"]]
+        assert len(model.asked) == 12
+        # As a kill leaves it: some rows are not stored yet, and nobody ended the run.
+        lost = [call["id"] for call in before if call["parent_id"] in rows[3:5] or call["id"] in rows[3:5]]
+        await trace.post("/calls/delete", project_id=PROJECT, call_ids=lost)
+        again = await house.store.eval_jobs._update(job.id, ("succeeded",), {"state": "queued", "ended_at": None})
+        assert again
+        house.jobs._runner.wake()
+        async with asyncio.timeout(60):
+            ended = await house.jobs.wait(PROJECT, job.id)
+        assert ended.state == "succeeded" and len(model.asked) == 14
+        assert (
+            ended.result is not None and ended.result["summary"]["ExactMatchScorer"]["exact_match"]["true_count"] >= 10
+        )
+
+    in_house(tmp_path, test, model)
+
+
+def test_a_job_reaches_as_far_as_its_key(tmp_path: Path) -> None:
+    async def test(house: House, trace: Trace) -> None:
+        ref = await exam(trace, 2)
+        both = frozenset((Scope.READ, Scope.WRITE))
+        outside = Caller("eve", both, project="team/other")
+        with pytest.raises(Forbidden):
+            await house.evaluations.evaluate_model(outside, PROJECT, ref, "echo")
+        with pytest.raises(Forbidden):
+            await house.scoring.submit(outside, "team/other", ["x"], [await trace.scorer("ValidJSONScorer")])
+        call_id = await house.evaluations.evaluate_model(outside, "team/other", ref, "echo")
+        async with asyncio.timeout(60):
+            job = await house.jobs.wait("team/other", call_id)
+        assert job.state == "failed" and "may not read objects of 'team/running'" in str(job.error)
+        assert await house.jobs.read(PROJECT, call_id) is None
+        inside = await evaluated(house, ref, "echo", Caller("ann", both, project=PROJECT, key_id="k"))
+        assert inside.state == "succeeded"
+        (root,) = await trace.calls(filter={"call_ids": [inside.id]})
+        assert root["wb_user_id"] == "ann"
+
+    in_house(tmp_path, test, Echo())
+
+
+def test_a_run_whose_call_is_deleted_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_REPORT_SECONDS", 0.0)
+
+    class Deleting(Echo):
+        trace: Trace
+
+        async def create(self, inputs: Mapping[str, Any], caller: Any, project: str) -> Json:
+            if len(self.asked) == 20:
+                roots = [call["id"] for call in await self.trace.calls() if call["parent_id"] is None]
+                await self.trace.post("/calls/delete", project_id=PROJECT, call_ids=roots)
+            return await super().create(inputs, caller, project)
+
+    model = Deleting()
+
+    async def test(house: House, trace: Trace) -> None:
+        model.trace = trace
+        job = await evaluated(house, await exam(trace, 500), "echo")
+        assert (job.state, job.error) == ("failed", "The call of the run was deleted")
+        assert len(model.asked) < 100, "nobody pays for what nobody wants to see"
+        assert await trace.calls() == []
+
+    in_house(tmp_path, test, model)
+
+
+def test_a_row_that_somebody_else_ended_is_not_summed(tmp_path: Path) -> None:
+    class Meddling(Echo):
+        trace: Trace
+
+        async def create(self, inputs: Mapping[str, Any], caller: Any, project: str) -> Json:
+            rows = [call["id"] for call in await self.trace.calls() if "predict_and_score" in call["op_name"]]
+            if len(rows) == 1:
+                end = {"project_id": PROJECT, "id": rows[0], "ended_at": "2026-01-01T00:00:00Z", "summary": {}}
+                await self.trace.post("/call/end", end={**end, "output": "mine"})
+            return await super().create(inputs, caller, project)
+
+    model = Meddling()
+
+    async def test(house: House, trace: Trace) -> None:
+        model.trace = trace
+        house.evaluations._parallel = 1
+        job = await evaluated(house, await exam(trace, 5), "echo")
+        assert job.state == "succeeded" and job.result is not None, job.error
+        assert job.result["summary"]["ExactMatchScorer"]["exact_match"]["true_count"] == 4
+
+    in_house(tmp_path, test, model)

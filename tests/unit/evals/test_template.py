@@ -1,0 +1,64 @@
+"""Places of templates: Python's format rules, without a way to anything but the values."""
+
+from typing import Any
+
+import pytest
+
+from heddle.errors import InvalidRequest
+from heddle.evals import template
+
+VALUES: dict[str, Any] = {
+    "name": "Ada",
+    "price": 1234.5,
+    "row": {"answer": [{"text": "yes"}], "odd key": 1},
+    "brace": "{name}",
+    "none": None,
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello {name}!",
+        "{{name}} {name}",
+        "{row[answer][0][text]} {row[odd key]}",
+        "{price:.2f} {price:,} {price:>12} {name:*^9} {name!r} {name!r:>9}",
+        "{row}",
+        "{brace}",
+        "{none}",
+        "no place",
+        "",
+    ],
+)
+def test_a_template_is_filled_as_python_does(text: str) -> None:
+    assert template.filled(text, VALUES) == text.format(**VALUES)
+
+
+def test_messages_are_filled_inside() -> None:
+    message = {"role": "{name}", "content": [{"type": "text", "text": "{name}"}, {"type": "image", "n": 3}]}
+    assert template.filled(message, VALUES) == {
+        "role": "{name}",
+        "content": [{"type": "text", "text": "Ada"}, {"type": "image", "n": 3}],
+    }
+    assert template.names(message) == {"name"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{name.__class__.__mro__}", "no name of a column"),
+        ("{row[answer].append}", "no name of a column"),
+        ("{missing}", r"names \[missing\]"),
+        ("{row[answer][7]}", r"names \[7\]"),
+        ("{row[answer][-1]}", r"names \[-1\]"),
+        ("{name[0]}", r"names \[0\]"),
+        ("{name:.2f}", "does not fit"),
+        ("{name:99999}", "layout"),
+        ("{price:.9999f}", "layout"),
+        ("{", "cannot be filled in"),
+        ("{0}", r"names \[0\]"),
+    ],
+)
+def test_what_is_not_there_or_not_allowed_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        template.filled(text, VALUES)

@@ -1,0 +1,185 @@
+"""Tables longer than what is held at a time: digests, order, edits and sorting, straight at the store."""
+
+import asyncio
+import hashlib
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heddle.errors import NotFound
+from heddle.settings import Settings
+from heddle.store.control import table_chunks, table_order, table_writes
+from heddle.store.control.tables import Tables
+from heddle.store.sqlite.store import SqliteStore, open_store
+from heddle.trace.tables import packed
+from heddle.wire import rowsort, tableedit
+from heddle.wire.tableedit import Edit
+
+COUNT = 2 * table_writes.SLICE_ROWS + 1234
+NAMES = [f"{number:043d}" for number in range(COUNT)]
+
+
+def digest_of(names: list[str]) -> str:
+    """The digest of a table as clients compute it."""
+    return hashlib.sha256("".join(names).encode()).hexdigest()
+
+
+def run(folder: Path, work: Callable[[SqliteStore], Awaitable[Any]]) -> Any:
+    """What the work comes to on a store of its own."""
+
+    async def whole() -> Any:
+        store = await open_store(Settings(data=str(folder)))
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(whole())
+
+
+async def names_of(tables: Tables, digest: str) -> list[str]:
+    """All row digests of a table in order."""
+    count = await tables.count("p", digest)
+    assert count is not None
+    return list((await tables.digests_at("p", digest, range(count))).values())
+
+
+async def unfinished(store: SqliteStore) -> int:
+    """How many tables are stored whose digest is none."""
+    query = sa.select(sa.func.count()).where(sa.func.length(table_chunks.table_columns.digest) != 64)
+    return int(await store.tables._executor.read(lambda connection: connection.execute(query).scalar_one()))
+
+
+def test_a_long_table_and_its_edits(tmp_path: Path) -> None:
+    """Written in several transactions and derived in slices, they are what a list of the digests would be."""
+
+    async def work(store: SqliteStore) -> None:
+        tables = store.tables
+        for _ in range(2):
+            await tables.create("p", digest_of(NAMES), NAMES, {})
+        assert await tables.count("p", digest_of(NAMES)) == COUNT
+        assert await names_of(tables, digest_of(NAMES)) == NAMES
+        chooser = random.Random(7)
+        edits = [Edit("append", row="last"), Edit("insert", 0, "first"), Edit("pop", COUNT // 2)]
+        edits += [Edit("pop", chooser.randrange(COUNT - 300)) for _ in range(100)]
+        edits += [Edit("insert", chooser.randrange(COUNT - 300), f"new{number}") for number in range(100)]
+        expected = list(NAMES)
+        for edit in edits:
+            if edit.kind == "pop":
+                expected.pop(edit.index or 0)
+            else:
+                expected.insert(len(expected) if edit.index is None else edit.index, edit.row)
+        pieces, _ = tableedit.apply(COUNT, edits)
+        for _ in range(2):
+            assert await tables.derive("p", digest_of(NAMES), pieces, {}) == digest_of(expected)
+        assert await names_of(tables, digest_of(expected)) == expected
+        assert await tables.count("p", digest_of(expected)) == len(expected)
+        assert await unfinished(store) == 0
+        with pytest.raises(NotFound):
+            await tables.derive("q", digest_of(NAMES), pieces, {})
+
+    run(tmp_path, work)
+
+
+def test_what_a_crash_left_unfinished_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of which only a part came is never seen, and the next long table a day later removes it."""
+    monkeypatch.setattr(table_writes, "_OLD", 0)
+
+    async def work(store: SqliteStore) -> None:
+        async def broken() -> Any:
+            yield NAMES[: table_writes.SLICE_ROWS]
+            yield NAMES[: table_writes.SLICE_ROWS]
+            raise RuntimeError("power cut")
+
+        new = table_writes.NewTable(store.tables._executor, "p", False, {})
+        with pytest.raises(RuntimeError):
+            await new.store(broken())
+        assert await unfinished(store) == 1
+        await store.tables.create("p", digest_of(NAMES), NAMES, {})
+        assert await unfinished(store) == 0
+        assert await names_of(store.tables, digest_of(NAMES)) == NAMES
+
+    run(tmp_path, work)
+
+
+def test_an_order_is_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages of an order come from one sorting; a table that gets its rows later is sorted anew."""
+    made: list[int] = []
+    sorter = table_order.Sorter
+    monkeypatch.setattr(table_order, "Sorter", lambda keys: made.append(1) or sorter(keys))
+    rows = [{"n": (number * 7919) % 3001} for number in range(3001)]
+    names, texts = packed(rows)
+    keys = [rowsort.parse("n", False)]
+
+    async def work(store: SqliteStore) -> None:
+        tables = store.tables
+        await tables.create("p", digest_of(names), names, {})
+        assert await tables.query("p", digest_of(names), sort=keys, limit=10) == []
+        await tables.create("p", "rows", names, texts)
+        ordered = [await tables.query("p", "rows", sort=keys, limit=1000, offset=at) for at in range(0, 3001, 1000)]
+        assert [row.val for page in ordered for row in page] == [f'{{"n":{number}}}' for number in range(3001)]
+        assert len(made) == 2
+        late = await tables.query("p", digest_of(names), sort=keys, limit=1, offset=3000)
+        assert [row.val for row in late] == ['{"n":3000}'] and len(made) == 3
+        together = await asyncio.gather(*(tables.query("p", "rows", sort=[rowsort.parse("n", True)]) for _ in range(4)))
+        assert len(made) == 4 and all(len(found) == 3001 for found in together)
+        few = await tables.query("p", "rows", sort=keys, row_digests=names[:3])
+        assert [row.digest for row in few] == [names[0], names[2], names[1]]
+        assert len(made) == 4
+
+    run(tmp_path, work)
+
+
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**60), 2**60),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=6),
+    st.sampled_from(["", "\0", "\0\0", "a", "a\0", "a\0b", "é", "\U0001f600", "\uffff"]),
+)
+
+
+def compared(row: dict[str, Any], key: rowsort.SortKey) -> Any:
+    """What the order of a row is by, said in the plainest way."""
+    return rowsort.rank(row, key.path)
+
+
+@given(st.lists(st.fixed_dictionaries({"a": values, "b": values}), max_size=30), st.booleans(), st.booleans())
+def test_keys_of_bytes_sort_as_values_do(rows: list[dict[str, Any]], first: bool, second: bool) -> None:
+    keys = [rowsort.parse("a", first), rowsort.parse("b", second)]
+    expected = list(range(len(rows)))
+    for key in reversed(keys):
+        expected.sort(key=lambda place, key=key: compared(rows[place], key), reverse=key.is_descending)  # type: ignore[misc]
+    spilling = rowsort.Sorter(keys, run_bytes=200)
+    for place, row in enumerate(rows):
+        spilling.add(place, row)
+    assert rowsort.order(enumerate(rows), keys) == spilling.positions().tolist() == expected
+
+
+@given(st.data())
+def test_slices_of_pieces_are_slices_of_the_table(data: st.DataObject) -> None:
+    """Any slice of a derived table, cut out of the pieces without making the whole."""
+    base = [f"base{number}" for number in range(data.draw(st.integers(0, 20)))]
+    sizes = st.tuples(st.integers(0, 3), st.integers(0, len(base)), st.integers(0, len(base)))
+    pieces = [
+        tableedit.Piece(tuple(f"new{number}.{at}" for at in range(added)), min(one, two), max(one, two))
+        for number, (added, one, two) in enumerate(data.draw(st.lists(sizes, max_size=5)))
+    ]
+    whole = [name for piece in pieces for name in (*piece.added, *base[piece.start : piece.stop])]
+    start, length = data.draw(st.integers(0, 30)), data.draw(st.integers(0, 30))
+
+    def stretched(_: Any, __: int, first: int, stop: int) -> Any:
+        yield base[first:stop]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_chunks, "stretch_chunks", stretched)
+        found = table_chunks.digests_of_pieces(None, 0, pieces, start, start + length)  # type: ignore[arg-type]
+        assert list(itertools.chain.from_iterable(found)) == whole[start : start + length]
