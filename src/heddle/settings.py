@@ -98,6 +98,18 @@ def path() -> Kind:
     return Kind(parse, "a path such as /heddle")
 
 
+def address(*schemes: str, plain: str) -> Kind:
+    """The word `plain`, or an address `scheme://...` (of one of the schemes, where some are named)."""
+
+    def parse(value: str) -> str:
+        found = re.match(r"([a-z][a-z0-9+.-]*)://[^\s]+\Z", value.strip())
+        if value.strip() != plain and (found is None or (schemes and found[1] not in schemes)):
+            raise ValueError
+        return value.strip()
+
+    return Kind(parse, f"{plain}, or {' or '.join(f'{scheme}://...' for scheme in schemes) or 'scheme://...'}")
+
+
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*=https?://[^\s,;?#]+(,[A-Za-z_][A-Za-z0-9_]*)?")
 
 
@@ -135,6 +147,29 @@ class Settings:
     host: str = _row("127.0.0.1", text("a host name or an address"), "The address to listen on.")
     port: int = _row(8470, number(0, 65535), "The port to listen on; 0 takes a free one.")
     data: str = _row("./heddle-data", text("a folder"), "The folder that holds everything heddle stores.")
+    store: str = _row(
+        "sqlite",
+        address("clickhouse", "clickhouses", plain="sqlite"),
+        "Where calls are kept: sqlite (in the data folder), or clickhouse://user:password@host:port/database.",
+    )
+    store_cluster: str = _row(
+        "none",
+        text("a name of a cluster, or none"),
+        "The ClickHouse cluster on which tables are made replicated and distributed.",
+    )
+    control: str = _row(
+        "sqlite",
+        address("postgresql", plain="sqlite"),
+        "Where everything small is kept: sqlite (in the data folder), or postgresql://user:password@host:port/database.",
+    )
+    files: str = _row(
+        "folder",
+        address(plain="folder"),
+        "Where files are kept: folder (in the data folder), or an object store such as s3://bucket/prefix.",
+    )
+    workers: int = _row(
+        1, number(1, 256), "Processes that answer requests on this machine; above 1, one more writes (SQLite)."
+    )
     auth: str = _row(
         "auto",
         choice("auto", "on", "off"),

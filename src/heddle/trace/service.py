@@ -21,7 +21,7 @@ _LIMITS = (
     "max_trace_body", "max_table_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows",
     "large_field_bytes", "write_queue_bytes", "max_database_bytes", "query_timeout",
 )  # fmt: skip
-_PLACES = frozenset(("data", "host", "providers", "alert_webhooks", "training_sources"))
+_PLACES = frozenset(("data", "host", "providers", "alert_webhooks", "training_sources", "store", "control", "files"))
 
 
 class ServerInfoRes(ResponseModel):

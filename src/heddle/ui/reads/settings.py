@@ -20,11 +20,11 @@ from heddle.wire import times
 
 router = group("Pages")
 
-_PRIVATE = frozenset(("data", "host", "providers", "alert_webhooks", "training_sources", "model", "adapters"))
-"""Settings that name folders, addresses or receivers: admins of the whole server see those."""
-
-_SECRET = frozenset(("providers", "alert_webhooks"))
+_SECRET = frozenset(("providers", "alert_webhooks", "store", "control", "files"))
 """Settings whose addresses may carry a secret: nobody sees more than their hosts."""
+
+_PRIVATE = _SECRET | {"data", "host", "training_sources", "model", "adapters"}
+"""Settings that name folders, addresses or receivers: admins of the whole server see those."""
 
 _SIZES_SECONDS = 15.0
 
@@ -168,7 +168,7 @@ def _shown(row: KeyRow, sessions: int, caller: Caller) -> dict[str, Any]:
 
 
 def _value(house: House, name: str, value: str) -> str:
-    if name not in _SECRET or value == "none":
+    if name not in _SECRET or "://" not in value:
         return value
     if name == "providers":
         return ", ".join(f"{found['name']} ({found['address']})" for found in _providers(house))

@@ -82,6 +82,7 @@ function body({ run, values, totals, progress }) {
   const found = () => context({ runs: new Map([[run.id, run]]), comparison: comparisonOf(values.data.peek()) }, [run.id]);
   const predictions = () => {
     if (values.error.value) return failure(values.error.value, values.reload);
+    if (values.data.value === null) return skeleton();
     return rows.value
       ? examples(found())
       : empty({

@@ -1,0 +1,1 @@
+"""Calls and rows of tables on ClickHouse."""

@@ -1,0 +1,132 @@
+"""The tables on ClickHouse, as numbered steps; one server, or replicated and distributed over a cluster.
+
+A row of `calls` is a whole call; writing it again with a higher version replaces it. Readers say FINAL.
+"""
+
+from dataclasses import dataclass
+
+CALLS = "calls"
+CALL_KEYS = "call_keys"
+TABLE_ROWS = "table_rows"
+STEPS = "schema_steps"
+
+_TEXT = "CODEC(ZSTD(1))"
+_CALLS = (
+    ("project", "LowCardinality(String)"),
+    ("id", "String"),
+    ("trace_id", "String"),
+    ("parent_id", "Nullable(String)"),
+    ("op_name", "LowCardinality(String)"),
+    ("started_at", "Int64"),
+    ("ended_at", "Nullable(Int64)"),
+    ("status", "UInt8"),
+    ("thread_id", "Nullable(String)"),
+    ("turn_id", "Nullable(String)"),
+    ("run_id", "Nullable(String)"),
+    ("run_step", "Nullable(Int64)"),
+    ("run_step_end", "Nullable(Int64)"),
+    ("user", "LowCardinality(Nullable(String))"),
+    ("display_name", "Nullable(String)"),
+    ("deleted_at", "Int64"),
+    ("size_in", "Int64"),
+    ("size_out", "Int64"),
+    ("inputs", f"String {_TEXT}"),
+    ("attributes", f"String {_TEXT}"),
+    ("otel_dump", f"Nullable(String) {_TEXT}"),
+    ("output", f"Nullable(String) {_TEXT}"),
+    ("summary", f"Nullable(String) {_TEXT}"),
+    ("exception", f"Nullable(String) {_TEXT}"),
+    ("files", "Map(String, String)"),
+    ("input_refs", "Array(String)"),
+    ("output_refs", "Array(String)"),
+    ("usage_model", "Array(LowCardinality(String))"),
+    ("usage_requests", "Array(Int64)"),
+    ("usage_prompt", "Array(Int64)"),
+    ("usage_completion", "Array(Int64)"),
+    ("usage_total", "Array(Nullable(Int64))"),
+    ("usage_cache_read", "Array(Int64)"),
+    ("usage_cache_creation", "Array(Int64)"),
+    ("inserted_at", "Int64"),
+    ("version", "UInt64"),
+)
+CALL_COLUMNS = tuple(name for name, _ in _CALLS)
+"""The columns of a call in the order in which they are inserted; instants are microseconds, `deleted_at` 0 is live.
+
+`files` maps a field whose text was shortened to the blob with the whole. `inserted_at` is when the first half was
+written, and orders what was not sorted. `version` grows with what is known: running, ended, deleted, then by time.
+"""
+_INDEXES = (
+    "INDEX by_id id TYPE bloom_filter(0.01) GRANULARITY 1",
+    "INDEX by_trace trace_id TYPE bloom_filter(0.01) GRANULARITY 1",
+    "INDEX by_parent parent_id TYPE bloom_filter(0.01) GRANULARITY 1",
+    "INDEX by_thread thread_id TYPE bloom_filter(0.01) GRANULARITY 1",
+)
+# Hostile dates must not make hostile numbers of partitions: everything before 1970 is one, and after 2106.
+_MONTH = "toYYYYMM(toDateTime(least(greatest(intDiv(started_at, 1000000), 0), 4294967295), 'UTC'))"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where tables are made: a database, and the cluster where there is one."""
+
+    database: str
+    cluster: str | None = None
+
+    @property
+    def on_cluster(self) -> str:
+        """What DDL says to reach every node."""
+        return f" ON CLUSTER {quoted(self.cluster)}" if self.cluster else ""
+
+    def table(self, name: str, body: str, engine: str, arguments: str, shard_by: str, clauses: str) -> list[str]:
+        """The statements that make one table: plain, or a replicated one on each node and a distributed one over them."""
+        if self.cluster is None:
+            return [f"CREATE TABLE IF NOT EXISTS {name} ({body}) ENGINE = {engine}({arguments}) {clauses}"]
+        local = f"{name}_local"
+        path = f"'/clickhouse/tables/{{shard}}/{self.database}/{local}', '{{replica}}'"
+        replicated = f"Replicated{engine}({', '.join(filter(None, (path, arguments)))})"
+        spread = f"Distributed({quoted(self.cluster)}, {quoted(self.database)}, {local}, {shard_by})"
+        return [
+            f"CREATE TABLE IF NOT EXISTS {local}{self.on_cluster} ({body}) ENGINE = {replicated} {clauses}",
+            f"CREATE TABLE IF NOT EXISTS {name}{self.on_cluster} AS {local} ENGINE = {spread}",
+        ]
+
+    def local(self, name: str) -> str:
+        """The table that holds the rows on each node."""
+        return name if self.cluster is None else f"{name}_local"
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _make_calls(place: Place) -> list[str]:
+    body = ", ".join([*(f"{name} {kind}" for name, kind in _CALLS), *_INDEXES])
+    clauses = f"PARTITION BY {_MONTH} ORDER BY (project, started_at, id) SETTINGS index_granularity = 1024"
+    keys = "project LowCardinality(String), id String, started_at Int64, version UInt64"
+    keyed = "ORDER BY (project, id, started_at) SETTINGS index_granularity = 256"
+    view = (
+        f"CREATE MATERIALIZED VIEW IF NOT EXISTS {CALL_KEYS}_of_calls{place.on_cluster} TO {place.local(CALL_KEYS)} "
+        f"AS SELECT project, id, started_at, version FROM {place.local(CALLS)}"
+    )
+    return [
+        *place.table(CALLS, body, "ReplacingMergeTree", "version", "cityHash64(trace_id)", clauses),
+        *place.table(CALL_KEYS, keys, "ReplacingMergeTree", "version", "cityHash64(id)", keyed),
+        view,
+    ]
+
+
+def _make_table_rows(place: Place) -> list[str]:
+    body = f"project LowCardinality(String), digest String, val String {_TEXT}"
+    clauses = "ORDER BY (project, digest) SETTINGS index_granularity = 1024"
+    return place.table(TABLE_ROWS, body, "ReplacingMergeTree", "", "cityHash64(digest)", clauses)
+
+
+MIGRATIONS = ((1, "calls and their keys", _make_calls), (2, "rows of tables", _make_table_rows))
+CURRENT = MIGRATIONS[-1][0]
+
+
+def steps_table(place: Place) -> list[str]:
+    """The statements that make the table of the steps that were taken."""
+    body = "number UInt32, title String"
+    return place.table(STEPS, body, "ReplacingMergeTree", "", "number", "ORDER BY number")
