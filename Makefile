@@ -22,13 +22,14 @@ CHROMIUM := $(shell command -v chromium 2>/dev/null)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test soak bench lint clients otel-recordings
+.PHONY: help demo serve test test-scale soak bench lint clients otel-recordings
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    trace, chat, evaluate and train with the real SDKs on a server of its own; shows what came of it"
 	@echo "make serve   run the server (ARGS='--port 8470 --data ./heddle-data')"
 	@echo "make test    lint, types and all tests, with the real SDKs (PYTEST_ARGS='-k calls')"
+	@echo "make test-scale  the tests of the interface on ClickHouse (its engine in process) and PostgreSQL"
 	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"
 	@echo "make bench   ingest, query, footprint, engine, overhead and training figures"
 	@echo "make lint    ruff and mypy only"
@@ -50,7 +51,12 @@ test: lint clients
 
 soak: .venv/.dev clients
 	HEDDLE_SOAK=1 $(BIN)/pytest tests/soak tests/api tests/conformance -s -v $(PYTEST_ARGS)
+	$(MAKE) test-scale
 	@echo "heddle: soak passed"
+
+test-scale: .venv/.dev clients
+	HEDDLE_TEST_STORE=clickhouse $(BIN)/pytest tests/api tests/conformance tests/clients -n $(WORKERS) -q $(PYTEST_ARGS)
+	@echo "heddle: the tests of the interface passed on ClickHouse and PostgreSQL"
 
 bench: .venv/.dev $(ART)
 	$(BIN)/python benchmarks/footprint.py $(ARGS)
@@ -92,7 +98,7 @@ clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser)
 
 .venv/.dev: .venv/.python pyproject.toml constraints.txt
 	@echo "installing heddle and its development tools into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo,dev,inference,mcp,transformers]'
+	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[clickhouse,demo,dev,inference,mcp,parquet,postgres,s3,transformers]'
 	@touch $@ .venv/.demo .venv/.serve
 
 .clients/weave-%/.installed: | .cache

@@ -14,7 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support import scale
 from tests.support.server import HeddleProcess
+
+pytest_plugins = ("tests.support.s3",)
 
 ROOT = Path(__file__).parent.parent
 SCENARIOS = Path(__file__).parent / "clients" / "scenarios"
@@ -137,10 +140,20 @@ def own_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     asyncio._set_running_loop(loop)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of modules that say `ON_BOTH_STORES = True` on a server of each kind of store."""
+    if getattr(metafunc.module, "ON_BOTH_STORES", False) and "server" in metafunc.fixturenames:
+        metafunc.parametrize("server", scale.KINDS, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
     """One heddle with default settings on a free port and a temporary folder, shared by the tests of a worker."""
-    with HeddleProcess(tmp_path_factory.mktemp("heddle") / "data") as process:
+    kind = getattr(request, "param", scale.EVERYWHERE)
+    if kind != "sqlite" and (reason := scale.missing()):
+        pytest.skip(reason)
+    data = tmp_path_factory.mktemp("heddle") / "data"
+    with HeddleProcess(data, **scale.settings_of(kind, data)) as process:
         yield process
 
 

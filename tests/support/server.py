@@ -27,6 +27,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _of_the_store(data: Path) -> dict[str, object]:
+    """What puts a server onto the store that HEDDLE_TEST_STORE names; one folder always has the same databases."""
+    if os.environ.get("HEDDLE_TEST_STORE", "sqlite") == "sqlite":
+        return {}
+    from tests.support import scale
+
+    return dict(scale.settings_of(scale.EVERYWHERE, data))
+
+
 class HeddleProcess:
     """`heddle serve` on its own port and data folder; a context manager that stops it.
 
@@ -37,7 +46,7 @@ class HeddleProcess:
         self.data = Path(data)
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.settings = settings
+        self.settings = _of_the_store(self.data) | settings
         self.log_path = self.data.parent / f"{self.data.name}.log"
         self.process: subprocess.Popen[bytes] | Forked | None = None
 
