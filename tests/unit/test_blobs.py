@@ -1,89 +1,107 @@
-"""Blobs: kept once, whole or not at all."""
+"""Blobs: kept once, whole or not at all, in a folder and in an object store alike."""
 
-import errno
 import hashlib
 import io
-import os
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from heddle.errors import NotFound, StorageFull
-from heddle.store.blobs import Blobs
+from heddle import settings
+from heddle.errors import ExtraMissing, HeddleError, NotFound
+from heddle.store.blobs.base import Blobs
+from heddle.store.blobs.folder import FolderBlobs
+from heddle.store.blobs.objects import IN_MEMORY
+from heddle.store.blobs.open import open_blobs
+from tests.support.s3 import S3Server
+
+ABSENT = hashlib.sha256(b"absent").hexdigest()
+LARGE = bytes(range(256)) * (20 << 12)
+"""20 MiB: three parts of an object."""
 
 
-def everything(root: Path) -> list[Path]:
-    """Every file under a folder."""
-    return sorted(path for path in root.rglob("*") if path.is_file())
+@pytest.fixture(params=["folder", "s3"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+    """An empty place of each kind."""
+    server: S3Server | None = request.getfixturevalue("s3") if request.param == "s3" else None
+    files = server.new_prefix() if server else "folder"
+    return open_blobs(settings.load({"data": str(tmp_path / "data"), "files": files}, {}))
 
 
-def test_content_is_found_under_its_hash_and_kept_once(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path)
+def nothing(_: Sequence[str]) -> Collection[str]:
+    """No key is in use."""
+    return ()
+
+
+def test_content_is_found_under_its_hash_and_kept_once(blobs: Blobs) -> None:
     key = blobs.put(io.BytesIO(b"hello"))
     assert key == hashlib.sha256(b"hello").hexdigest()
     assert blobs.put_bytes(b"hello") == key
-    assert len(everything(tmp_path)) == 1
     assert (blobs.read(key), blobs.exists(key), blobs.total(), list(blobs.keys())) == (b"hello", True, (1, 5), [key])
+    assert blobs.path(key).read_bytes() == b"hello"
     assert blobs.delete(key) and not blobs.delete(key)
     assert not blobs.exists(key)
     with pytest.raises(NotFound):
         blobs.open(key)
 
 
+@pytest.mark.parametrize("content", [b"", b"x", LARGE[: IN_MEMORY + 1], LARGE], ids=len)
+def test_any_size_comes_back_whole_and_in_pieces(blobs: Blobs, content: bytes) -> None:
+    key = blobs.put(io.BytesIO(content))
+    assert key == blobs.put_bytes(content) == hashlib.sha256(content).hexdigest()
+    assert blobs.read(key) == content
+    assert blobs.path(key).read_bytes() == content
+    with blobs.open(key) as stream:
+        pieces = list(iter(lambda: stream.read(1 << 20), b""))
+    assert b"".join(pieces) == content and all(len(piece) == 1 << 20 for piece in pieces[:-1])
+    assert blobs.total() == (1, len(content))
+
+
+def test_what_never_came_is_not_found(blobs: Blobs) -> None:
+    for verb in (blobs.open, blobs.read, blobs.path):
+        with pytest.raises(NotFound, match=ABSENT):
+            verb(ABSENT)
+    assert not blobs.exists(ABSENT) and not blobs.delete(ABSENT)
+    assert (list(blobs.keys()), blobs.total()) == ([], (0, 0))
+
+
 @pytest.mark.parametrize("key", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 62 + "/x", "é" * 64])
-def test_no_key_leads_out_of_the_folder(tmp_path: Path, key: str) -> None:
-    blobs = Blobs(tmp_path / "root")
-    for verb in (blobs.open, blobs.read, blobs.exists, blobs.delete):
+def test_no_key_leads_out_of_its_place(blobs: Blobs, key: str) -> None:
+    verbs: list[Callable[[str], object]] = [blobs.open, blobs.read, blobs.path, blobs.exists, blobs.delete]
+    for verb in verbs:
         with pytest.raises(NotFound):
             verb(key)
 
 
-def test_what_is_discarded_leaves_nothing(tmp_path: Path) -> None:
-    writer = Blobs(tmp_path).begin()
-    writer.write(b"half")
-    assert everything(tmp_path) != []
+def test_nobody_sees_what_is_half_written(blobs: Blobs) -> None:
+    writer = blobs.begin()
+    writer.write(LARGE)
+    assert list(blobs.keys()) == [] and not blobs.exists(writer.key)
     writer.discard()
     writer.discard()
-    assert everything(tmp_path) == []
+    assert list(blobs.keys()) == []
 
 
-def test_sweep_removes_what_a_crash_left(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path)
-    key = blobs.put_bytes(b"kept")
-    blobs.begin().write(b"half")
-    assert blobs.sweep() == 1
-    assert list(blobs.keys()) == [key] and len(everything(tmp_path)) == 1
+def test_only_what_is_old_and_unnamed_is_collected(blobs: Blobs) -> None:
+    named, orphan = blobs.put_bytes(b"named"), blobs.put_bytes(b"orphan")
+    assert blobs.collect(nothing, 3600) == 0
+    assert blobs.collect(lambda keys: {named} & set(keys), -1) == 1
+    assert (blobs.exists(named), blobs.exists(orphan)) == (True, False)
+    assert blobs.read(named) == b"named"
+    blobs.ping()
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_full_disk_is_told_and_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    blobs = Blobs(tmp_path)
-    kept = blobs.put_bytes(b"kept")
-
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, step, full)
-        with pytest.raises(StorageFull):
-            blobs.put_bytes(b"too much")
-    assert list(blobs.keys()) == [kept] and len(everything(tmp_path)) == 1
-    assert blobs.read(blobs.put_bytes(b"too much")) == b"too much"
+def test_unusable_settings_are_told_with_what_would_do(tmp_path: Path) -> None:
+    cases = {
+        "file:///tmp/x": (HeddleError, "is no object store"),
+        "memory://x": (HeddleError, "is no object store"),
+        "nowhere://bucket": (HeddleError, "nowhere"),
+        "gs://bucket/x": (ExtraMissing, "gcsfs"),
+    }
+    for files, (kind, words) in cases.items():
+        with pytest.raises(kind, match=words):
+            open_blobs(settings.load({"data": str(tmp_path), "files": files}, {}))
 
 
-def test_it_is_visible_only_after_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[str] = []
-    fsync, replace = os.fsync, os.replace
-
-    def note(name: str, real: Any) -> Any:
-        def run(*arguments: Any) -> Any:
-            steps.append(name)
-            return real(*arguments)
-
-        return run
-
-    monkeypatch.setattr(os, "fsync", note("fsync", fsync))
-    monkeypatch.setattr(os, "replace", note("replace", replace))
-    Blobs(tmp_path).put_bytes(b"x")
-    assert steps == ["fsync", "replace", "fsync", "fsync"], "content, name, its folder, the folder of that"
+def test_without_settings_it_is_a_folder(tmp_path: Path) -> None:
+    assert isinstance(open_blobs(settings.load({"data": str(tmp_path)}, {})), FolderBlobs)

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from heddle.store.blobs import FILES
+from heddle.store.blobs.folder import FILES
 
 
 @dataclass(frozen=True, slots=True)

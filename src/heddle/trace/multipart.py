@@ -7,7 +7,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from heddle.errors import TooLarge, ValidationFailed
-from heddle.store.blobs import BlobWriter
+from heddle.store.blobs.base import BlobWriter
 
 FILE_PART = "file"
 _WRITE_BYTES = 1 << 20

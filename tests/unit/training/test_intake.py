@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
-from heddle.store.blobs import Blobs
+from heddle.store.blobs.folder import FolderBlobs
 from heddle.training import payload
 from heddle.training.bodies import intake as intake_module
 from heddle.training.bodies.intake import Intake, Taken
@@ -33,7 +33,7 @@ async def parts(content: bytes) -> AsyncIterator[bytes]:
 
 def take(tmp_path: Path, large: int, kind: str, content: bytes) -> Taken:
     """What the intake makes of a body; nothing may be left beside the blob."""
-    intake = Intake(Blobs(tmp_path / "files"), tmp_path / "training", large)
+    intake = Intake(FolderBlobs(tmp_path / "files"), tmp_path / "training", large)
     try:
         return asyncio.run(intake.take(kind, parts(content)))
     finally:
@@ -48,7 +48,7 @@ def test_a_job(large: int, tmp_path: Path) -> None:
     assert taken.head == {"model_id": MODEL, "experimental_config": config | {"another": None}}, "what acts"
     assert (taken.groups, taken.trajectories, taken.metrics) == (1, 2, {})
     assert taken.key is not None
-    stored = payload.read(Blobs(tmp_path / "files").path(taken.key))
+    stored = payload.read(FolderBlobs(tmp_path / "files").path(taken.key))
     assert stored == {"trajectory_groups": json.loads(body())["trajectory_groups"]}
 
 
@@ -86,7 +86,7 @@ def test_what_is_wrong_is_told_alike(large: int, content: bytes, loc: Any, tmp_p
     first = ["body", "trajectory_groups", 0, "trajectories", 0, "reward"]
     assert raised.value.detail[0]["loc"] == (first if loc == "first" else loc)
     assert set(raised.value.detail[0]) == {"loc", "msg", "type"}
-    assert list(Blobs(tmp_path / "files").keys()) == []
+    assert list(FolderBlobs(tmp_path / "files").keys()) == []
 
 
 @pytest.mark.parametrize("large", [SMALL, LARGE])
@@ -112,7 +112,7 @@ def test_a_client_that_goes_away_leaves_nothing(tmp_path: Path) -> None:
         yield body()
         raise HeddleError("gone")
 
-    intake = Intake(Blobs(tmp_path / "files"), tmp_path / "training", LARGE)
+    intake = Intake(FolderBlobs(tmp_path / "files"), tmp_path / "training", LARGE)
     with pytest.raises(HeddleError, match="gone"):
         asyncio.run(intake.take("job", broken()))
     assert list((tmp_path / "training").glob("*")) == []

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from heddle import failures
 from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
-from heddle.store.blobs import Blobs
+from heddle.store.blobs.base import Blobs
 from heddle.store.disk import room
 from heddle.training import payload
 from heddle.training.bodies.experimental_config import is_known

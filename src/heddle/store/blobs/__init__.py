@@ -1,0 +1,1 @@
+"""Content-addressed files, in a folder or in an object store."""

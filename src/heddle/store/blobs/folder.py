@@ -1,0 +1,162 @@
+"""Blobs in a folder: `ab/cdef...`, with what is half written under `tmp/`. Several servers may share the folder."""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from heddle.errors import NotFound
+from heddle.store.blobs.base import LISTED, Blobs, BlobWriter, Named, check_key
+from heddle.store.disk import room
+
+FILES = "files"
+"""The folder of blobs inside the data folder."""
+
+
+class FolderBlobs(Blobs):
+    """A folder of blobs, beside a file that is locked while one is put to its place or removed."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._unfinished = root / "tmp"
+        self._lock = root.with_name(f"{root.name}.lock")
+
+    def begin(self) -> "FolderWriter":
+        """A file among the unfinished ones."""
+        with room():
+            self._unfinished.mkdir(parents=True, exist_ok=True)
+            return FolderWriter(self, tempfile.NamedTemporaryFile(dir=self._unfinished, delete=False))
+
+    def open(self, key: str) -> BinaryIO:
+        """The file itself."""
+        try:
+            return self._path(key).open("rb")
+        except FileNotFoundError:
+            raise NotFound(f"The content {key} is missing from the data folder") from None
+
+    def path(self, key: str) -> Path:
+        """Where the file lies."""
+        path = self._path(key)
+        if not path.is_file():
+            raise NotFound(f"The content {key} is missing from the data folder")
+        return path
+
+    def exists(self, key: str) -> bool:
+        """True when the file is there."""
+        return self._path(key).is_file()
+
+    def delete(self, key: str) -> bool:
+        """Remove the file."""
+        try:
+            self._path(key).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def keys(self) -> Iterator[str]:
+        """The names of the files."""
+        for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
+            yield path.parent.name + path.name
+
+    def total(self) -> tuple[int, int]:
+        """Walks the folder."""
+        sizes = [self._path(key).stat().st_size for key in self.keys()]
+        return len(sizes), sum(sizes)
+
+    def sweep(self, seconds: float = 0.0) -> int:
+        """Remove unfinished files; 0 seconds only where no other process writes to the folder."""
+        before = time.time() - seconds
+        leftovers = [path for path in self._unfinished.glob("*") if _modified(path) <= before]
+        for path in leftovers:
+            path.unlink(missing_ok=True)
+        return len(leftovers)
+
+    def collect(self, named: Named, seconds: float) -> int:
+        """Remove what is old and unnamed."""
+        removed = 0
+        keys = self.keys()
+        while chunk := list(islice(keys, LISTED)):
+            for key in set(chunk) - set(named(chunk)):
+                path = self._path(key)
+                with self._placing(), contextlib.suppress(FileNotFoundError):
+                    # Opened, as a network file system tells only then what another machine did to it.
+                    with path.open("rb") as file:
+                        age = time.time() - os.fstat(file.fileno()).st_mtime
+                    if age > seconds:
+                        path.unlink()
+                        removed += 1
+        return removed
+
+    def ping(self) -> None:
+        """A folder is there; whether it has room is found by writing."""
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)[:2] / key[2:]
+
+    @contextlib.contextmanager
+    def _placing(self) -> Iterator[None]:
+        """One thread of one process at a time."""
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def adopt(self, unfinished: Path, key: str) -> None:
+        """Give a durable file its name."""
+        target = self._path(key)
+        is_new_folder = not target.parent.exists()
+        target.parent.mkdir(exist_ok=True)
+        with self._placing():
+            if target.exists():
+                unfinished.unlink()
+                # Young again, so that `collect` leaves it until its new name is committed.
+                os.utime(target)
+            else:
+                os.replace(unfinished, target)
+        # Also when another writer put it there: its own flush of the folder may still be under way.
+        _flush_folder(target.parent)
+        if is_new_folder:
+            _flush_folder(self._root)
+
+
+class FolderWriter(BlobWriter):
+    """A file that is renamed when it is whole."""
+
+    def __init__(self, blobs: FolderBlobs, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._blobs = blobs
+
+    def _keep(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._blobs.adopt(Path(self._file.name), self.key)
+
+    def _drop(self) -> None:
+        # What a full disk left in the buffer is tried again by close, and may fail again.
+        with contextlib.suppress(OSError):
+            self._file.close()
+        Path(self._file.name).unlink(missing_ok=True)
+
+
+def _modified(path: Path) -> float:
+    """When a file was last written to; now for one that is gone already."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,49 @@
+"""Which place for blobs the settings name."""
+
+from pathlib import Path
+from typing import Any
+
+from heddle.errors import ExtraMissing, HeddleError
+from heddle.settings import Settings
+from heddle.store.blobs.base import Blobs
+from heddle.store.blobs.folder import FILES, FolderBlobs
+from heddle.store.blobs.objects import ObjectBlobs
+
+COPIES = "copies"
+"""The folder of local copies inside the data folder."""
+_OPTIONS: dict[str, dict[str, Any]] = {
+    # An outage is told after two tries: whoever waits can try again.
+    "s3": {"config_kwargs": {"retries": {"mode": "standard", "max_attempts": 2}, "connect_timeout": 3}}
+}
+_LOCAL = ("file", "local", "memory")
+
+
+def open_blobs(settings: Settings) -> Blobs:
+    """The blobs of a server; asks the object store for nothing yet.
+
+    Raises ExtraMissing without fsspec or the package of the scheme, HeddleError for a scheme that is no object store.
+    """
+    if settings.files == "folder":
+        return FolderBlobs(Path(settings.data) / FILES)
+    filesystem, root = _filesystem(settings.files)
+    return ObjectBlobs(filesystem, root, Path(settings.data) / COPIES)
+
+
+def _filesystem(address: str) -> tuple[Any, str]:
+    """fsspec's file system of an address, and the path in it."""
+    scheme = address.partition("://")[0]
+    if scheme in _LOCAL:
+        raise HeddleError(f"files = {address}: {scheme}:// is no object store; for a folder leave it at files = folder")
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise ExtraMissing(f"files = {address} needs fsspec: pip install 'heddle[s3]'") from None
+    options = {"use_listings_cache": False, "skip_instance_cache": True, **_OPTIONS.get(scheme, {})}
+    try:
+        filesystem, root = url_to_fs(address, **options)
+    except ImportError as error:
+        hint = "pip install 'heddle[s3]'" if scheme == "s3" else str(error)
+        raise ExtraMissing(f"files = {address} needs another package: {hint}") from None
+    except ValueError as error:
+        raise HeddleError(f"files = {address} cannot be used: {error}") from None
+    return filesystem, root
