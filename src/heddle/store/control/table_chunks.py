@@ -1,14 +1,11 @@
-"""Tables as rows and chunks of row digests: the schema, and what is read from it."""
+"""Tables as chunks of row digests: the schema, and what is read from it."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from heddle.store.control.schema import metadata
 from heddle.wire.tableedit import Piece
@@ -17,17 +14,6 @@ CHUNK_ROWS = 1000
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 T = TypeVar("T")
 Place = tuple[int, str]
-
-table_rows = sa.Table(
-    "table_rows",
-    metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("val", sa.Text, nullable=False),
-    sa.UniqueConstraint("project", "digest", name="table_rows_identity"),
-)
 
 tables = sa.Table(
     "tables",
@@ -48,7 +34,7 @@ table_chunks = sa.Table(
     sa.Column("chunk", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("row_digests", sa.Text, nullable=False, comment="a JSON list of CHUNK_ROWS digests, fewer in the last"),
 )
-row_columns, table_columns, chunk_columns = table_rows.c, tables.c, table_chunks.c
+table_columns, chunk_columns = tables.c, table_chunks.c
 
 
 def chunk_digests(
@@ -127,68 +113,8 @@ def digests_of_pieces(
             return
 
 
-class Texts(FunctionElement[str]):
-    """The texts of a JSON list as rows: one parameter instead of hundreds."""
-
-    name = "texts"
-    inherit_cache = True
-
-
-@compiles(Texts, "sqlite")
-def _texts_sqlite(element: Texts, compiler: SQLCompiler, **options: Any) -> str:
-    return f"json_each({compiler.process(element.clauses, **options)})"
-
-
-@compiles(Texts, "postgresql")
-def _texts_postgresql(element: Texts, compiler: SQLCompiler, **options: Any) -> str:
-    return f"json_array_elements_text(({compiler.process(element.clauses, **options)})::json)"
-
-
-_WANTED = Texts(sa.bindparam("digests", type_=sa.Text())).table_valued("value")
-# An outer join, for the planner must look the rows up one by one: it knows nothing of how few are wanted.
-_FOUND = _WANTED.outerjoin(
-    table_rows, sa.and_(row_columns.project == sa.bindparam("project"), row_columns.digest == _WANTED.c.value)
-)
-_VALUES = sa.select(row_columns.digest, row_columns.val).select_from(_FOUND)
-_SIZES = sa.select(row_columns.digest, row_columns.size).select_from(_FOUND)
-_STORED = sa.select(row_columns.digest).select_from(_FOUND)
-_COUNT = sa.select(sa.func.count(row_columns.digest)).select_from(_FOUND)
-_TOTAL = sa.select(sa.func.coalesce(sa.func.sum(row_columns.size), 0)).select_from(_FOUND)
-
-
-def row_values(connection: sa.Connection, project: str, row_digests: Collection[str]) -> dict[str, str]:
-    """JSON text of rows by digest; what is unknown is left out."""
-    return dict(_pairs(connection, _VALUES, project, row_digests))
-
-
-def row_sizes(connection: sa.Connection, project: str, row_digests: Collection[str]) -> dict[str, int]:
-    """Bytes of rows by digest; what is unknown is left out."""
-    return dict(_pairs(connection, _SIZES, project, row_digests))
-
-
-def stored(connection: sa.Connection, project: str, row_digests: Collection[str]) -> set[str]:
-    """Which of some rows are there."""
-    return {row.digest for row in _pairs(connection, _STORED, project, row_digests)}
-
-
-def counted(connection: sa.Connection, project: str, row_digests: Collection[str]) -> int:
-    """How many of some distinct rows are there."""
-    return sum(int(row[0]) for row in _pairs(connection, _COUNT, project, row_digests))
-
-
-def total_bytes(connection: sa.Connection, project: str, row_digests: Collection[str]) -> int:
-    """The bytes of some distinct rows together."""
-    return sum(int(row[0]) for row in _pairs(connection, _TOTAL, project, row_digests))
-
-
-def _pairs(connection: sa.Connection, query: sa.Select[Any], project: str, digests: Iterable[str]) -> Iterator[Any]:
-    for part in parts(digests, CHUNK_ROWS):
-        for row in connection.execute(query, {"project": project, "digests": orjson.dumps(part).decode()}):
-            if row[0] is not None:
-                yield row
-
-
 def parts(items: Iterable[T], size: int = 500) -> Iterator[list[T]]:
+    """The items in lists of a size."""
     remaining = iter(items)
     while part := list(islice(remaining, size)):
         yield part

@@ -3,14 +3,14 @@
 import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from weakref import WeakValueDictionary
 
 import orjson
-import sqlalchemy as sa
 
+from heddle.store.control.row_texts import RowTexts
 from heddle.store.control.schema import Executor
-from heddle.store.control.table_chunks import CHUNK_ROWS, chunk_digests, row_values
+from heddle.store.control.table_chunks import CHUNK_ROWS, chunk_digests
 from heddle.wire.rowsort import Sorter, SortKey
 
 Positions = Sequence[int]
@@ -23,8 +23,9 @@ _KEPT_BYTES = 64 * 1024 * 1024
 class Orders:
     """Positions in order, for tables whose rows are all stored: those never change."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, row_texts: RowTexts) -> None:
         self._executor = executor
+        self._row_texts = row_texts
         self._kept: OrderedDict[_Key, array[int]] = OrderedDict()
         self._bytes = 0
         self._locks: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
@@ -47,16 +48,11 @@ class Orders:
         """A few chunks at a time, so that other reads come in between and none reaches its deadline."""
         sorter = Sorter(sort)
         for first in range(0, -(-count // CHUNK_ROWS), CHUNKS_AT_A_TIME):
-
-            def work(connection: sa.Connection, first: int = first) -> None:
-                for start, part in chunk_digests(connection, number, first, first + CHUNKS_AT_A_TIME):
-                    values = row_values(connection, project, set(part))
-                    for position, digest in enumerate(part, start):
-                        value = values.get(digest)
-                        if value is not None:
-                            sorter.add(position, orjson.loads(value))
-
-            await self._executor.read(work)
+            last = first + CHUNKS_AT_A_TIME
+            chunks = await self._executor.read(lambda c, f=first, n=last: list(chunk_digests(c, number, f, n)))  # type: ignore[misc]
+            for start, part in chunks:
+                values = await self._row_texts.texts(project, set(part))
+                await asyncio.to_thread(_add, sorter, start, part, values)
         return await asyncio.to_thread(sorter.positions)
 
     def _keep(self, key: _Key, positions: "array[int]") -> None:
@@ -65,3 +61,10 @@ class Orders:
         while self._bytes > _KEPT_BYTES:
             _, dropped = self._kept.popitem(last=False)
             self._bytes -= dropped.itemsize * len(dropped)
+
+
+def _add(sorter: Sorter, start: int, digests: Sequence[str], values: Mapping[str, str]) -> None:
+    for position, digest in enumerate(digests, start):
+        value = values.get(digest)
+        if value is not None:
+            sorter.add(position, orjson.loads(value))

@@ -4,11 +4,10 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
+from heddle.store.control.row_texts import RowTexts
 from heddle.store.control.schema import Executor
 from heddle.store.control.table_chunks import (
     CHUNK_ROWS,
@@ -17,7 +16,6 @@ from heddle.store.control.table_chunks import (
     parts,
     table_chunks,
     table_columns,
-    table_rows,
     tables,
 )
 from heddle.wire import times
@@ -32,8 +30,11 @@ _OLD = times.DAY
 class NewTable:
     """One table that is being stored, with what is new of its rows."""
 
-    def __init__(self, executor: Executor, project: str, is_complete: bool, rows: Mapping[str, str]) -> None:
+    def __init__(
+        self, executor: Executor, row_texts: RowTexts, project: str, is_complete: bool, rows: Mapping[str, str]
+    ) -> None:
         self._executor = executor
+        self._row_texts = row_texts
         self._project = project
         self._is_complete = is_complete
         self._rows = rows
@@ -81,9 +82,10 @@ class NewTable:
 
     async def _finish(self, chunks: list[str], digest: str) -> int | None:
         """Write the rows and the last slice, and let the table be seen."""
+        keep_rows = await self._row_texts.put(self._project, self._rows)
 
         def work(connection: sa.Connection) -> int | None:
-            insert_rows(connection, self._project, self._rows)
+            keep_rows(connection)
             if find(connection, self._project, digest) is not None:
                 _drop(connection, [self._number] if self._number is not None else [])
                 return None
@@ -111,17 +113,6 @@ class NewTable:
             every = enumerate(chunks, self._chunks)
             values = [{"table_number": number, "chunk": chunk, "row_digests": text} for chunk, text in every]
             connection.execute(table_chunks.insert(), values)
-
-
-def insert_rows(connection: sa.Connection, project: str, rows: Mapping[str, str]) -> None:
-    """Store rows (JSON text by digest); what is there already is passed over."""
-    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(table_rows).on_conflict_do_nothing(index_elements=["project", "digest"])
-    every = (
-        {"project": project, "digest": digest, "size": len(val.encode()), "val": val} for digest, val in rows.items()
-    )
-    for part in parts(every):
-        connection.execute(insert, part)
 
 
 def _sweep(connection: sa.Connection) -> None:

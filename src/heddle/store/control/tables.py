@@ -1,33 +1,28 @@
 """Tables: immutable lists of row digests, kept in chunks; each row is kept once per project under its digest."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
 from heddle.errors import NotFound
+from heddle.store.control.row_texts import RowTexts
 from heddle.store.control.schema import Executor
 from heddle.store.control.table_chunks import (
     CHUNK_ROWS,
     Place,
     chunk_digests,
-    counted,
     digests_of_pieces,
     find,
     one,
     parts,
     places,
-    row_columns,
-    row_sizes,
-    row_values,
-    stored,
     stretch,
     table_columns,
     tables,
-    total_bytes,
 )
 from heddle.store.control.table_order import CHUNKS_AT_A_TIME, Orders
 from heddle.store.control.table_writes import SLICE_ROWS, NewTable
@@ -56,9 +51,10 @@ class TableStats:
 class Tables:
     """The verbs of tables. Project ids are internal."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, row_texts: RowTexts) -> None:
         self._executor = executor
-        self._orders = Orders(executor)
+        self._row_texts = row_texts
+        self._orders = Orders(executor, row_texts)
 
     async def create(self, project: str, digest: str, row_digests: Sequence[str], rows: Mapping[str, str]) -> None:
         """Store a table and what is new of its rows (JSON text by digest); rows that are nowhere may come later."""
@@ -68,7 +64,8 @@ class Tables:
             for first in range(0, len(row_digests), SLICE_ROWS):
                 yield row_digests[first : first + SLICE_ROWS]
 
-        number = await NewTable(self._executor, project, is_complete, rows).store(slices(), digest)
+        new = NewTable(self._executor, self._row_texts, project, is_complete, rows)
+        number = await new.store(slices(), digest)
         if number is not None and not is_complete:
             await self._note_completeness(project, number, len(row_digests))
 
@@ -106,7 +103,7 @@ class Tables:
 
                 yield await self._executor.read(work)
 
-        new = NewTable(self._executor, project, bool(base_table.is_complete), rows)
+        new = NewTable(self._executor, self._row_texts, project, bool(base_table.is_complete), rows)
         await new.store(slices())
         return new.digest
 
@@ -144,16 +141,17 @@ class Tables:
             ordered = await self._orders.of(project, table.number, table.row_count, sort, bool(table.is_complete))
             for first in range(offset, min(end, len(ordered)), CHUNK_ROWS):
                 chosen = ordered[first : min(first + CHUNK_ROWS, end)]
-                yield await self._rows(project, partial(places, number=table.number, positions=chosen))
+                found = await self._executor.read(lambda c, part=chosen: places(c, table.number, part))  # type: ignore[misc]
+                yield await self._rows(project, found)
         elif sort:
-            found = await self._executor.read(lambda c: _sorted(c, project, table.number, wanted, sort)[offset:end])
+            found = (await self._sorted(project, table.number, wanted, sort))[offset:end]
             for first in range(0, len(found), CHUNK_ROWS):
-                part = found[first : first + CHUNK_ROWS]
-                yield await self._rows(project, lambda _, part=part: part)  # type: ignore[misc]
+                yield await self._rows(project, found[first : first + CHUNK_ROWS])
         elif table.is_complete and not wanted:
             for first in range(offset, end, CHUNK_ROWS):
                 stop = min(first + CHUNK_ROWS, end)
-                yield await self._rows(project, partial(stretch, table=table, start=first, end=stop))
+                found = await self._executor.read(lambda c, f=first, s=stop: stretch(c, table, f, s))  # type: ignore[misc]
+                yield await self._rows(project, found)
         else:
             async for page in self._stored_pages(project, table, wanted, limit, offset):
                 yield page
@@ -163,103 +161,87 @@ class Tables:
     ) -> AsyncIterator[list[TableRow]]:
         """Those rows of a table that are stored (and wanted, if any are named), a few chunks at a time."""
         skipped, left = offset, limit
+        known = await self._row_texts.stored(project, wanted)
         for first in range(0, -(-table.row_count // CHUNK_ROWS), CHUNKS_AT_A_TIME):
             if left == 0:
                 return
-
-            def work(connection: sa.Connection, first: int = first) -> list[Place]:
-                last = first + CHUNKS_AT_A_TIME
-                return list(_present(connection, project, table.number, wanted, first, last))
-
-            found = await self._executor.read(work)
+            every = await self._places(table.number, first, first + CHUNKS_AT_A_TIME)
+            present = known if wanted else await self._row_texts.stored(project, {digest for _, digest in every})
+            found = [place for place in every if place[1] in present]
             chosen = found[skipped : None if left is None else skipped + left]
             skipped = max(skipped - len(found), 0)
             left = None if left is None else left - len(chosen)
             for start in range(0, len(chosen), CHUNK_ROWS):
-                part = chosen[start : start + CHUNK_ROWS]
-                yield await self._rows(project, lambda _, part=part: part)  # type: ignore[misc]
+                yield await self._rows(project, chosen[start : start + CHUNK_ROWS])
 
-    async def _rows(self, project: str, which: Callable[[sa.Connection], list[Place]]) -> list[TableRow]:
-        """The rows at some places."""
+    async def _places(self, number: int, first_chunk: int = 0, end_chunk: int | None = None) -> list[Place]:
+        """Every place of some chunks."""
 
-        def work(connection: sa.Connection) -> list[TableRow]:
-            found = which(connection)
-            values = row_values(connection, project, {row_digest for _, row_digest in found})
-            return [TableRow(position, row_digest, values[row_digest]) for position, row_digest in found]
+        def work(connection: sa.Connection) -> list[Place]:
+            chunks = chunk_digests(connection, number, first_chunk, end_chunk)
+            return [place for first, part in chunks for place in enumerate(part, first)]
 
         return await self._executor.read(work)
+
+    async def _rows(self, project: str, found: Sequence[Place]) -> list[TableRow]:
+        """The rows at some places."""
+        texts = await self._row_texts.texts(project, {row_digest for _, row_digest in found})
+        return [TableRow(position, row_digest, texts[row_digest]) for position, row_digest in found]
+
+    async def _sorted(self, project: str, number: int, wanted: frozenset[str], sort: Sequence[SortKey]) -> list[Place]:
+        """The wanted rows in order."""
+        texts = await self._row_texts.texts(project, wanted)
+
+        def chosen(connection: sa.Connection) -> list[Place]:
+            chunks = chunk_digests(connection, number)
+            return [place for first, part in chunks for place in enumerate(part, first) if place[1] in texts]
+
+        def ordered(names: Mapping[int, str]) -> list[Place]:
+            values = {digest: orjson.loads(text) for digest, text in texts.items()}
+            return [(place, names[place]) for place in order(((p, values[d]) for p, d in names.items()), sort)]
+
+        return await asyncio.to_thread(ordered, dict(await self._executor.read(chosen)))
 
     async def stats(self, project: str, digests: Collection[str], with_size: bool) -> list[TableStats]:
         """Counts (and bytes) of the known ones of some tables, in the order asked for."""
 
-        def work(connection: sa.Connection) -> list[TableStats]:
-            found = {}
-            for part in parts(dict.fromkeys(digests)):
-                query = sa.select(table_columns.number, table_columns.digest, table_columns.row_count)
-                for row in connection.execute(
-                    query.where(table_columns.project == project, table_columns.digest.in_(part))
-                ):
-                    size = _size(connection, project, row.number) if with_size else None
-                    found[row.digest] = TableStats(row.digest, row.row_count, size)
-            return [found[digest] for digest in digests if digest in found]
+        def work(connection: sa.Connection) -> list[Any]:
+            query = sa.select(table_columns.number, table_columns.digest, table_columns.row_count)
+            query = query.where(table_columns.project == project)
+            chosen = (query.where(table_columns.digest.in_(part)) for part in parts(dict.fromkeys(digests)))
+            return [row for selected in chosen for row in connection.execute(selected)]
 
-        return await self._executor.read(work)
+        found = {}
+        for row in await self._executor.read(work):
+            size = await self._size(project, row.number, row.row_count) if with_size else None
+            found[row.digest] = TableStats(row.digest, row.row_count, size)
+        return [found[digest] for digest in digests if digest in found]
+
+    async def _size(self, project: str, number: int, count: int) -> int:
+        total = 0
+        for first in range(0, -(-count // CHUNK_ROWS), CHUNKS_AT_A_TIME):
+            row_digests = [digest for _, digest in await self._places(number, first, first + CHUNKS_AT_A_TIME)]
+            sizes = await self._row_texts.sizes(project, set(row_digests))
+            total += sum(sizes.get(digest, 0) for digest in row_digests)
+        return total
+
+    async def put_rows(self, project: str, rows: Mapping[str, str]) -> None:
+        """Store rows (JSON text by digest) that tables made later may name."""
+        await self._executor.write(await self._row_texts.put(project, rows), sum(map(len, rows.values())))
 
     async def row_values(self, project: str, row_digests: Collection[str]) -> dict[str, str]:
         """JSON text of rows by digest; what is unknown is left out."""
-        return await self._executor.read(lambda connection: row_values(connection, project, row_digests))
+        return await self._row_texts.texts(project, row_digests)
 
     async def total_size(self, project: str) -> int:
         """The bytes of all rows of the project, each counted once."""
-        query = sa.select(sa.func.coalesce(sa.func.sum(row_columns.size), 0)).where(row_columns.project == project)
-        return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
+        return await self._row_texts.total_size(project)
 
     async def _note_completeness(self, project: str, number: int, count: int) -> None:
         """Find out, without holding up other reads and writes, whether every row of a new table is stored."""
         for first in range(0, -(-count // CHUNK_ROWS), CHUNKS_AT_A_TIME):
-
-            def is_complete(connection: sa.Connection, first: int = first) -> bool:
-                chunks = chunk_digests(connection, number, first, first + CHUNKS_AT_A_TIME)
-                parts = (set(part) for _, part in chunks)
-                return all(counted(connection, project, part) == len(part) for part in parts)
-
-            if not await self._executor.read(is_complete):
+            wanted = {digest for _, digest in await self._places(number, first, first + CHUNKS_AT_A_TIME)}
+            if len(await self._row_texts.stored(project, wanted)) < len(wanted):
                 return
         change = tables.update().where(table_columns.number == number).values(is_complete=1)
         await self._executor.write(lambda connection: connection.execute(change).rowcount)
-
-
-def _present(
-    connection: sa.Connection,
-    project: str,
-    number: int,
-    wanted: frozenset[str],
-    first_chunk: int = 0,
-    end_chunk: int | None = None,
-) -> Iterator[Place]:
-    """The rows that are stored (and wanted, if any are named), by position."""
-    known = stored(connection, project, wanted)
-    for first, part in chunk_digests(connection, number, first_chunk, end_chunk):
-        present = known if wanted else stored(connection, project, set(part))
-        yield from ((position, digest) for position, digest in enumerate(part, first) if digest in present)
-
-
-def _sorted(
-    connection: sa.Connection, project: str, number: int, wanted: frozenset[str], sort: Sequence[SortKey]
-) -> list[Place]:
-    """The wanted rows in order."""
-    values = {digest: orjson.loads(val) for digest, val in row_values(connection, project, wanted).items()}
-    names = dict(_present(connection, project, number, wanted))
-    return [(position, names[position]) for position in order(((p, values[d]) for p, d in names.items()), sort)]
-
-
-def _size(connection: sa.Connection, project: str, number: int) -> int:
-    total = 0
-    for _, part in chunk_digests(connection, number):
-        distinct = set(part)
-        if len(distinct) == len(part):
-            total += total_bytes(connection, project, part)
-        else:
-            sizes = row_sizes(connection, project, distinct)
-            total += sum(sizes.get(digest, 0) for digest in part)
-    return total

@@ -1,0 +1,99 @@
+"""Connections to PostgreSQL: how they are made and tuned, and what their failures mean."""
+
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
+
+Isolation = Literal["SERIALIZABLE", "REPEATABLE READ", "READ COMMITTED"]
+
+_CONNECT_SECONDS = 5
+_LOCK_SECONDS = 10
+_IDLE_SECONDS = 60
+"""A transaction whose server fell silent is undone after this, so that it holds nobody up."""
+_DEAD_LINE_SECONDS = 30
+_CONFLICTS = ("40001", "40P01", "23505")
+"""Serialization failure, deadlock, and a key that another transaction took in between."""
+_TOO_COMPLEX = ("54000", "54001", "54011", "54023")
+_UNUSABLE = ("08", "25006", "28", "3D", "40003", "53", "55P03", "57P", "58")
+
+
+def connect(address: str, size: int, isolation: Isolation, statement_seconds: float) -> sa.Engine:
+    """Up to `size` connections to `postgresql://user:password@host:port/database`, made when they are needed.
+
+    Those of REPEATABLE READ cannot write. Raises ExtraMissing without the driver.
+    """
+    try:
+        from heddle.store.postgres.text import hold_every_text
+    except ImportError:
+        raise ExtraMissing("PostgreSQL needs its driver: pip install 'heddle[postgres]'") from None
+    engine = sa.create_engine(
+        sa.make_url(address).set(drivername="postgresql+psycopg"),
+        isolation_level=isolation,
+        poolclass=sa.QueuePool,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=statement_seconds,
+        connect_args=_arguments(statement_seconds),
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, record: object) -> None:
+        del record
+        hold_every_text(connection)
+        connection.read_only = isolation == "REPEATABLE READ"
+
+    return engine
+
+
+def _arguments(statement_seconds: float) -> dict[str, Any]:
+    limits = {
+        "statement_timeout": int(statement_seconds * 1000),
+        "lock_timeout": _LOCK_SECONDS * 1000,
+        "idle_in_transaction_session_timeout": _IDLE_SECONDS * 1000,
+    }
+    return {
+        "application_name": "heddle",
+        "connect_timeout": _CONNECT_SECONDS,
+        "keepalives_idle": _DEAD_LINE_SECONDS // 3,
+        "tcp_user_timeout": _DEAD_LINE_SECONDS * 1000,
+        "options": " ".join(f"-c {name}={value}" for name, value in limits.items()) + " -c enable_seqscan=off",
+    }
+
+
+def is_conflict(error: Exception) -> bool:
+    """True when a transaction was undone because of another one, so that it may be tried again."""
+    return _state(error) in _CONFLICTS
+
+
+def is_lost(error: Exception) -> bool:
+    """True when the connection ended, or PostgreSQL ended it."""
+    return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+
+
+def explain(error: Exception) -> HeddleError | None:
+    """What a failure of PostgreSQL means to the caller, or None when it is no known kind."""
+    if isinstance(error, sa.exc.TimeoutError):
+        return Unavailable("Every connection to PostgreSQL is in use; try again")
+    if not isinstance(error, sa.exc.DBAPIError):
+        return None
+    state = _state(error)
+    said = " ".join(str(error.orig).split())[:300]
+    if state == "57014":
+        return QueryTimeout("The query ran longer than the setting query_timeout allows")
+    if state == "53100":
+        return StorageFull("The disk of PostgreSQL is full; nothing of this request was stored")
+    if state in _TOO_COMPLEX:
+        return InvalidRequest(f"The query is too complex: {said}")
+    if is_conflict(error):
+        return Unavailable("Others keep changing the same rows; try again")
+    if state.startswith(_UNUSABLE) or is_lost(error):
+        return Unavailable(f"PostgreSQL cannot be used at the moment: {said}")
+    if not state and isinstance(error, sa.exc.OperationalError):
+        return Unavailable(f"PostgreSQL does not answer: {said}")
+    return None
+
+
+def _state(error: Exception) -> str:
+    return getattr(getattr(error, "orig", None), "sqlstate", None) or ""

@@ -1,0 +1,142 @@
+"""The control tables' way to PostgreSQL: pieces of work in threads, each in a transaction of its own.
+
+Work is written as if nobody else wrote: PostgreSQL makes sure of that (SERIALIZABLE), and undoes what another
+transaction got in the way of. Such work is run again, so it must be safe to run more than once.
+"""
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from heddle.errors import Busy, Unavailable
+from heddle.store.postgres.connection import Isolation, connect, explain, is_conflict, is_lost
+
+T = TypeVar("T")
+
+_CONFLICT_SECONDS = 15.0
+"""How long work is run again and again because others get in its way."""
+_LONGEST_PAUSE = 0.1
+_FRESH_CONNECTIONS = 2
+"""How often work is run again on another connection, the first having been dead since before."""
+
+
+@dataclass(slots=True)
+class WriteFigures:
+    """What was written since the start, for the metrics: commits, pieces of work in them, bytes that wait."""
+
+    groups: int = 0
+    items: int = 0
+    waiting_bytes: int = 0
+    again: int = 0
+    """Transactions that were undone because of others, and run again."""
+
+
+class Pool:
+    """As many threads as connections; `seconds` bounds each statement."""
+
+    def __init__(self, name: str, address: str, size: int, isolation: Isolation, seconds: float) -> None:
+        self.engine = connect(address, size, isolation, seconds)
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix=f"heddle-postgres-{name}")
+        self._is_closed = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something in one of the threads; a caller that goes away does not undo it."""
+        if self._is_closed:
+            raise Unavailable("The server is stopping")
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, work))
+
+    def close(self) -> None:
+        """Finish what waits, then close the connections."""
+        self._is_closed = True
+        self._threads.shutdown(wait=True)
+        self.engine.dispose()
+
+
+class PostgresExecutor:
+    """An Executor (see control/schema.py); several may share pools and figures."""
+
+    def __init__(self, writers: Pool, readers: Pool, figures: WriteFigures, queue_bytes: int) -> None:
+        self._writers = writers
+        self._readers = readers
+        self._figures = figures
+        self._queue_bytes = queue_bytes
+        self._lock = threading.Lock()
+
+    async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
+        """Run `work` in a transaction and return after its commit.
+
+        Raises what `work` raises, Busy when too much waits or when others kept changing the same rows, Unavailable
+        when PostgreSQL does not answer (with a lost connection during the commit: the work may be stored or not).
+        """
+        if self._figures.waiting_bytes and self._figures.waiting_bytes + size > self._queue_bytes:
+            raise Busy("Too much waits to be written; try again")
+        self._count(size)
+        return await self._writers.run(lambda: self._write(work, size))
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work` on what is committed at its start; raises QueryTimeout and Unavailable."""
+        return await self._readers.run(lambda: self._read(work))
+
+    def _count(self, size: int) -> None:
+        with self._lock:
+            self._figures.waiting_bytes += size
+
+    def _write(self, work: Callable[[sa.Connection], T], size: int) -> T:
+        try:
+            result = self._until_committed(work)
+        finally:
+            self._count(-size)
+        with self._lock:
+            self._figures.groups += 1
+            self._figures.items += 1
+        return result
+
+    def _until_committed(self, work: Callable[[sa.Connection], T]) -> T:
+        deadline = time.monotonic() + _CONFLICT_SECONDS
+        tries = lost = 0
+        while True:
+            attempt = _Attempt(self._writers.engine)
+            try:
+                return attempt.run(work)
+            except sa.exc.SQLAlchemyError as error:
+                if is_conflict(error) and time.monotonic() < deadline:
+                    tries += 1
+                    self._figures.again += 1
+                    time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2 ** min(tries, 10))))
+                elif is_lost(error) and not attempt.is_committing and lost < _FRESH_CONNECTIONS:
+                    lost += 1
+                else:
+                    raise explain(error) or error from error
+
+    def _read(self, work: Callable[[sa.Connection], T]) -> T:
+        lost = 0
+        while True:
+            try:
+                with self._readers.engine.connect() as connection:
+                    return work(connection)
+            except sa.exc.SQLAlchemyError as error:
+                lost += 1
+                if not is_lost(error) or lost > _FRESH_CONNECTIONS:
+                    raise explain(error) or error from error
+
+
+class _Attempt:
+    """One transaction; `is_committing` once everything was done but the commit, whose outcome may stay unknown."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self.is_committing = False
+
+    def run(self, work: Callable[[sa.Connection], Any]) -> Any:
+        with self._engine.connect() as connection:
+            result = work(connection)
+            self.is_committing = True
+            connection.commit()
+            return result

@@ -1,0 +1,98 @@
+"""Bringing a PostgreSQL database to the current schema, once however many servers start at the same time."""
+
+import logging
+from functools import cache
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from heddle.errors import HeddleError
+from heddle.store.postgres.connection import connect, explain
+
+if TYPE_CHECKING:
+    from alembic.script import Script, ScriptDirectory
+
+logger = logging.getLogger("heddle.store")
+
+_PACKAGE = "heddle.store.postgres:migrations"
+_LOCK = 0x686564646C65
+"""The number of the advisory lock that one migrating process holds."""
+_STATEMENT_SECONDS = 60.0
+
+
+def current() -> int:
+    """The number of the newest revision that this heddle knows."""
+    return int(_newest().revision)
+
+
+def migrate(address: str) -> list[str]:
+    """Run the revisions that a database lacks; returns their titles.
+
+    Raises HeddleError for a database of a newer heddle, and Unavailable when PostgreSQL does not answer.
+    """
+    engine = connect(address, 1, "READ COMMITTED", _STATEMENT_SECONDS)
+    try:
+        with engine.begin() as connection:
+            return _migrate(connection)
+    except sa.exc.SQLAlchemyError as error:
+        raise explain(error) or error from error
+    finally:
+        engine.dispose()
+
+
+def version(connection: sa.Connection) -> int:
+    """The number of the last revision that a database went through; 0 for an empty one."""
+    from alembic.migration import MigrationContext
+
+    return int(MigrationContext.configure(connection).get_current_revision() or 0)
+
+
+def _migrate(connection: sa.Connection) -> list[str]:
+    found = version(connection)
+    if found < current():
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        found = version(connection)
+    if found > current():
+        raise HeddleError(
+            f"The control database was written by a newer heddle (schema {found}, this one knows {current()}); "
+            "upgrade heddle"
+        )
+    pending = [script for script in _revisions() if int(script.revision) > found]
+    if pending:
+        _upgrade(connection)
+    titles = [f"step {int(script.revision)}: {script.doc.rstrip('.')}" for script in pending]
+    for title in titles:
+        logger.info("schema of PostgreSQL, %s", title)
+    return titles
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", _PACKAGE)
+    config.set_main_option("path_separator", "os")
+    command.upgrade(config, "head")
+
+
+@cache
+def _scripts() -> "ScriptDirectory":
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", _PACKAGE)
+    config.set_main_option("path_separator", "os")
+    return ScriptDirectory.from_config(config)
+
+
+def _revisions() -> "list[Script]":
+    """Every revision, oldest first."""
+    return list(reversed(list(_scripts().walk_revisions())))
+
+
+def _newest() -> "Script":
+    return _revisions()[-1]

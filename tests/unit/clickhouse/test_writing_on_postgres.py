@@ -1,0 +1,128 @@
+"""Two servers with control tables on PostgreSQL and calls on ClickHouse, as they run in earnest."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+import sqlalchemy as sa
+
+from heddle import settings
+from heddle.store.clickhouse.call_writes import CallWrites
+from heddle.store.clickhouse.client import Clickhouse
+from heddle.store.clickhouse.migrate import migrate
+from heddle.store.clickhouse.schema import CALLS
+from heddle.store.control.call_halves import call_halves
+from tests.support import scale, two_stores
+from tests.support.written_calls import AT, PROJECT, first_half, second_half
+
+pytestmark = pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
+
+
+@dataclass(frozen=True)
+class Server:
+    """What one server writes with."""
+
+    clickhouse: Clickhouse
+    writes: CallWrites
+    waiting: Callable[[], Awaitable[int]]
+
+    async def statuses(self) -> list[tuple[str, int]]:
+        """Id and status of every live call."""
+        found = await self.clickhouse.rows(f"SELECT id, status FROM {CALLS} FINAL WHERE deleted_at = 0 ORDER BY id")
+        return [(row[0], row[1]) for row in found]
+
+
+@asynccontextmanager
+async def opened(given: dict[str, str]) -> AsyncIterator[Server]:
+    """A server on the two databases; servers may be opened at the same time."""
+    from heddle.store.postgres.control import open_control
+
+    control = await open_control(settings.load(given, {}))
+    clickhouse = Clickhouse(given["store"], 4, 30)
+    await migrate(clickhouse, clickhouse.place, control.executor)
+    writes = CallWrites(clickhouse, control.executor, two_stores.QUEUE_BYTES)
+
+    async def waiting() -> int:
+        query = sa.select(sa.func.count()).select_from(call_halves)
+        return await control.executor.read(lambda connection: int(connection.execute(query).scalar_one()))
+
+    yield Server(clickhouse, writes, waiting)
+    await writes.close()
+    await asyncio.to_thread(clickhouse.close)
+    await control.close()
+
+
+async def with_two(work: Callable[[Server, Server], Awaitable[None]]) -> None:
+    """Run with two servers that start at the same time."""
+    given = scale.databases().settings()
+    contexts = opened(given), opened(given)
+    servers = await asyncio.gather(*(context.__aenter__() for context in contexts))
+    try:
+        await work(*servers)
+    finally:
+        for context in contexts:
+            await context.__aexit__(None, None, None)
+
+
+def test_halves_meet_whatever_server_brings_them() -> None:
+    ids = [f"c{number:04}" for number in range(400)]
+
+    async def work(one: Server, other: Server) -> None:
+        chance = random.Random(3)
+
+        async def bring(call_id: str) -> None:
+            server, second = chance.sample((one, other), 2)
+            await asyncio.gather(
+                server.writes.write([first_half(call_id)], []), second.writes.write([], [second_half(call_id)])
+            )
+
+        for part in range(0, len(ids), 100):
+            await asyncio.gather(*map(bring, ids[part : part + 100]))
+        assert await other.statuses() == [(call_id, 0) for call_id in ids]
+        assert await one.waiting() == 0
+
+    asyncio.run(with_two(work))
+
+
+def test_everything_at_once_leaves_every_call_once_and_whole() -> None:
+    ids = [f"c{number:04}" for number in range(150)]
+
+    async def work(one: Server, other: Server) -> None:
+        chance = random.Random(4)
+
+        async def use(call_id: str) -> None:
+            verbs: list[Awaitable[None]] = []
+            for half in ("start", "start again", "end", "end again", "name"):
+                writes = chance.choice((one, other)).writes
+                if half == "name":
+                    verbs.append(writes.rename(PROJECT, call_id, "named"))
+                elif half.startswith("start"):
+                    verbs.append(writes.write([first_half(call_id, AT + chance.randrange(2))], []))
+                else:
+                    verbs.append(writes.write([], [second_half(call_id)]))
+            chance.shuffle(verbs)
+            await asyncio.gather(*verbs)
+
+        for part in range(0, len(ids), 50):
+            await asyncio.gather(*map(use, ids[part : part + 50]))
+        assert await other.statuses() == [(call_id, 0) for call_id in ids]
+        assert await one.waiting() == 0
+
+    asyncio.run(with_two(work))
+
+
+def test_a_deletion_meets_halves_that_come_at_once() -> None:
+    ids = [f"c{number:04}" for number in range(60)]
+
+    async def work(one: Server, other: Server) -> None:
+        await one.writes.write([first_half(call_id) for call_id in ids], [])
+        await asyncio.gather(
+            other.writes.delete(PROJECT, ids, "ada"), *(one.writes.write([], [second_half(call_id)]) for call_id in ids)
+        )
+        assert await other.statuses() == []
+        assert await one.waiting() == 0
+
+    asyncio.run(with_two(work))
