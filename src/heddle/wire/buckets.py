@@ -2,11 +2,12 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from heddle.errors import InvalidRequest
@@ -138,6 +139,12 @@ def _starts(start: int, end: int, granularity: int, zone: ZoneInfo) -> list[int]
             break
         starts.append(following)
     return starts
+
+
+def pieces(lower: int, upper: int, cuts: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The range `[lower, upper)` in pieces that begin at its lower end and at each of the cuts inside."""
+    edges = [lower, *sorted({cut for cut in cuts if lower < cut < upper}), upper]
+    return pairwise(edges)
 
 
 def percentile_name(percentile: float) -> str:

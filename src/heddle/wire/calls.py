@@ -200,7 +200,7 @@ class ThreadRow:
 
 
 class ModelUsage(NamedTuple):
-    """Tokens of one model, summed."""
+    """Tokens of one model, summed over calls of which the first started at `priced_at`; one price holds for all."""
 
     model: str
     requests: int
@@ -208,6 +208,7 @@ class ModelUsage(NamedTuple):
     completion: int
     cache_read: int
     cache_creation: int
+    priced_at: int
 
 
 class ProjectActivity(NamedTuple):
@@ -222,7 +223,10 @@ class ProjectActivity(NamedTuple):
 
 
 class UsageSum(NamedTuple):
-    """Tokens of one model in one bucket, by the op or the user (empty where that was not asked for)."""
+    """Tokens of one model in one bucket, by the op or the user (empty where that was not asked for).
+
+    The first of the calls started at `priced_at`; one price holds for all of them.
+    """
 
     bucket: int
     name: str
@@ -233,6 +237,7 @@ class UsageSum(NamedTuple):
     completion: int
     cache_read: int
     cache_creation: int
+    priced_at: int
 
 
 class OpActivity(NamedTuple):

@@ -1,6 +1,6 @@
 """Where inference and trace meet: small records and protocols; neither room imports the other."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -110,6 +110,10 @@ class CostOf(Protocol):
         ...
 
 
+PriceChanges = Callable[[str], Awaitable[Sequence[int]]]
+"""The instants (microseconds) at which the price of some model changes in a project (internal id), in order."""
+
+
 class UsedTokens(Protocol):
     """Tokens of one model, of a call or summed."""
 
@@ -180,6 +184,10 @@ class PricesOf(Protocol):
 
     async def __call__(self, project: str) -> CostOf:
         """The prices that hold in a project (internal id; empty: default prices only)."""
+        ...
+
+    async def changes(self, project: str) -> list[int]:
+        """The instants (microseconds) at which the price of some model changes in a project, in order."""
         ...
 
     def of_provider(self, provider: str) -> list[ModelPrice]:

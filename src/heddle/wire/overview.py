@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from heddle.wire.calls import ModelUsage
-
 
 class TimeSpan(NamedTuple):
     """A stretch of time cut into equal buckets; instants in microseconds, `end` is exclusive."""
@@ -23,16 +21,8 @@ class CallCounts(NamedTuple):
     high: float | None
 
 
-class ModelBucket(NamedTuple):
-    """What one model used in one bucket."""
-
-    bucket: int
-    usage: ModelUsage
-
-
 class ProjectOverview(NamedTuple):
     """The buckets that hold anything, and the whole of the span."""
 
     counts: list[CallCounts]
     whole: CallCounts
-    usage: list[ModelBucket]

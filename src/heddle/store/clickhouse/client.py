@@ -1,12 +1,15 @@
 """The way to a ClickHouse server: blocking clients in threads, with its failures in words of ours."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, Unavailable
+from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
+from heddle.store.clickhouse.schema import TYPES, Place, quoted
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
@@ -17,6 +20,9 @@ Row = tuple[Any, ...]
 _RETRY_SECONDS = 2
 _TIMEOUT, _TOO_COMPLEX = (159, 160, 209), (167, 168, 306, 572)
 """Codes of ClickHouse: what ran too long, and what is too deep or too big to be parsed."""
+_FULL = 243
+_LATER = (3, 76, 202, 203, 210, 225, 241, 242, 252, 279, 285, 286, 319, 999)
+"""Codes of what may go well a little later: too much at once, memory, parts, replicas, connections of nodes."""
 _SETTINGS = {
     # A row never changes its month, so no part of another one needs to be looked at.
     "do_not_merge_across_partitions_select_final": 1,
@@ -24,18 +30,24 @@ _SETTINGS = {
     "max_query_size": 64 * 1024 * 1024,
     "max_ast_elements": 1_000_000,
     "max_expanded_ast_elements": 1_000_000,
+    # JSON below a path is read as it was written.
+    "output_format_json_escape_forward_slashes": 0,
 }
 _INSERT_SETTINGS = {"async_insert": 1, "wait_for_async_insert": 1}
 """Small batches of many servers become one part, and the answer comes once it is written."""
+_CLUSTER_SETTINGS = {**_INSERT_SETTINGS, "distributed_foreground_insert": 1}
+"""On a cluster also: once the shards have written it."""
 
 
 class Clickhouse:
-    """One database; `threads` queries run at the same time, each at most `timeout` seconds."""
+    """One database, on a cluster where one is named; `threads` queries run at once, each at most `timeout` seconds."""
 
-    def __init__(self, address: str, threads: int, timeout: float) -> None:
+    def __init__(self, address: str, threads: int, timeout: float, cluster: str | None = None) -> None:
         self._address = address
+        self._cluster = cluster
         self._timeout = timeout
         self._client: Client | None = None
+        self._connecting = threading.Lock()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="heddle-clickhouse")
         self._inserts = ThreadPoolExecutor(2, thread_name_prefix="heddle-clickhouse-insert")
 
@@ -43,6 +55,11 @@ class Clickhouse:
     def database(self) -> str:
         """The name of the database."""
         return unquote(urlsplit(self._address).path.strip("/")) or "default"
+
+    @property
+    def place(self) -> Place:
+        """Where its tables are."""
+        return Place(self.database, self._cluster)
 
     async def read(self, work: Callable[["Client"], T]) -> T:
         """Run `work` in a thread; raises QueryTimeout, InvalidRequest (too complex) and Unavailable."""
@@ -53,30 +70,44 @@ class Clickhouse:
         return await self.read(lambda client: rows_of(client, sql, parameters))
 
     async def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Add rows; returns once the server has written them."""
+        """Add rows; returns once the server has written them. Raises Unavailable while it cannot, and StorageFull."""
+        types = [TYPES[table][column] for column in columns]
+        how = _CLUSTER_SETTINGS if self._cluster else _INSERT_SETTINGS
 
         def work(client: "Client") -> None:
-            client.insert(table, rows, column_names=columns, settings=_INSERT_SETTINGS)
+            client.insert(table, rows, column_names=columns, column_type_names=types, settings=how)
 
-        await asyncio.get_running_loop().run_in_executor(self._inserts, self.run, work)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._inserts, self.run, work)
+        except QueryTimeout as error:
+            raise Unavailable("The store of calls did not write in time", retry_after=_RETRY_SECONDS) from error
+
+    async def command(self, statement: str, parameters: Mapping[str, Any] | None = None) -> None:
+        """Run a statement that answers nothing; returns once it is done."""
+        await self.read(lambda client: client.command(statement, parameters=dict(parameters or {})))
 
     def run(self, work: Callable[["Client"], T]) -> T:
         """Run `work` in this thread, with failures explained."""
-        try:
+        with explained():
             return work(self._connected())
-        except HeddleError:
-            raise
-        except Exception as error:  # the driver's own, of which some are not of its tree
-            known = explain(error)
-            if known is None:
-                raise
-            raise known from error
+
+    def make_database(self) -> None:
+        """Make the database where there is none yet, in this thread."""
+        with explained():
+            client = connect(self._address, self._timeout, "default")
+            try:
+                if not rows_of(client, f"SELECT 1 FROM system.databases WHERE name = {quoted(self.database)}"):
+                    name = self.database.replace("`", "``")
+                    client.command(f"CREATE DATABASE IF NOT EXISTS `{name}`{self.place.on_cluster}")
+            finally:
+                client.close()
 
     def _connected(self) -> "Client":
         """The client; it holds no session, so any number of threads may use it."""
-        if self._client is None:
-            self._client = connect(self._address, self._timeout)
-        return self._client
+        with self._connecting:
+            if self._client is None:
+                self._client = connect(self._address, self._timeout)
+            return self._client
 
     def close(self) -> None:
         """Wait for what runs, then close the connections."""
@@ -110,6 +141,20 @@ def connect(address: str, timeout: float, database: str | None = None) -> "Clien
     )
 
 
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise failures of ClickHouse and of the way to it as ours."""
+    try:
+        yield
+    except HeddleError:
+        raise
+    except Exception as error:  # the driver's own, of which some are not of its tree
+        known = explain(error)
+        if known is None:
+            raise
+        raise known from error
+
+
 def rows_of(client: "Client", sql: str, parameters: Mapping[str, Any] | None = None) -> list[Row]:
     """The rows of a SELECT, in the thread of the caller."""
     return [tuple(row) for row in client.query(sql, parameters=dict(parameters or {})).result_rows]
@@ -123,6 +168,10 @@ def explain(error: Exception) -> HeddleError | None:
         return QueryTimeout("The query ran longer than the setting query_timeout allows")
     if code in _TOO_COMPLEX:
         return InvalidRequest(f"The query is too complex: {str(error)[:200]}")
+    if code == _FULL:
+        return StorageFull("The disk of the store of calls is full; nothing of this request was stored")
+    if code in _LATER:
+        return Unavailable(f"The store of calls has too much to do: {str(error)[:200]}", retry_after=_RETRY_SECONDS)
     if isinstance(error, OSError) or name in ("OperationalError", "HTTPError", "ProtocolError", "MaxRetryError"):
         return Unavailable(f"The store of calls cannot be reached: {str(error)[:200]}", retry_after=_RETRY_SECONDS)
     return None

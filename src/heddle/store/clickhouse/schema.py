@@ -3,6 +3,7 @@
 A row of `calls` is a whole call; writing it again with a higher version replaces it. Readers say FINAL.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 CALLS = "calls"
@@ -55,6 +56,14 @@ CALL_COLUMNS = tuple(name for name, _ in _CALLS)
 `files` maps a field whose text was shortened to the blob with the whole. `inserted_at` is when the first half was
 written, and orders what was not sorted. `version` grows with what is known: running, ended, deleted, then by time.
 """
+_KEYS = (("project", "LowCardinality(String)"), ("id", "String"), ("started_at", "Int64"), ("version", "UInt64"))
+_ROWS = (("project", "LowCardinality(String)"), ("digest", "String"), ("val", f"String {_TEXT}"))
+_STEPS = (("number", "UInt32"), ("title", "String"))
+TYPES = {
+    table: {name: kind.removesuffix(f" {_TEXT}") for name, kind in columns}
+    for table, columns in ((CALLS, _CALLS), (CALL_KEYS, _KEYS), (TABLE_ROWS, _ROWS), (STEPS, _STEPS))
+}
+"""The types of the columns by table and name, without their compression."""
 _INDEXES = (
     "INDEX by_id id TYPE bloom_filter(0.01) GRANULARITY 1",
     "INDEX by_trace trace_id TYPE bloom_filter(0.01) GRANULARITY 1",
@@ -78,7 +87,7 @@ class Place:
         return f" ON CLUSTER {quoted(self.cluster)}" if self.cluster else ""
 
     def table(self, name: str, body: str, engine: str, arguments: str, shard_by: str, clauses: str) -> list[str]:
-        """The statements that make one table: plain, or a replicated one on each node and a distributed one over them."""
+        """The statements that make a table: plain, or a replicated one on each node and a distributed one over them."""
         if self.cluster is None:
             return [f"CREATE TABLE IF NOT EXISTS {name} ({body}) ENGINE = {engine}({arguments}) {clauses}"]
         local = f"{name}_local"
@@ -97,13 +106,27 @@ class Place:
 
 def quoted(text: str) -> str:
     """A text as a literal of SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0") + "'"
+
+
+def listed(values: Iterable[str | int | tuple[str | int, ...]]) -> str:
+    """Texts, numbers or tuples of them as a list for IN; long lists fit here, but not among bound parameters."""
+    return "(" + ",".join(map(_literal, values)) + ")"
+
+
+def _literal(value: str | int | tuple[str | int, ...]) -> str:
+    if isinstance(value, tuple):
+        return listed(value)
+    return quoted(value) if isinstance(value, str) else str(value)
+
+
+def _body(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
 def _make_calls(place: Place) -> list[str]:
-    body = ", ".join([*(f"{name} {kind}" for name, kind in _CALLS), *_INDEXES])
+    body = ", ".join([_body(_CALLS), *_INDEXES])
     clauses = f"PARTITION BY {_MONTH} ORDER BY (project, started_at, id) SETTINGS index_granularity = 1024"
-    keys = "project LowCardinality(String), id String, started_at Int64, version UInt64"
     keyed = "ORDER BY (project, id, started_at) SETTINGS index_granularity = 256"
     view = (
         f"CREATE MATERIALIZED VIEW IF NOT EXISTS {CALL_KEYS}_of_calls{place.on_cluster} TO {place.local(CALL_KEYS)} "
@@ -111,15 +134,14 @@ def _make_calls(place: Place) -> list[str]:
     )
     return [
         *place.table(CALLS, body, "ReplacingMergeTree", "version", "cityHash64(trace_id)", clauses),
-        *place.table(CALL_KEYS, keys, "ReplacingMergeTree", "version", "cityHash64(id)", keyed),
+        *place.table(CALL_KEYS, _body(_KEYS), "ReplacingMergeTree", "version", "cityHash64(id)", keyed),
         view,
     ]
 
 
 def _make_table_rows(place: Place) -> list[str]:
-    body = f"project LowCardinality(String), digest String, val String {_TEXT}"
     clauses = "ORDER BY (project, digest) SETTINGS index_granularity = 1024"
-    return place.table(TABLE_ROWS, body, "ReplacingMergeTree", "", "cityHash64(digest)", clauses)
+    return place.table(TABLE_ROWS, _body(_ROWS), "ReplacingMergeTree", "", "cityHash64(digest)", clauses)
 
 
 MIGRATIONS = ((1, "calls and their keys", _make_calls), (2, "rows of tables", _make_table_rows))
@@ -128,5 +150,4 @@ CURRENT = MIGRATIONS[-1][0]
 
 def steps_table(place: Place) -> list[str]:
     """The statements that make the table of the steps that were taken."""
-    body = "number UInt32, title String"
-    return place.table(STEPS, body, "ReplacingMergeTree", "", "number", "ORDER BY number")
+    return place.table(STEPS, _body(_STEPS), "ReplacingMergeTree", "", "number", "ORDER BY number")

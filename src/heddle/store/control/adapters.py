@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
+from heddle.store.control.changes import ADAPTERS, count_change
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor, metadata
 
@@ -64,6 +65,7 @@ class Adapters:
             if connection.execute(sa.select(adapters.c.step).where(*_version(row))).first() is not None:
                 raise InvalidRequest(f"The adapter {row.name}@{row.step} exists already")
             connection.execute(adapters.insert().values(_values(row)))
+            count_change(connection, ADAPTERS)
             audit(connection, row.created_at, row.created_by, "adapter.create", None, _named(row))
 
         await self._executor.write(work)
@@ -73,6 +75,7 @@ class Adapters:
 
         def work(connection: sa.Connection) -> None:
             connection.execute(adapters.delete().where(*_version(row)))
+            count_change(connection, ADAPTERS)
             audit(connection, at, user, "adapter.delete", None, _named(row))
 
         await self._executor.write(work)
@@ -85,6 +88,7 @@ class Adapters:
             if not changed.rowcount:
                 values = dict(zip(("entity", "project", "name"), name, strict=True))
                 connection.execute(adapter_names.insert().values(values | {"latest": step}))
+            count_change(connection, ADAPTERS)
 
         await self._executor.write(work)
 
@@ -93,6 +97,7 @@ class Adapters:
 
         def work(connection: sa.Connection) -> None:
             connection.execute(adapter_names.delete().where(*_name(name)))
+            count_change(connection, ADAPTERS)
 
         await self._executor.write(work)
 

@@ -1,19 +1,22 @@
 """Alert rules, what each found last, and the messages that are to be delivered about them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
 from heddle.errors import Busy
+from heddle.store.control.leases import SECOND, Instance, database_time
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor, metadata
 
 QUIET, FIRING = "quiet", "firing"
 PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 MOST_WAITING = 20
+LEASE_SECONDS = 60.0
+"""Longer than a message takes to be sent."""
 Json = dict[str, Any]
 
 alert_rules = sa.Table(
@@ -49,6 +52,7 @@ alert_deliveries = sa.Table(
     sa.Column("error", sa.Text, nullable=True),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("ended_at", sa.BigInteger, nullable=True),
+    sa.Column("lease_until", sa.BigInteger, nullable=True),
     sa.Index("alert_deliveries_due", "state", "next_at"),
     sa.Index("alert_deliveries_alert", "project", "alert_id", "created_at"),
 )
@@ -88,14 +92,17 @@ class DeliveryRow:
     state: str = PENDING
     attempts: int = 0
     error: str | None = None
-    ended_at: int | None = field(default=None)
+    ended_at: int | None = None
+    lease_until: int | None = None
+    """Until then it is in the hands of one server."""
 
 
 class Alerts:
     """The verbs of alerts. Projects are internal ids."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         self._executor = executor
+        self.instance = instance or Instance()
 
     async def create(self, row: AlertRow, most: int) -> bool:
         """Store a new rule; false when the project has so many already."""
@@ -142,12 +149,14 @@ class Alerts:
 
         return await self._executor.write(work)
 
-    async def found(self, row: AlertRow, delivery: DeliveryRow | None) -> None:
+    async def found(self, row: AlertRow, delivery: DeliveryRow | None, before: str) -> None:
         """Note what a look at a rule found, with the message that it leads to, in one step.
 
-        Nothing happens when the rule was changed or deleted meanwhile.
+        Nothing happens when the rule was changed or deleted meanwhile, or is not in the state `before` any more, as
+        another server has told of its change.
         """
         same = sa.and_(_r.id == row.id, _r.rule == orjson.dumps(row.rule).decode(), _r.is_enabled == 1)
+        same = sa.and_(same, _r.state == before)
         names = ("state", "value", "problem", "checked_at", "changed_at")
         noted = alert_rules.update().where(same).values({name: getattr(row, name) for name in names})
 
@@ -174,22 +183,34 @@ class Alerts:
         return await self._executor.write(work)
 
     async def due(self, now: int, limit: int) -> list[tuple[DeliveryRow, AlertRow]]:
-        """Messages whose time has come, with their rules, oldest first."""
-        chosen = sa.select(alert_deliveries).where(_d.state == PENDING, _d.next_at <= now).order_by(_d.next_at)
+        """Messages whose time has come, with their rules, oldest first: in the hands of this server for a while."""
+        free = sa.or_(_d.lease_until.is_(None), _d.lease_until < database_time())
+        chosen = sa.select(alert_deliveries).where(_d.state == PENDING, _d.next_at <= now, free).order_by(_d.next_at)
+        chosen = chosen.limit(limit).with_for_update(skip_locked=True)
+        until = database_time() + int(LEASE_SECONDS * SECOND)
 
         def work(connection: sa.Connection) -> list[tuple[DeliveryRow, AlertRow]]:
             found = []
-            for row in connection.execute(chosen.limit(limit)).all():
+            for row in connection.execute(chosen).all():
                 rule = connection.execute(sa.select(alert_rules).where(_r.id == row.alert_id)).first()
                 if rule is not None:
                     found.append((DeliveryRow(**row._mapping), _rule(rule)))
+            taken = [delivery.id for delivery, _ in found]
+            connection.execute(alert_deliveries.update().where(_d.id.in_(taken)).values(lease_until=until))
             return found
 
-        return await self._executor.read(work)
+        return await self._executor.write(work)
+
+    async def let_go(self) -> None:
+        """Give back the messages that an earlier server had in its hands, where one server owns all."""
+        if not self.instance.is_shared:
+            change = alert_deliveries.update().where(_d.state == PENDING).values(lease_until=None)
+            await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
     async def next_due(self) -> int | None:
         """When the next message is to be sent, None when none waits."""
-        first = sa.select(sa.func.min(_d.next_at)).where(_d.state == PENDING)
+        time = sa.case((_d.lease_until > _d.next_at, _d.lease_until), else_=_d.next_at)
+        first = sa.select(sa.func.min(time)).where(_d.state == PENDING)
         return await self._executor.read(lambda connection: connection.execute(first).scalar())
 
     async def count_waiting(self) -> int:
@@ -198,9 +219,10 @@ class Alerts:
         return await self._executor.read(lambda connection: int(connection.execute(found).scalar_one()))
 
     async def tried(self, row: DeliveryRow) -> None:
-        """Note how sending a message went."""
+        """Note how sending a message went; it is nobody's then."""
         names = ("state", "attempts", "next_at", "error", "ended_at")
-        changed = alert_deliveries.update().where(_d.id == row.id).values({name: getattr(row, name) for name in names})
+        values = {name: getattr(row, name) for name in names} | {"lease_until": None}
+        changed = alert_deliveries.update().where(_d.id == row.id).values(values)
         await self._executor.write(lambda connection: connection.execute(changed))
 
     async def deliveries(self, project: str, alert_id: str | None, limit: int, offset: int) -> list[DeliveryRow]:

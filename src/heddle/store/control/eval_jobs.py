@@ -1,9 +1,10 @@
 """The durable queue of evaluation jobs: queued -> running -> succeeded | failed | cancelled.
 
-One process owns the folder, so there are no leases: what still runs when a server starts is queued again.
+A running job is leased to one server. Where one server owns all, what still runs when it starts is queued again; where
+several share the tables, a job whose lease has ended is taken by another one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.errors import Busy
+from heddle.store.control.leases import SECOND, Instance, database_time
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import jsontext
 
@@ -19,6 +21,7 @@ QUEUED, RUNNING = "queued", "running"
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)
 STATES = (*OPEN, SUCCEEDED, FAILED, CANCELLED)
+LEASE_SECONDS = 30.0
 
 eval_jobs = sa.Table(
     "eval_jobs",
@@ -39,10 +42,13 @@ eval_jobs = sa.Table(
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("started_at", sa.BigInteger, nullable=True),
     sa.Column("ended_at", sa.BigInteger, nullable=True),
+    sa.Column("lease_owner", sa.Text, nullable=True),
+    sa.Column("lease_until", sa.BigInteger, nullable=True),
     sa.Index("eval_jobs_project", "project_id", "number"),
     sa.Index("eval_jobs_state", "state", "number"),
 )
 _JSON = ("body", "caller", "progress", "result")
+_NO_LEASE: Json = {"lease_owner": None, "lease_until": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +74,17 @@ class JobRow:
     error: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
+    lease_owner: str | None = None
+    lease_until: int | None = None
     number: int = 0
 
 
 class EvalJobs:
-    """The table of jobs."""
+    """The table of jobs, as one server works on it."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         self._executor = executor
+        self.instance = instance or Instance()
 
     async def add(self, row: JobRow, most_open: int) -> JobRow:
         """Queue a job and return it as stored; an id that is there already is that job.
@@ -125,34 +134,58 @@ class EvalJobs:
         chosen = chosen.order_by(c.number.desc()).limit(limit).offset(offset)
         return await self._executor.read(lambda connection: [_job(row) for row in connection.execute(chosen)])
 
-    async def take(self, kinds: Sequence[str], now: int, *, only_cancelled: bool = False) -> JobRow | None:
-        """Begin the next job: one to be cancelled, else the oldest of the project that has the fewest at work."""
+    async def take(
+        self, kinds: Sequence[str], now: int, *, only_cancelled: bool = False, held: Collection[str] = ()
+    ) -> JobRow | None:
+        """Begin the next job: one to be cancelled, else the oldest of the project that has the fewest at work.
+
+        A running job whose lease has ended is taken like one that waits, unless it is `held` by this server itself.
+        """
 
         def work(connection: sa.Connection) -> JobRow | None:
             c, other = eval_jobs.c, eval_jobs.alias()
-            ready = sa.and_(c.state == QUEUED, c.kind.in_(kinds))
+            left = sa.and_(c.state == RUNNING, c.lease_until < database_time(), c.id.not_in(list(held)))
+            ready = sa.and_(sa.or_(c.state == QUEUED, left), c.kind.in_(kinds))
             asked = c.cancel_asked == 1
             ready = sa.and_(ready, asked if only_cancelled else sa.or_(asked, c.not_before <= now))
             at_work = sa.select(sa.func.count()).where(other.c.project_id == c.project_id, other.c.state == RUNNING)
             order = (c.cancel_asked.desc(), at_work.scalar_subquery(), c.number)
-            found = connection.execute(sa.select(c.id, c.started_at).where(ready).order_by(*order).limit(1)).first()
+            chosen = sa.select(c.id, c.started_at).where(ready).order_by(*order).limit(1)
+            # Servers that look at the same time get different jobs, and do not wait for each other.
+            found = connection.execute(chosen.with_for_update(skip_locked=True)).first()
             if found is None:
                 return None
             changes = {"state": RUNNING, "attempts": c.attempts + 1, "started_at": found.started_at or now}
+            changes |= self._lease()
             connection.execute(eval_jobs.update().where(c.id == found.id).values(changes))
             return _job(connection.execute(sa.select(eval_jobs).where(c.id == found.id)).one())
 
         return await self._executor.write(work)
 
     async def next_time(self, kinds: Sequence[str]) -> int | None:
-        """When the first job that waits may begin; None when none waits."""
+        """When the first job that waits may begin; None when none waits. Leases that end are not among it."""
         c = eval_jobs.c
         chosen = sa.select(sa.func.min(c.not_before)).where(c.state == QUEUED, c.kind.in_(kinds))
         return await self._executor.read(lambda connection: connection.execute(chosen).scalar())
 
     async def note(self, job_id: str, progress: Json) -> None:
-        """Store the progress of a running job; its attempts begin anew."""
-        await self._update(job_id, (RUNNING,), {"progress": _text(progress), "attempts": 1})
+        """Store the progress of a job of this server; its attempts begin anew."""
+        await self._update(job_id, {"progress": _text(progress), "attempts": 1})
+
+    async def held(self) -> dict[str, bool]:
+        """The running jobs of this server, by id; true for those that somebody asked to end."""
+        c = eval_jobs.c
+        chosen = sa.select(c.id, c.cancel_asked).where(c.state == RUNNING, c.lease_owner == self.instance.owner)
+        return await self._executor.read(
+            lambda connection: {row.id: bool(row.cancel_asked) for row in connection.execute(chosen)}
+        )
+
+    async def renew(self) -> None:
+        """Keep the running jobs of this server for another lease."""
+        c = eval_jobs.c
+        change = eval_jobs.update().where(c.state == RUNNING, c.lease_owner == self.instance.owner)
+        change = change.values(self._lease())
+        await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
     async def ask_to_cancel(self, project_id: str, job_id: str) -> JobRow | None:
         """Ask for the end of a job that is not done; returns it as it is then, None for an unknown one."""
@@ -167,20 +200,25 @@ class EvalJobs:
         return await self._executor.write(work)
 
     async def finish(self, job_id: str, state: str, at: int, *, result: Json | None, error: str | None) -> bool:
-        """End a running job; False (and no change) when it is not running."""
+        """End a running job; False (and no change) when it is not running, or is another server's."""
         ended = {"state": state, "ended_at": at, "result": None if result is None else _text(result), "error": error}
-        return await self._update(job_id, (RUNNING,), ended)
+        return await self._update(job_id, ended | _NO_LEASE)
 
     async def put_back(self, job_id: str, *, not_before: int = 0, error: str | None = None, begun: bool = True) -> bool:
-        """Queue a running job again; `begun` says whether what was done counts as an attempt."""
-        changes: Json = {"state": QUEUED, "not_before": not_before, "error": error}
+        """Queue a running job of this server again; `begun` says whether what was done counts as an attempt."""
+        changes: Json = {"state": QUEUED, "not_before": not_before, "error": error, **_NO_LEASE}
         if not begun:
             changes["attempts"] = eval_jobs.c.attempts - 1
-        return await self._update(job_id, (RUNNING,), changes)
+        return await self._update(job_id, changes)
 
     async def put_back_all(self) -> int:
-        """Queue every job that was at work when an earlier server ended; returns how many."""
-        change = eval_jobs.update().where(eval_jobs.c.state == RUNNING).values(state=QUEUED)
+        """Queue every job that was at work when an earlier server ended; returns how many.
+
+        Only for the one server that owns all: where several share the tables nothing is changed, as leases end.
+        """
+        if self.instance.is_shared:
+            return 0
+        change = eval_jobs.update().where(eval_jobs.c.state == RUNNING).values(state=QUEUED, **_NO_LEASE)
         return await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
     async def count_open(self) -> int:
@@ -194,9 +232,16 @@ class EvalJobs:
         change = eval_jobs.delete().where(c.state.not_in(OPEN), c.ended_at < before)
         return await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
-    async def _update(self, job_id: str, states: Sequence[str], changes: Json) -> bool:
-        change = eval_jobs.update().where(eval_jobs.c.id == job_id, eval_jobs.c.state.in_(states)).values(changes)
+    async def _update(self, job_id: str, changes: Json) -> bool:
+        """Change a running job of this server; False when it is none."""
+        c = eval_jobs.c
+        which = sa.and_(c.id == job_id, c.state == RUNNING, c.lease_owner == self.instance.owner)
+        change = eval_jobs.update().where(which).values(changes)
         return await self._executor.write(lambda connection: connection.execute(change).rowcount > 0)
+
+    def _lease(self) -> Json:
+        until = database_time() + int(LEASE_SECONDS * SECOND)
+        return {"lease_owner": self.instance.owner, "lease_until": until}
 
 
 def _text(value: Json) -> str:

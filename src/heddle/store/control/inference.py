@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from heddle.store.control.changes import LIMITS, count_change
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import times
@@ -181,6 +182,7 @@ class InferenceRows:
             connection.execute(inference_limits.delete().where(c.kind == kind, c.name == name))
             if concurrency is not None or tokens_per_minute is not None:
                 connection.execute(inference_limits.insert().values({c: getattr(row, c) for c in LimitRow.__slots__}))
+            count_change(connection, LIMITS)
             details = {"kind": kind, "name": name, "concurrency": concurrency, "tokens_per_minute": tokens_per_minute}
             audit(connection, at, user, "limit.update", None, details)
 

@@ -1,22 +1,34 @@
 """The durable queue of training jobs: states, leases, attempts, and the events that clients read.
 
-States: queued -> running -> publishing -> succeeded | failed | cancelled. A job whose lease ends goes back to queued.
+States: queued -> running -> publishing -> succeeded | failed | cancelled. A job at work is leased to one server; one
+whose lease has ended is taken by the next that looks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
-from heddle.errors import Busy
+from heddle.errors import Busy, HeddleError
+from heddle.store.control.leases import SECOND, Instance, database_time
 from heddle.store.control.schema import Executor, metadata
 
 QUEUED, RUNNING, PUBLISHING = "queued", "running", "publishing"
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING, PUBLISHING)
 AT_WORK = (RUNNING, PUBLISHING)
+
+
+class LeaseLost(HeddleError):
+    """Another server works on the job now: this one must not go on with it."""
+
+    status = 409
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"The job {job_id} was taken over by another server")
+
 
 train_jobs = sa.Table(
     "train_jobs",
@@ -100,10 +112,11 @@ class EventRow:
 
 
 class TrainJobs:
-    """The tables of jobs and their events."""
+    """The tables of jobs and their events, as one server works on them."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         self._executor = executor
+        self.instance = instance or Instance()
 
     async def add(self, row: JobRow, most_queued: int) -> None:
         """Queue a job; raises Busy when that many of its model wait already."""
@@ -134,15 +147,16 @@ class TrainJobs:
         """The jobs that are not done, oldest first."""
         return await self._select(train_jobs.c.state.in_(OPEN))
 
-    async def lease(self, owner: str, now: int, until: int) -> JobRow | None:
+    async def lease(self, now: int, seconds: float, held: Collection[str] = ()) -> JobRow | None:
         """Take the oldest job whose model has none at work: a queued one, or one whose lease has ended.
 
-        A job found in `publishing` keeps that state: only its publication is left to do.
+        What is `held` by this server itself is not taken. A job found in `publishing` keeps that state: only its
+        publication is left to do.
         """
 
         def work(connection: sa.Connection) -> JobRow | None:
             c, other = train_jobs.c, train_jobs.alias()
-            held = sa.exists().where(
+            at_work = sa.exists().where(
                 other.c.model_id == c.model_id,
                 other.c.id != c.id,
                 other.c.state.in_(AT_WORK),
@@ -150,41 +164,112 @@ class TrainJobs:
             older = sa.exists().where(
                 other.c.model_id == c.model_id, other.c.state == QUEUED, other.c.number < c.number
             )
-            free = sa.or_(sa.and_(c.state == QUEUED, ~older), sa.and_(c.state.in_(AT_WORK), c.lease_until < now))
-            chosen = sa.select(train_jobs).where(free, ~held).order_by(c.number).limit(1)
-            found = connection.execute(chosen).first()
-            if found is None:
-                return None
-            changes = {"lease_owner": owner, "lease_until": until, "started_at": found.started_at or now}
-            changes["state"] = RUNNING if found.state == QUEUED else found.state
-            connection.execute(train_jobs.update().where(c.id == found.id).values(changes))
-            return _job(connection.execute(sa.select(train_jobs).where(c.id == found.id)).one())
+            left = sa.and_(c.state.in_(AT_WORK), c.lease_until < database_time(), c.id.not_in(list(held)))
+            free = sa.or_(sa.and_(c.state == QUEUED, ~older), left)
+            chosen = sa.select(train_jobs).where(free, ~at_work).order_by(c.number).limit(1)
+            # Servers that look at the same time get different jobs, and do not wait for each other.
+            found = connection.execute(chosen.with_for_update(of=train_jobs, skip_locked=True)).first()
+            return None if found is None else self._take(connection, found, now, seconds)
 
         return await self._executor.write(work)
+
+    async def claim(self, job_id: str, now: int, seconds: float) -> JobRow | None:
+        """Take one job, which nobody has; None when it is done or a server works on it."""
+
+        def work(connection: sa.Connection) -> JobRow | None:
+            c = train_jobs.c
+            free = sa.or_(c.state == QUEUED, sa.and_(c.state.in_(AT_WORK), c.lease_until < database_time()))
+            chosen = sa.select(train_jobs).where(c.id == job_id, free)
+            found = connection.execute(chosen.with_for_update()).first()
+            return None if found is None else self._take(connection, found, now, seconds)
+
+        return await self._executor.write(work)
+
+    def _take(self, connection: sa.Connection, found: sa.Row[Any], now: int, seconds: float) -> JobRow:
+        c = train_jobs.c
+        changes = self._leased(seconds) | {"started_at": found.started_at or now}
+        changes["state"] = RUNNING if found.state == QUEUED else found.state
+        connection.execute(train_jobs.update().where(c.id == found.id).values(changes))
+        return _job(connection.execute(sa.select(train_jobs).where(c.id == found.id)).one())
 
     async def update(self, job_id: str, **changes: Any) -> None:
-        """Set columns of a job: lease_until, state, step, parent_step, attempts, cancel_asked, ..."""
+        """Set columns of a job of this server: state, step, parent_step, attempts, ...
+
+        Raises LeaseLost when another server has it, and when it is done.
+        """
         if "metrics" in changes:
             changes["metrics"] = orjson.dumps(changes["metrics"]).decode()
+        change = train_jobs.update().where(self._mine(job_id)).values(changes)
+        if not await self._executor.write(lambda connection: connection.execute(change).rowcount):
+            raise LeaseLost(job_id)
 
-        def work(connection: sa.Connection) -> None:
-            connection.execute(train_jobs.update().where(train_jobs.c.id == job_id).values(changes))
+    async def renew(self, job_id: str, seconds: float) -> None:
+        """Keep a job of this server for a while longer; raises LeaseLost."""
+        await self.update(job_id, **self._leased(seconds))
 
-        await self._executor.write(work)
+    async def insist(self, job_id: str) -> None:
+        """Raise LeaseLost when a job is not this server's any more, or its lease has ended."""
+        live = sa.and_(self._mine(job_id), train_jobs.c.lease_until >= database_time())
+        chosen = sa.select(train_jobs.c.id).where(live)
+        if await self._executor.read(lambda connection: connection.execute(chosen).first()) is None:
+            raise LeaseLost(job_id)
+
+    async def ask_to_cancel(self, job_id: str) -> None:
+        """Ask whoever works on a job to give it up; nothing happens to one that is done."""
+        c = train_jobs.c
+        change = train_jobs.update().where(c.id == job_id, c.state.in_(OPEN)).values(cancel_asked=1)
+        await self._executor.write(lambda connection: connection.execute(change).rowcount)
+
+    async def is_cancel_asked(self, job_id: str) -> bool:
+        """True when somebody asked for the end of a job."""
+        chosen = sa.select(train_jobs.c.cancel_asked).where(train_jobs.c.id == job_id)
+        return await self._executor.read(lambda connection: bool(connection.execute(chosen).scalar()))
+
+    async def is_any_free(self) -> bool:
+        """True when a job waits, or its lease has ended; perhaps it may not begin yet."""
+        c = train_jobs.c
+        free = sa.or_(c.state == QUEUED, sa.and_(c.state.in_(AT_WORK), c.lease_until < database_time()))
+        chosen = sa.select(c.id).where(free).limit(1)
+        return await self._executor.read(lambda connection: connection.execute(chosen).first() is not None)
+
+    async def let_go(self, job_id: str | None = None) -> int:
+        """End the leases of this server (on one job), so that the next that looks goes on; returns how many."""
+        c = train_jobs.c
+        change = train_jobs.update().where(c.state.in_(AT_WORK), c.lease_owner == self.instance.owner)
+        if job_id is not None:
+            change = change.where(c.id == job_id)
+        change = change.values(lease_owner=None, lease_until=0)
+        return await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
     async def release_all(self) -> int:
-        """End every lease, as the one server that holds the folder does when it starts; returns how many."""
+        """End every lease, as the one server that owns all does when it starts; returns how many.
 
-        def work(connection: sa.Connection) -> int:
-            held = train_jobs.update().where(train_jobs.c.state.in_(AT_WORK))
-            return connection.execute(held.values(lease_owner=None, lease_until=0)).rowcount
+        Where several servers share the tables nothing is changed, as leases end.
+        """
+        if self.instance.is_shared:
+            return 0
+        change = train_jobs.update().where(train_jobs.c.state.in_(AT_WORK)).values(lease_owner=None, lease_until=0)
+        return await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
-        return await self._executor.write(work)
+    def _leased(self, seconds: float) -> dict[str, Any]:
+        return {"lease_owner": self.instance.owner, "lease_until": database_time() + int(seconds * SECOND)}
+
+    def _mine(self, job_id: str) -> sa.ColumnElement[bool]:
+        c = train_jobs.c
+        return sa.and_(c.id == job_id, c.state.in_(AT_WORK), c.lease_owner == self.instance.owner)
+
+    def _insist(self, connection: sa.Connection, job_id: str) -> None:
+        if connection.execute(sa.select(train_jobs.c.id).where(self._mine(job_id))).first() is None:
+            raise LeaseLost(job_id)
 
     async def add_event(self, event: EventRow, progress: int | None = None) -> bool:
-        """Append an event, with the job's progress; False (and no change) when its place is taken already."""
+        """Append an event of a job of this server, with the job's progress; False when its place is taken already.
+
+        Raises LeaseLost.
+        """
 
         def work(connection: sa.Connection) -> bool:
+            self._insist(connection, event.job_id)
             return _add_event(connection, event, {} if progress is None else {"progress": progress, "attempts": 0})
 
         return await self._executor.write(work)
@@ -192,7 +277,10 @@ class TrainJobs:
     async def finish(
         self, job_id: str, state: str, event_id: str, event_type: str, data: dict[str, Any], at: int, **changes: Any
     ) -> bool:
-        """End an open job and append its last event, together; False (and no change) when it had ended."""
+        """End a job of this server and append its last event, together; False (and no change) when it had ended.
+
+        Raises LeaseLost when another server works on it.
+        """
         if "metrics" in changes:
             changes["metrics"] = orjson.dumps(changes["metrics"]).decode()
 
@@ -201,6 +289,7 @@ class TrainJobs:
             found = connection.execute(sa.select(c.state).where(c.id == job_id)).first()
             if found is None or found.state not in OPEN:
                 return False
+            self._insist(connection, job_id)
             last = connection.execute(sa.select(sa.func.max(e.seq)).where(e.job_id == job_id)).scalar_one()
             event = EventRow(job_id, 0 if last is None else last + 1, event_id, event_type, data, at)
             ended = {"state": state, "ended_at": at, "lease_owner": None, "lease_until": None}

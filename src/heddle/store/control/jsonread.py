@@ -3,6 +3,7 @@
 Every function here returns an SQL expression that either database understands; see `wire/query.py` for the rules.
 """
 
+import re
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +12,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from heddle.store.sqlite import jsonpath
 
-_WHITESPACE = "E' \\t\\n\\x0b\\f\\r'"
+_ODD_INDEX = re.compile(r"(\s+[+-]?|[+-])\d+$")
+"""What PostgreSQL takes for a place in a list and the query language for a key."""
 
 
 class JsonRead(sa.ColumnElement[Any]):
@@ -161,28 +163,31 @@ def _read_sqlite(element: JsonRead, compiler: SQLCompiler, **options: Any) -> st
 @compiles(JsonRead, "postgresql")
 def _read_postgresql(element: JsonRead, compiler: SQLCompiler, **options: Any) -> str:
     source = compiler.process(element.source, **options)
-    keys = ", ".join(_pg_quote(part) for part in element.parts)
-    value = f"(({source})::json #> ARRAY[{keys}]::text[])"
-    bare = f"({value} #>> '{{}}')"
+    value = _pg_at(f"heddle_json({source})", element.parts)
     if element.reading == "exists":
         return f"({value} IS NOT NULL)::int"
     if element.reading == "scalar":
-        return bare
-    if element.reading == "size":
-        return (
-            f"(CASE json_typeof({value}) WHEN 'array' THEN json_array_length({value}) "
-            f"WHEN 'string' THEN length({bare}) "
-            f"WHEN 'object' THEN (SELECT count(*) FROM json_object_keys({value})) END)"
-        )
+        return f"({value} #>> '{{}}')"
     if element.reading == "number":
-        return f"{bare}::double precision"
-    number = f"{bare}::numeric"
-    digits = f"CASE WHEN {number} = trunc({number}) THEN trunc({number})::text ELSE {value}::text END"
-    text = (
-        f"(CASE json_typeof({value}) WHEN 'string' THEN {bare} WHEN 'boolean' THEN {bare} WHEN 'number' THEN {digits} "
-        f"WHEN 'object' THEN {value}::text WHEN 'array' THEN {value}::text ELSE '' END)"
-    )
-    return text if element.reading == "text" else _pg_reread(text, element.reading)
+        return f"(CASE json_typeof({value}) WHEN 'number' THEN ({value} #>> '{{}}')::double precision END)"
+    return f"heddle_{element.reading}({value})"
+
+
+def _pg_at(value: str, parts: tuple[str, ...]) -> str:
+    """The JSON value at a path, null when it is missing."""
+    if any("\x00" in part for part in parts):
+        return "NULL::json"
+    if any(_ODD_INDEX.match(part) for part in parts):
+        # PostgreSQL would take such a part for a place in a list.
+        for part in parts:
+            step = f"{value} #> ARRAY[{_pg_quote(part)}]::text[]"
+            value = (
+                f"(CASE WHEN json_typeof({value}) = 'object' THEN {step} END)"
+                if _ODD_INDEX.match(part)
+                else f"({step})"
+            )
+        return value
+    return f"({value} #> ARRAY[{', '.join(map(_pg_quote, parts))}]::text[])"
 
 
 @compiles(Negation)
@@ -213,19 +218,7 @@ def _reread_sqlite(element: Reread, compiler: SQLCompiler, **options: Any) -> st
 
 @compiles(Reread, "postgresql")
 def _reread_postgresql(element: Reread, compiler: SQLCompiler, **options: Any) -> str:
-    return _once(_pg_reread("once.v", element.reading), compiler.process(element.source, **options))
-
-
-def _pg_reread(text: str, reading: str) -> str:
-    trimmed = f"btrim({text}, {_WHITESPACE})"
-    integer = f"CASE WHEN {trimmed} ~ '^[+-]?[0-9]+$' THEN {trimmed}::numeric END"
-    if reading == "integer":
-        return f"({integer})"
-    if reading == "double":
-        pattern = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$"
-        return f"(CASE WHEN {trimmed} ~ '{pattern}' THEN {trimmed}::double precision END)"
-    small = f"CASE WHEN ({integer}) BETWEEN 0 AND 255 THEN ({integer})::int END"
-    return f"(CASE {text} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {small} END)"
+    return f"heddle_{element.reading}_of({compiler.process(element.source, **options)})"
 
 
 @compiles(Spelled, "sqlite")
@@ -240,7 +233,7 @@ def _spelled_sqlite(element: Spelled, compiler: SQLCompiler, **options: Any) -> 
 @compiles(Spelled, "postgresql")
 def _spelled_postgresql(element: Spelled, compiler: SQLCompiler, **options: Any) -> str:
     number = "once.v::numeric"
-    text = f"CASE WHEN {number} = trunc({number}) THEN trunc({number})::text ELSE once.v::text END"
+    text = f"CASE WHEN {number} = trunc({number}) THEN trunc({number})::text ELSE {number}::text END"
     if element.instant:
         form = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
         text = f"to_char(to_timestamp({number} / 1000000) AT TIME ZONE 'UTC', '{form}')"
@@ -254,7 +247,7 @@ def _lowered_sqlite(element: Lowered, compiler: SQLCompiler, **options: Any) -> 
 
 @compiles(Lowered, "postgresql")
 def _lowered_postgresql(element: Lowered, compiler: SQLCompiler, **options: Any) -> str:
-    return f"lower({compiler.process(element.source, **options)})"
+    return f'lower({compiler.process(element.source, **options)} COLLATE "und-x-icu")'
 
 
 @compiles(CodePoints, "sqlite")
@@ -289,8 +282,10 @@ def _member_sqlite(element: Member, compiler: SQLCompiler, **options: Any) -> st
 @compiles(Member, "postgresql")
 def _member_postgresql(element: Member, compiler: SQLCompiler, **options: Any) -> str:
     source, item = compiler.process(element.source, **options), compiler.process(element.item, **options)
-    test = f"lower(item) = lower({item})" if element.folded else f"item = {item}"
-    return f"EXISTS (SELECT 1 FROM json_array_elements_text(({source})::json) AS items(item) WHERE {test})"
+    test = (
+        f'lower(item COLLATE "und-x-icu") = lower({item} COLLATE "und-x-icu")' if element.folded else f"item = {item}"
+    )
+    return f"EXISTS (SELECT 1 FROM json_array_elements_text(heddle_json({source})) AS items(item) WHERE {test})"
 
 
 def _pg_quote(text: str) -> str:

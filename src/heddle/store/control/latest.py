@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from heddle.store.control.leases import Instance
 from heddle.store.control.object_rows import latest_digests
 from heddle.store.control.schema import Executor
 
@@ -13,14 +14,15 @@ T = TypeVar("T")
 
 
 class LatestVersions:
-    """Digests of latest versions, as the one writer sees them.
+    """Digests of latest versions, as the one writer sees them; where several servers write, nothing is remembered.
 
     Changes are counted in the writer, ahead of their commit, and what is remembered was read there too: so nothing that
     was read before a change is taken for what holds after it.
     """
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         self._executor = executor
+        self._is_shared = (instance or Instance()).is_shared
         self._changes = 0
         self._read_at = 0
         self._known: dict[tuple[str, str, str], str] = {}
@@ -36,6 +38,8 @@ class LatestVersions:
 
     async def digests(self, project: str, kind: str, names: Sequence[str]) -> dict[str, str]:
         """By object_id the digest of the latest live version; what has none is left out."""
+        if self._is_shared:
+            return await self._executor.read(lambda connection: latest_digests(connection, project, kind, names))
         known = self._known if self._read_at == self._changes else {}
         found = {name: digest for name in names if (digest := known.get((project, kind, name))) is not None}
         if len(found) == len(names):

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import labels
 from heddle.store.control.latest import LatestVersions
+from heddle.store.control.leases import Instance
 from heddle.store.control.object_rows import (
     LATEST,
     PAGE,
@@ -36,9 +37,9 @@ from heddle.wire import digests, refpath, refs, times
 class Objects:
     """The verbs of object versions. Project ids are internal, instants microseconds."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         self._executor = executor
-        self.latest = LatestVersions(executor)
+        self.latest = LatestVersions(executor, instance)
         self.observers: dict[str, Callable[[], Awaitable[None]]] = {}
         """By base class: what is awaited, before the writer is told, when versions of that class came or went."""
 

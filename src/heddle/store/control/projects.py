@@ -46,7 +46,6 @@ heartbeat = sa.Table(
 
 _SIZES = sa.text(
     "SELECT (SELECT COALESCE(SUM(size), 0) FROM object_versions WHERE project = :project AND deleted_at IS NULL),"
-    " (SELECT COALESCE(SUM(size), 0) FROM table_rows WHERE project = :project),"
     " (SELECT COALESCE(SUM(size), 0) FROM files WHERE project = :project)"
 )
 _KNOWN = sa.text(
@@ -56,10 +55,9 @@ _KNOWN = sa.text(
 
 
 class StoredBytes(NamedTuple):
-    """What a project holds beside its calls, in bytes."""
+    """What a project holds beside its calls and tables, in bytes."""
 
     objects: int
-    tables: int
     files: int
 
 
@@ -76,7 +74,7 @@ class Projects:
         )
 
     async def stored_bytes(self, project: str) -> StoredBytes:
-        """How much the project holds beside its calls."""
+        """How much the project holds beside its calls and tables."""
         return await self._executor.read(
             lambda connection: StoredBytes(*connection.execute(_SIZES, {"project": project}).one())
         )
@@ -127,7 +125,7 @@ class Projects:
         """Commit a tiny write; raises what any other write would."""
 
         def work(connection: sa.Connection) -> None:
-            if not connection.execute(heartbeat.update().values(at=times.now())).rowcount:
+            if not connection.execute(heartbeat.update().where(heartbeat.c.number == 0).values(at=times.now())).rowcount:
                 connection.execute(heartbeat.insert().values(number=0, at=times.now()))
 
         await self._executor.write(work)

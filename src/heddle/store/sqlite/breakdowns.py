@@ -1,16 +1,18 @@
 """Tokens by model and by who used them, and what each op did; bodies are never read."""
 
 import sqlite3
+from collections.abc import Sequence
 
 from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.readers import Readers
+from heddle.wire.buckets import pieces
 from heddle.wire.calls import ERROR, OpActivity, UsageSum
 
 _MOST_OPS = 500
 _NEWEST = 200
 _SUMS = """u.model, count(*), sum(u.requests), sum(u.prompt), sum(u.completion), sum(u.cache_read),
-    sum(u.cache_creation) FROM usage u"""
+    sum(u.cache_creation), min(u.started_at) FROM usage u"""
 _RANGE = "WHERE u.project = ? AND u.started_at >= ? AND u.started_at < ? AND NOT u.repeated"
 _GROUPS = {"op": "c.op", "user": "c.user"}
 _OPS = """SELECT op, count(*), max(started_at) FROM calls
@@ -42,11 +44,19 @@ class Breakdowns:
 
         return await self._readers.read(read)
 
-    async def usage(self, project: str, by: str, lower: int, upper: int, shift: int, width: int) -> list[UsageSum]:
+    async def usage(
+        self, project: str, by: str, lower: int, upper: int, shift: int, width: int, cuts: Sequence[int] = ()
+    ) -> list[UsageSum]:
         """Tokens per bucket of `width` microseconds from `shift`, per model and, with `by` "op" or "user", per name."""
-        return await self._readers.read(
-            lambda session: self._usage(session.raw, project, by, (lower, upper), (shift, width))
-        )
+
+        def read(session: Session) -> list[UsageSum]:
+            # A query for each piece reads no more rows than one for all, and compares none of them with cuts.
+            found = (
+                self._usage(session.raw, project, by, piece, (shift, width)) for piece in pieces(lower, upper, cuts)
+            )
+            return [row for rows in found for row in rows]
+
+        return await self._readers.read(read)
 
     async def ops(self, project: str) -> list[OpActivity]:
         """What was called, the last called first; times and errors are those of the newest calls of each."""

@@ -3,15 +3,15 @@
 import sqlite3
 from dataclasses import dataclass, field
 
+from heddle.store.conditions import FieldSql
+from heddle.store.ordering import keyset_direction, ordered_terms
 from heddle.store.sqlite import call_cost, jsonpath
 from heddle.store.sqlite.conditions import Conditions, Parameters
-from heddle.store.sqlite.expressions import FieldSql, Place, field_sql
+from heddle.store.sqlite.expressions import Place, field_sql
 from heddle.store.sqlite.names import NameReader
 from heddle.wire import callfields, refs
 from heddle.wire.callfields import CallField, Kind
-from heddle.wire.calls import CallsQuery, Filter, SortTerm
-
-DEFAULT_ORDER = (SortTerm("started_at", False), SortTerm("id", False))
+from heddle.wire.calls import CallsQuery, Filter
 
 
 @dataclass(slots=True)
@@ -72,24 +72,8 @@ def select(raw: sqlite3.Connection, names: NameReader, query: CallsQuery) -> Sel
         selection.indexable = conditions.indexable
         for item in conditions.fields:
             selection.bodies |= _bodies(item)
-    selection.keyset = _keyset(terms)
+    selection.keyset = keyset_direction(terms)
     return selection
-
-
-def ordered_terms(sort: tuple[SortTerm, ...] | None) -> tuple[SortTerm, ...]:
-    """The order made total: `id` is appended in the direction of a last started_at, else descending."""
-    if sort is None:
-        return DEFAULT_ORDER
-    if not sort or any(term.field == "id" for term in sort):
-        return sort
-    last = sort[-1]
-    return (*sort, SortTerm("id", last.descending if last.field == "started_at" else True))
-
-
-def _keyset(terms: tuple[SortTerm, ...]) -> str:
-    if [term.field for term in terms] == ["started_at", "id"] and terms[0].descending == terms[1].descending:
-        return "<" if terms[0].descending else ">"
-    return ""
 
 
 def _bodies(item: CallField) -> set[str]:
@@ -111,7 +95,7 @@ def _order(sort_field: FieldSql, descending: bool) -> list[str]:
     if json is not None:
         text = json.cast("string")
         return [
-            f"ifnull({json.read(jsonpath.present)}, 0) DESC",
+            f"ifnull({json.present()}, 0) DESC",
             f"{json.cast('double')} {direction} NULLS LAST",
             f"{text} {direction} NULLS LAST",
         ]

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
+from heddle.store import turns
 from heddle.store.control.agents import spans as agent_index
 from heddle.store.control.projects import audit
 from heddle.store.sqlite import call_deletes, call_rows, endings, usage_repeats
@@ -321,21 +322,9 @@ class Calls:
             if before is not None:
                 sql += " AND c.started_at < ?"
                 parameters.append(before)
-            turns: dict[str, list[tuple[str, int, int | None]]] = {}
-            for thread_id, call_id, started_at, ended_at in session.raw.execute(
-                sql + " ORDER BY c.started_at, c.id", parameters
-            ):
-                turns.setdefault(thread_id, []).append((call_id, started_at, ended_at))
-            return [_thread(thread_id, items) for thread_id, items in turns.items()]
+            return turns.summed(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
 
         return await self._readers.read(work)
-
-
-def _thread(thread_id: str, turns: list[tuple[str, int, int | None]]) -> ThreadRow:
-    ended = [(ended_at, -index) for index, (_, _, ended_at) in enumerate(turns) if ended_at is not None]
-    last_updated, index = max(ended, default=(None, 0))
-    durations = [(ended_at - started_at) / 1000 for _, started_at, ended_at in turns if ended_at is not None]
-    return ThreadRow(thread_id, len(turns), turns[0][1], last_updated, turns[0][0], turns[-index][0], sorted(durations))
 
 
 def _after(keyset: str, position: Position | None) -> tuple[str, list[int | str]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from heddle.store.conditions import FieldSql
 from heddle.store.sqlite import jsonpath
 from heddle.store.sqlite.jsonpath import quote
 from heddle.wire import refs
@@ -58,6 +59,18 @@ class JsonValue:
         ]
         return self.read(read)
 
+    def plain_text(self) -> str:
+        """The value as text, right where it is compared with a word."""
+        return self.read(jsonpath.plain_text)
+
+    def size(self) -> str:
+        """How many elements or characters the value has."""
+        return self.read(jsonpath.size)
+
+    def present(self) -> str:
+        """1 where the value is there and not null."""
+        return self.read(jsonpath.present)
+
     def read(self, reader: Callable[[str, tuple[str, ...]], str]) -> str:
         """What a function of `jsonpath` makes of it; a source that is a query of its own runs once."""
         if not self.source.startswith("("):
@@ -65,25 +78,6 @@ class JsonValue:
         value = reader("s.j", self.parts)
         value = f"CASE WHEN s.j IS NOT NULL THEN {value} END" if self.nullable else value
         return f"(SELECT {value} FROM (SELECT {self.source} AS j) s)"
-
-
-@dataclass(frozen=True, slots=True)
-class FieldSql:
-    """A field ready for use: `sql` without parameters, its type, and the JSON value behind it where there is one."""
-
-    sql: str
-    type: str
-    json: JsonValue | None = None
-    field: CallField | None = None
-
-    @property
-    def multi_value(self) -> bool:
-        """True for feedback types of which a call can have many rows."""
-        return (
-            self.field is not None
-            and self.field.kind is Kind.FEEDBACK
-            and self.field.feedback_type in MULTI_VALUE_FEEDBACK
-        )
 
 
 def field_sql(field: CallField, place: Place) -> FieldSql:

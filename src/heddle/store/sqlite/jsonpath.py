@@ -71,13 +71,8 @@ def text(source: str, parts: tuple[str, ...]) -> str:
 
 
 def plain_text(source: str, parts: tuple[str, ...]) -> str:
-    """The value when it is a string, empty when missing; equals `text` when compared with a word (see `is_word`)."""
+    """The value when it is a string, empty when missing; equals `text` when compared with a word."""
     return _either(parts, source, lambda path: f"ifnull({source} ->> {path}, '')", "''")
-
-
-def is_word(literal: str) -> bool:
-    """True when only a JSON string can have this text: not empty, no number, no bool, no container."""
-    return bool(literal) and literal[0].isalpha() and literal.lower() not in ("true", "false", "nan", "inf", "infinity")
 
 
 def integer_of_text(value: str) -> str:

@@ -12,15 +12,20 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from heddle.errors import HeddleError
-from heddle.store.blobs import FILES, Blobs
+from heddle.store.blobs.folder import FILES, FolderBlobs
 from heddle.store.control.adapters import adapter_names, adapters
 from heddle.store.control.agents.table import AGENT_TABLES
 from heddle.store.control.alerts import ALERT_TABLES
 from heddle.store.control.annotation_queues import QUEUE_TABLES
+from heddle.store.control.call_halves import call_halves
+from heddle.store.control.changes import changes
 from heddle.store.control.dataset_sources import dataset_sources
+from heddle.store.control.ended_calls import ended_calls
 from heddle.store.control.eval_jobs import eval_jobs
 from heddle.store.control.inference import inference_limits, inference_usage
 from heddle.store.control.jobs import JOB_TABLES
+from heddle.store.control.leases import leases
+from heddle.store.control.meters import METER_TABLES
 from heddle.store.control.monitors import monitor_waiting
 from heddle.store.control.registry import registry_links
 from heddle.store.control.replays import replay_items
@@ -115,10 +120,24 @@ def _mark_repeats(session: Session) -> None:
     usage_repeats.create(session.raw)
 
 
+def _add_leases(session: Session) -> None:
+    metadata.create_all(session.control, tables=[leases, changes, *METER_TABLES, call_halves, ended_calls])
+    for table, column in (("eval_jobs", "lease_owner TEXT"), ("eval_jobs", "lease_until BIGINT")):
+        _add_column(session.raw, table, column)
+    _add_column(session.raw, "alert_deliveries", "lease_until BIGINT")
+
+
+def _add_column(raw: sqlite3.Connection, table: str, column: str) -> None:
+    """Add a column to a table that an earlier step made; one that was made just now has it."""
+    known = {row[1] for row in raw.execute(f"PRAGMA table_info({table})")}
+    if column.split()[0] not in known:
+        raw.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+
+
 def _read_file(raw: sqlite3.Connection, key: str) -> str:
     """The text of a blob beside the database file."""
     database = Path(raw.execute("PRAGMA database_list").fetchone()[2])
-    return Blobs(database.parent / FILES).read(key).decode()
+    return FolderBlobs(database.parent / FILES).read(key).decode()
 
 
 MIGRATIONS = (
@@ -129,6 +148,7 @@ MIGRATIONS = (
     Migration(5, "the table of browsers' sessions", _create_sessions),
     Migration(6, "counts of calls over time, and the index of the slowest", _create_call_counts),
     Migration(7, "usage that is summed up from calls below", _mark_repeats, changes_data=True),
+    Migration(8, "leases of jobs and messages, for several servers", _add_leases),
 )
 CURRENT = MIGRATIONS[-1].number
 

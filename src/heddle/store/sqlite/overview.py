@@ -1,4 +1,4 @@
-"""A project over time: counts, latencies and usage in equal buckets; bodies are never read."""
+"""A project over time: counts and latencies in equal buckets; bodies are never read."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from heddle.store.sqlite.call_counts import WIDTHS
 from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.readers import Readers
 from heddle.wire.buckets import percentile_of
-from heddle.wire.calls import ERROR, ModelUsage
-from heddle.wire.overview import CallCounts, ModelBucket, ProjectOverview, TimeSpan
+from heddle.wire.calls import ERROR
+from heddle.wire.overview import CallCounts, ProjectOverview, TimeSpan
 
 _SAMPLE = 20_000
 _RANGE = "project = ? AND started_at >= ? AND started_at < ? AND deleted_at IS NULL"
@@ -20,15 +20,12 @@ _ROOTS = f"SELECT count(*) FROM calls WHERE {_RANGE} AND parent_id IS NULL"
 _LATENCIES = f"""SELECT (started_at - ?) / ?, (ended_at - started_at) / 1e6 AS seconds FROM calls
     WHERE {_RANGE} AND parent_id IS NULL AND ended_at IS NOT NULL AND (rid * 2654435761) % ? = 0
     ORDER BY seconds"""
-_USAGE = """SELECT (started_at - ?) / ? AS bucket, model, sum(requests), sum(prompt), sum(completion),
-    sum(cache_read), sum(cache_creation) FROM usage
-    WHERE project = ? AND started_at >= ? AND started_at < ? AND NOT repeated GROUP BY bucket, model"""
 _FIRST = """SELECT started_at FROM calls WHERE project = ? AND started_at IS NOT NULL AND deleted_at IS NULL
     ORDER BY started_at LIMIT 1"""
 
 
 class Overviews:
-    """Sums of one project; latencies beyond 20,000 root calls are those of a sample."""
+    """Counts of one project; latencies beyond 20,000 root calls are those of a sample."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
@@ -44,7 +41,7 @@ class Overviews:
         return await self._readers.read(lambda session: work(session.raw))
 
     async def read(self, project: str, span: TimeSpan) -> ProjectOverview:
-        """The calls and the usage of a project (internal id) in a span."""
+        """The calls of a project (internal id) in a span."""
         return await self._readers.read(lambda session: self._read(session.raw, project, span))
 
     def _read(self, raw: sqlite3.Connection, project: str, span: TimeSpan) -> ProjectOverview:
@@ -61,7 +58,7 @@ class Overviews:
         counts = [_counts(bucket, calls, errors, by_bucket.get(bucket, ())) for bucket, calls, errors in counted]
         calls, errors = sum(row[1] for row in counted), sum(row[2] for row in counted)
         whole = _counts(0, calls, errors, [seconds for _, seconds in sampled])
-        return ProjectOverview(counts, whole, self._usage(raw, (*place, *inside)))
+        return ProjectOverview(counts, whole)
 
     def _counted(self, raw: sqlite3.Connection, number: int | None, span: TimeSpan) -> list[tuple[int, int, int]]:
         """Calls and errors per bucket: of whole blocks as they are counted already, of the rest one by one."""
@@ -76,12 +73,6 @@ class Overviews:
                 before = sums.get(bucket, (0, 0))
                 sums[bucket] = (before[0] + calls, before[1] + errors)
         return [(bucket, *both) for bucket, both in sorted(sums.items()) if both[0]]
-
-    def _usage(self, raw: sqlite3.Connection, parameters: Sequence[object]) -> list[ModelBucket]:
-        return [
-            ModelBucket(bucket, ModelUsage(self._names.text(raw, model) or "", *sums))
-            for bucket, model, *sums in raw.execute(_USAGE, parameters).fetchall()
-        ]
 
 
 def _counts(bucket: int, calls: int, errors: int, ordered: Sequence[float]) -> CallCounts:

@@ -21,11 +21,11 @@ class PathIndexes:
     """Which expressions have an index, and which should get one; `note` and `built` may be called from any thread."""
 
     def __init__(self, raw: sqlite3.Connection) -> None:
-        rows = raw.execute("SELECT body, expression FROM path_indexes WHERE built_at IS NOT NULL")
-        self._built: frozenset[Expression] = frozenset((body, expression) for body, expression in rows)
+        self._built: frozenset[Expression] = frozenset()
         self._lock = threading.Lock()
         self._slow: dict[Expression, int] = {}
         self._used: set[Expression] = set()
+        self.follow(raw)
 
     def built(self, expressions: list[Expression]) -> Expression | None:
         """The first of the expressions that an index answers."""
@@ -41,6 +41,20 @@ class PathIndexes:
             for expression in expressions:
                 if expression not in self._built and len(self._slow) < 1000:
                     self._slow[expression] = self._slow.get(expression, 0) + 1
+
+    def wish(self, expression: Expression) -> None:
+        """Let an expression have an index as soon as there is time: it was slow often enough elsewhere."""
+        with self._lock:
+            if expression not in self._built:
+                self._slow[expression] = USES_BEFORE_BUILD
+
+    def follow(self, raw: sqlite3.Connection) -> None:
+        """Read again which expressions have an index, as another process builds them."""
+        rows = raw.execute("SELECT body, expression FROM path_indexes WHERE built_at IS NOT NULL")
+        built = frozenset((body, expression) for body, expression in rows)
+        with self._lock:
+            self._built = built
+            self._slow = {expression: uses for expression, uses in self._slow.items() if expression not in built}
 
     def wanted(self) -> Expression | None:
         """An expression that was slow often enough, while there is room for one more index."""

@@ -1,15 +1,17 @@
 """What happened in each project, in sums that a list of projects shows; bodies are never read."""
 
-import asyncio
 import sqlite3
-import time
+from collections.abc import Mapping, Sequence
 
+from heddle.store.kept import Kept
 from heddle.store.sqlite.call_counts import BLOCK
 from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.readers import Readers
 from heddle.wire import times
+from heddle.wire.buckets import pieces
 from heddle.wire.calls import ERROR, ModelUsage, ProjectActivity
+from heddle.wire.inference import PriceChanges
 
 _WITH_CALLS = """WITH RECURSIVE found (k) AS (
         SELECT min(project) FROM calls
@@ -22,10 +24,10 @@ _CALLS = """SELECT ifnull(sum(calls), 0), (
     FROM call_blocks WHERE width = ?2 AND project = ?1"""
 _LATELY = """SELECT ifnull(sum(calls), 0), ifnull(sum(calls * (status = ?)), 0) FROM call_blocks
     WHERE width = ? AND project = ? AND block >= ?"""
-_USAGE = """SELECT model, sum(requests), sum(prompt), sum(completion), sum(cache_read), sum(cache_creation)
-    FROM usage WHERE project = ? AND started_at >= ? AND NOT repeated GROUP BY model"""
-_SHARE = 20
-"""An answer is kept for so many times as long as it took, so that looking costs at most a twentieth of the time."""
+_USAGE = """SELECT model, sum(requests), sum(prompt), sum(completion), sum(cache_read), sum(cache_creation),
+    min(started_at) FROM usage WHERE project = ? AND started_at >= ? AND started_at < ? AND NOT repeated
+    GROUP BY model"""
+_LATEST = 2**63 - 1
 
 
 class ProjectActivities:
@@ -34,36 +36,38 @@ class ProjectActivities:
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
         self._names = NameReader()
-        self._asking = asyncio.Lock()
-        self._kept: list[ProjectActivity] = []
-        self._good_until = 0.0
+        self._kept: Kept[list[ProjectActivity]] = Kept()
 
-    async def all(self, since: int) -> list[ProjectActivity]:
+    async def all(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
         """Every project that holds a call or an object, or was made known; lately means since an instant."""
-        async with self._asking:
-            if time.monotonic() >= self._good_until:
-                began = time.monotonic()
-                self._kept = await self._readers.read(lambda session: self._read(session, since))
-                ended = time.monotonic()
-                self._good_until = ended + (ended - began) * _SHARE
-        return self._kept
+        return await self._kept.get(lambda: self._look(since, changes))
 
     def forget(self) -> None:
         """Look again when asked the next time."""
-        self._good_until = 0.0
+        self._kept.forget()
 
-    def _read(self, session: Session, since: int) -> list[ProjectActivity]:
+    async def _look(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
+        busy = await self._readers.read(self._with_calls)
+        cuts = {number: await changes(project) for number, project in busy.items()}
+        return await self._readers.read(lambda session: self._read(session, since, cuts))
+
+    def _with_calls(self, session: Session) -> dict[int, str]:
         raw = session.raw
-        found = [self._sums(raw, int(number), since) for (number,) in raw.execute(_WITH_CALLS).fetchall()]
+        return {number: self._names.text(raw, number) or "" for (number,) in raw.execute(_WITH_CALLS).fetchall()}
+
+    def _read(self, session: Session, since: int, cuts: Mapping[int, Sequence[int]]) -> list[ProjectActivity]:
+        raw = session.raw
+        found = [self._sums(raw, number, since, between) for number, between in cuts.items()]
         seen = {activity.project for activity in found}
         known = [project for (project,) in raw.execute(_KNOWN) if project not in seen]
         return [*found, *(ProjectActivity(project, 0, None, 0, 0, ()) for project in known)]
 
-    def _sums(self, raw: sqlite3.Connection, number: int, since: int) -> ProjectActivity:
+    def _sums(self, raw: sqlite3.Connection, number: int, since: int, cuts: Sequence[int]) -> ProjectActivity:
         calls, last = raw.execute(_CALLS, (number, times.DAY)).fetchone()
         lately, errors = raw.execute(_LATELY, (ERROR, BLOCK, number, since // BLOCK)).fetchone()
         usage = tuple(
             ModelUsage(self._names.text(raw, model) or "", *sums)
-            for model, *sums in raw.execute(_USAGE, (number, since)).fetchall()
+            for piece in pieces(since, _LATEST, cuts)
+            for model, *sums in raw.execute(_USAGE, (number, *piece)).fetchall()
         )
         return ProjectActivity(self._names.text(raw, number) or "", calls, last, lately, errors, usage)

@@ -7,7 +7,7 @@ from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.readers import Readers
 from heddle.wire import refs
 from heddle.wire.calls import Usage
-from heddle.wire.outline import ORPHAN, ROOT, Outline, Span
+from heddle.wire.outline import Outline, Span
 
 _LIVE = "c.trace_id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
 _KIND = """SELECT coalesce(json_extract(attributes, '$.weave.kind'), json_extract(attributes, '$.kind'))
@@ -25,14 +25,14 @@ class TraceSpans:
         """The first `limit` calls of a trace by start; empty for a trace without live calls."""
 
         def work(session: Session) -> Outline:
-            outline = Outline(project)
+            outline = Outline(project, trace_id)
             key = (trace_id, self._names.number(session.raw, project))
             count = f"SELECT count(*), count(c.ended_at) FROM calls c WHERE {_LIVE}"
             outline.total, outline.ended = session.raw.execute(count, key).fetchone()
-            query = f"""SELECT c.rid, c.id, c.parent_id, p.rid FROM calls c
+            query = f"""SELECT c.rid, c.id, c.parent_id, p.rid, c.started_at FROM calls c
                 LEFT JOIN calls p ON p.id = c.parent_id AND p.project = c.project
                 WHERE {_LIVE} ORDER BY c.started_at, c.parent_id IS NOT NULL, c.rid LIMIT ?"""
-            _fill(outline, session.raw.execute(query, (*key, limit)), selected)
+            outline.fill(session.raw.execute(query, (*key, limit)), selected)
             return outline
 
         return await self._readers.read(work)
@@ -76,24 +76,6 @@ class TraceSpans:
         for rid, model, *numbers in raw.execute(query, (number, min(times), max(times))):
             found.setdefault(rid, []).append(Usage(self._names.text(raw, model) or "", *numbers))
         return found
-
-
-def _fill(outline: Outline, rows: sqlite3.Cursor, selected: str | None) -> None:
-    positions: dict[int, int] = {}
-    above: list[int | None] = []
-    for position, (rid, call_id, parent_id, parent_rid) in enumerate(rows):
-        outline.rids.append(rid)
-        positions[rid] = position
-        above.append(parent_rid)
-        outline.parents.append(ROOT if parent_id is None else ORPHAN)
-        if parent_id is not None:
-            outline.orphans[position] = parent_id
-        if call_id == selected:
-            outline.selected = position
-    for position, parent_rid in enumerate(above):
-        if parent_rid is not None and (found := positions.get(parent_rid)) is not None and found != position:
-            outline.parents[position] = found
-            outline.orphans.pop(position, None)
 
 
 def _kind(raw: sqlite3.Connection, outline: Outline, op: int, rid: int) -> str | None:

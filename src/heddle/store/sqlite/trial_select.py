@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from heddle.errors import InvalidRequest
+from heddle.store.conditions import FieldSql, Value
 from heddle.store.sqlite import jsonpath
-from heddle.store.sqlite.conditions import Conditions, Parameters, Value
-from heddle.store.sqlite.expressions import FieldSql, JsonValue, Place
+from heddle.store.sqlite.conditions import Conditions, Parameters
+from heddle.store.sqlite.expressions import JsonValue, Place
 from heddle.store.sqlite.jsonpath import quote
 from heddle.wire.query import Operand, Operation, Scalar, split_path
 from heddle.wire.trials import OUTPUT_KEYS, TrialFilter, TrialSort, TrialsQuery
@@ -234,8 +235,9 @@ class RowConditions(Conditions):
         return FieldSql(value.cast("string"), "json", value)
 
     def _convert(self, value: Value, target: str) -> Value:
-        if target == "exists" and value.field is not None and value.field.json is not None:
-            return Value(f"({value.field.json.source} IS NOT NULL)", "number")
+        json = value.field.json if value.field is not None else None
+        if target == "exists" and isinstance(json, JsonValue):
+            return Value(f"({json.source} IS NOT NULL)", "number")
         return super()._convert(value, target)
 
     def _cast(self, field: FieldSql, literal: Scalar, equality: bool) -> str:

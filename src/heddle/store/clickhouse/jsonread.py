@@ -1,0 +1,113 @@
+"""ClickHouse expressions that read a JSON text by path with the typing rules of the query language.
+
+A value is read out of its raw JSON text (empty when the path leads nowhere). A lambda names that text, so that it is
+written and computed once however often an expression looks at it.
+"""
+
+from collections.abc import Callable
+
+Bind = Callable[[str], str]
+"""Gives the SQL of a constant."""
+
+_BLANK = "[\\\\x09-\\\\x0d ]*"
+_INTEGER = f"'^{_BLANK}([+-]?[0-9]+){_BLANK}$'"
+_NUMBER = f"'^{_BLANK}(-?(?:0|[1-9][0-9]*)(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]+){_BLANK}$'"  # as JSON has them, or +7
+_EXACT = "9223372036854774784.0"
+"""The largest float below 2^63: integers up to it are read exactly, those beyond as floats."""
+
+
+def once(source: str, name: str, expression: str) -> str:
+    """An expression over `name`, which stands for `source`."""
+    return f"arrayMap({name} -> {expression}, [{source}])[1]"
+
+
+def fragment(source: str, parts: tuple[str, ...], bind: Bind) -> str:
+    """The raw JSON text at a path; an integer part is a list index, or the key of an object."""
+    keys: list[str] = []
+    for part in parts:
+        if part.isascii() and part.isdigit() and len(part) < 10:
+            item = f"if(startsWith(j, '['), JSONExtractRaw(j, {int(part) + 1}), JSONExtractRaw(j, {bind(part)}))"
+            source, keys = once(_below(source, keys), "j", item), []
+        else:
+            keys.append(bind(part))
+    return _below(source, keys)
+
+
+def _below(source: str, keys: list[str]) -> str:
+    return f"JSONExtractRaw({', '.join((source, *keys))})" if keys else source
+
+
+def text(raw: str) -> str:
+    """The value as text: strings as they are, missing and null empty, containers as JSON, 5.0 as `5`."""
+    number = "if(f = trunc(f), printf('%.0f', f), v)"
+    return once(
+        raw,
+        "v",
+        "multiIf(startsWith(v, '\"'), JSONExtractString(v), v = 'null', '', "
+        f"match(v, '^-?[0-9]+[.eE]'), {once('toFloat64OrZero(v)', 'f', number)}, v)",
+    )
+
+
+def plain_text(source: str, parts: tuple[str, ...], bind: Bind) -> str:
+    """The value when it is a string; equals `text` when compared with a word."""
+    if any(part.isdigit() for part in parts):
+        return once(fragment(source, parts, bind), "v", "if(startsWith(v, '\"'), JSONExtractString(v), v)")
+    return f"JSONExtractString({', '.join((source, *map(bind, parts)))})"
+
+
+def integer(raw: str) -> str:
+    """The value as an integer: numbers without fraction and texts of digits."""
+    digits = f"if(startsWith(v, '\"'), extract(JSONExtractString(v), {_INTEGER}), v)"
+    return once(once(raw, "v", digits), "t", _integer_of_digits("t"))
+
+
+def double(raw: str) -> str:
+    """The value as a floating-point number: numbers and texts of numbers."""
+    digits = f"multiIf(startsWith(v, '\"'), extract(JSONExtractString(v), {_NUMBER}), match(v, '^[-0-9]'), v, '')"
+    return once(raw, "v", f"toFloat64OrNull({digits})")
+
+
+def boolean(raw: str) -> str:
+    """The value as 0 or 1: booleans, their words, and small integers as they are."""
+    return bool_of_text(once(raw, "v", "if(startsWith(v, '\"'), JSONExtractString(v), v)"))
+
+
+def size(raw: str) -> str:
+    """How many elements a list or an object has, characters a string; null for anything else."""
+    return once(
+        raw,
+        "v",
+        "multiIf(match(v, '^[[{]'), toInt64(JSONLength(v)), "
+        "startsWith(v, '\"'), toInt64(lengthUTF8(JSONExtractString(v))), NULL)",
+    )
+
+
+def present(raw: str) -> str:
+    """1 when the path holds something other than null, else 0."""
+    return f"({raw} NOT IN ('', 'null'))"
+
+
+def integer_of_text(value: str) -> str:
+    """A text as an integer, null when it is none."""
+    return once(f"extract({value}, {_INTEGER})", "t", _integer_of_digits("t"))
+
+
+def double_of_text(value: str) -> str:
+    """A text as a floating-point number, null when it is none."""
+    return f"toFloat64OrNull(extract({value}, {_NUMBER}))"
+
+
+def bool_of_text(value: str) -> str:
+    """A text as 0, 1 (or a small integer), null when it is none."""
+    small = once(integer_of_text("t"), "i", "if(i BETWEEN 0 AND 255, i, NULL)")
+    return once(value, "t", f"multiIf(t = 'true', 1, t = 'false', 0, {small})")
+
+
+def _integer_of_digits(digits: str) -> str:
+    """A text of a number as an integer; null for a fraction, and for what is no number."""
+    beyond = "toInt128(greatest(least(f, 1e38), -1e38))"
+    large = f"multiIf(isNull(f) OR f != trunc(f), NULL, abs(f) <= {_EXACT}, toInt128OrNull({digits}), {beyond})"
+    return (
+        f"if(match({digits}, '^[+-]?[0-9]{{1,18}}$'), toInt128OrNull({digits}), "
+        f"{once(f'toFloat64OrNull({digits})', 'f', large)})"
+    )

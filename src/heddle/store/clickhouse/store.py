@@ -1,0 +1,185 @@
+"""The store that grows: calls and rows of tables on ClickHouse, everything small in control tables beside it."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from heddle.errors import HeddleError, Unavailable
+from heddle.settings import Settings
+from heddle.store.base import Figures
+from heddle.store.blobs.open import open_blobs
+from heddle.store.clickhouse.breakdowns import Breakdowns
+from heddle.store.clickhouse.call_counts import CallCounts
+from heddle.store.clickhouse.call_stats import CallStats
+from heddle.store.clickhouse.calls import Calls
+from heddle.store.clickhouse.client import Clickhouse
+from heddle.store.clickhouse.migrate import migrate
+from heddle.store.clickhouse.overview import Overviews
+from heddle.store.clickhouse.project_activity import ProjectActivities
+from heddle.store.clickhouse.schema import CALLS, CURRENT
+from heddle.store.clickhouse.table_rows import TableRows
+from heddle.store.clickhouse.thread_figures import ThreadSums
+from heddle.store.clickhouse.trace_spans import TraceSpans
+from heddle.store.clickhouse.trials import Trials
+from heddle.store.control import call_halves
+from heddle.store.control.groups import ControlGroups, named_blobs
+from heddle.store.control.schema import Executor
+from heddle.store.sizes import Sizes
+from heddle.store.sqlite import store as sqlite
+from heddle.store.sqlite.control import SqliteControl
+
+logger = logging.getLogger("heddle.store")
+
+_UPKEEP_SECONDS = 2.0
+_TIDY_EVERY = 1800
+_TIDYING = "tidy the store"
+_ORPHAN_SECONDS = 3600.0
+_READ_ONLY = "SELECT count() FROM system.replicas WHERE database = currentDatabase() AND is_readonly"
+_NAMED = f"SELECT DISTINCT arrayJoin(mapValues(files)) AS blob FROM {CALLS} FINAL WHERE blob IN {{keys:Array(String)}}"
+
+
+class Control(Protocol):
+    """The control database: its executors, of which keys and spans have their own threads."""
+
+    @property
+    def executor(self) -> Executor:
+        """For everything but what follows."""
+        ...
+
+    @property
+    def keys(self) -> Executor:
+        """For the look-ups that every caller needs."""
+        ...
+
+    @property
+    def spans(self) -> Executor:
+        """For what may take long."""
+        ...
+
+    @property
+    def figures(self) -> Figures:
+        """What was written since the start."""
+        ...
+
+    async def sizes(self) -> Sizes:
+        """How much room everything takes."""
+        ...
+
+    async def close(self) -> None:
+        """Write what waits and close."""
+        ...
+
+
+class ScaleStore(ControlGroups):
+    """Everything that is kept, on engines that other servers share."""
+
+    schema = CURRENT
+
+    def __init__(self, settings: Settings, clickhouse: Clickhouse, control: Control) -> None:
+        is_shared = settings.control != "sqlite"
+        super().__init__(control.executor, control.keys, control.spans, TableRows(clickhouse), is_shared)
+        self._clickhouse = clickhouse
+        self._control = control
+        self.blobs = open_blobs(settings)
+        given = (clickhouse, control.executor)
+        self.calls = Calls(*given, settings.write_queue_bytes, self._read_text)
+        self.trials = Trials(*given, self._read_text)
+        self.call_counts = CallCounts(*given)
+        self.call_stats = CallStats(*given)
+        self.trace_spans = TraceSpans(clickhouse)
+        self.breakdowns = Breakdowns(clickhouse)
+        self.project_activity = ProjectActivities(*given)
+        self.overviews = Overviews(clickhouse)
+        self.thread_sums = ThreadSums(clickhouse)
+        self._upkeep = asyncio.create_task(self._keep_up())
+
+    def _read_text(self, key: str) -> str:
+        return self.blobs.read(key).decode()
+
+    @property
+    def figures(self) -> Figures:
+        """What the writer of calls did since the start."""
+        return self.calls.figures
+
+    async def sizes(self) -> Sizes:
+        """How much room everything takes."""
+        return await self._control.sizes()
+
+    async def ping(self) -> None:
+        """Commit a tiny write to the control tables, and see that the two other stores would take one."""
+        await super().ping()
+        if (await self._clickhouse.rows(_READ_ONLY))[0][0]:
+            raise Unavailable("The store of calls can be read but not written to at the moment")
+        await asyncio.to_thread(self.blobs.ping)
+
+    async def collect_files(self) -> int:
+        """Remove blobs that no file, call, training job or log names any more; returns how many."""
+
+        async def named(keys: Sequence[str]) -> set[str]:
+            def work(connection: sa.Connection) -> set[str]:
+                return named_blobs(connection, keys) | set(call_halves.blobs(connection))
+
+            of_control = await self._control.executor.read(work)
+            return of_control | {row[0] for row in await self._clickhouse.rows(_NAMED, {"keys": list(keys)})}
+
+        loop = asyncio.get_running_loop()
+
+        def ask(keys: Sequence[str]) -> set[str]:
+            return asyncio.run_coroutine_threadsafe(named(keys), loop).result()
+
+        return await asyncio.to_thread(self.blobs.collect, ask, _ORPHAN_SECONDS)
+
+    async def close(self) -> None:
+        """Write what waits and close every connection."""
+        self._upkeep.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._upkeep
+        await self.calls.close()
+        await asyncio.to_thread(self._clickhouse.close)
+        await self._control.close()
+
+    async def _keep_up(self) -> None:
+        """Finish what a crash left between the two databases; now and then one server for all collects files."""
+        tidied = time.monotonic()
+        while True:
+            await asyncio.sleep(_UPKEEP_SECONDS)
+            try:
+                await self.calls.keep_up()
+                if time.monotonic() - tidied > _TIDY_EVERY:
+                    tidied = time.monotonic()
+                    if await self.leases.take(_TIDYING, _TIDY_EVERY):
+                        await self.collect_files()
+            except HeddleError as error:
+                logger.warning("upkeep of the store was put off: %s", error)
+
+
+async def open_store(settings: Settings) -> ScaleStore:
+    """Connect to both databases and bring them to the current schema; raises HeddleError when that cannot be done."""
+    control = await _open_control(settings)
+    cluster = None if settings.store_cluster == "none" else settings.store_cluster
+    clickhouse = Clickhouse(settings.store, settings.readers, settings.query_timeout, cluster)
+    try:
+        await migrate(clickhouse, clickhouse.place, control.executor)
+        store = ScaleStore(settings, clickhouse, control)
+        await asyncio.to_thread(store.blobs.sweep, _ORPHAN_SECONDS)
+    except BaseException:
+        await asyncio.to_thread(clickhouse.close)
+        await control.close()
+        raise
+    return store
+
+
+async def _open_control(settings: Settings) -> Control:
+    if settings.control == "sqlite":
+        path = Path(settings.data) / sqlite.DATABASE
+        return SqliteControl(settings, path, sqlite.open_file(settings, path))
+    # The packages of PostgreSQL are an extra.
+    from heddle.store.postgres.control import open_control
+
+    return await open_control(settings)

@@ -1,0 +1,80 @@
+"""Usage that is reported twice, found out when it is read (what it is: `store/sqlite/usage_repeats.py`).
+
+Rows hold what each end reported. An OpenTelemetry span with usage below it in its trace is taken to report none; totals
+also leave out calls whose direct children have usage, as SDKs sum that up. What is below calls is looked for from a day
+before the first of them to 30 days after the last.
+"""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from heddle.store.clickhouse.client import rows_of
+from heddle.store.clickhouse.schema import CALLS, listed
+from heddle.wire import times
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
+
+DEEPEST = 100
+"""Levels that are looked through; also the end of parents that go in a circle."""
+_BEFORE, _AFTER = times.DAY, 30 * times.DAY
+_FIRST, _LAST = -(2**63), 2**63 - 1
+
+FIGURES = ("requests", "prompt", "completion", "total", "cache_read", "cache_creation")
+"""What is counted of each model, in the order of `Usage`."""
+EACH_MODEL = "ARRAY JOIN c.usage_model AS model, " + ", ".join(f"c.usage_{name} AS {name}" for name in FIGURES)
+"""Behind `FROM calls AS c FINAL`: one row per call and model."""
+
+
+def around(projects: str, lower: int = _FIRST, upper: int = _LAST) -> str:
+    """The condition on what may lie below the calls of projects (a condition) that start in `[lower, upper)`."""
+    first, last = max(lower - _BEFORE, _FIRST), min(upper + _AFTER, _LAST)
+    return f"{projects} AND deleted_at = 0 AND started_at >= {first} AND started_at < {last}"
+
+
+def reported(within: str) -> str:
+    """The condition that a call `c` has the usage that its row holds; `within` is where that of others lies."""
+    return f"(c.otel_dump IS NULL OR (c.project, c.trace_id, c.id) GLOBAL NOT IN ({_outer(within)}))"
+
+
+def counted(within: str) -> str:
+    """The condition that totals count the usage of a call `c`."""
+    return f"{reported(within)} AND (c.project, c.id) GLOBAL NOT IN ({_summed_up(within)})"
+
+
+def outer_spans(client: "Client", project: str, trace_ids: Collection[str]) -> set[str]:
+    """The calls of traces above OpenTelemetry spans that have usage; runs in the thread of the caller."""
+    if not trace_ids:
+        return set()
+    within = f"project = {{project:String}} AND deleted_at = 0 AND trace_id IN {listed(trace_ids)}"
+    return {row[2] for row in rows_of(client, _outer(within), {"project": project})}
+
+
+def summed_up(client: "Client", project: str, calls: Collection[tuple[str, int]]) -> set[str]:
+    """Which calls, (id, start), have a child with usage; runs in the thread of the caller."""
+    if not calls:
+        return set()
+    instants = [started_at for _, started_at in calls]
+    within = around("project = {project:String}", min(instants), max(instants) + 1)
+    children = _summed_up(f"{within} AND parent_id IN {listed(call_id for call_id, _ in calls)}")
+    return {row[0] for row in rows_of(client, f"SELECT DISTINCT above FROM ({children})", {"project": project})}
+
+
+def _outer(within: str) -> str:
+    """Project, trace and id of what lies above OpenTelemetry spans with usage; of a circle nothing keeps its usage."""
+    below = f"FROM {CALLS} FINAL WHERE {within} AND parent_id IS NOT NULL"
+    return f"""WITH RECURSIVE up AS (
+            SELECT project, trace_id AS trace, assumeNotNull(parent_id) AS above, id AS inner, 1 AS level {below}
+                AND otel_dump IS NOT NULL AND notEmpty(usage_model)
+            UNION ALL
+            SELECT up.project, up.trace, p.parent, up.inner, up.level + 1 FROM up GLOBAL INNER JOIN (
+                SELECT project, trace_id, id, assumeNotNull(parent_id) AS parent {below}) AS p
+                ON p.project = up.project AND p.trace_id = up.trace AND p.id = up.above
+            WHERE up.level < {DEEPEST})
+        SELECT DISTINCT project, trace, above FROM up WHERE above <> inner"""
+
+
+def _summed_up(within: str) -> str:
+    """Project and id of what has a child with usage."""
+    return f"""SELECT project, assumeNotNull(parent_id) AS above FROM {CALLS} FINAL
+        WHERE {within} AND parent_id IS NOT NULL AND parent_id <> id AND notEmpty(usage_model)"""

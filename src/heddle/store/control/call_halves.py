@@ -1,0 +1,175 @@
+"""Halves of calls whose other half has not come: they wait here, and the calls that are whole are kept elsewhere.
+
+A row holds one half. Whoever brings the other one finds it, writes the whole call, and takes the row away, unless it
+was changed meanwhile: then the call is put together anew.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+import sqlalchemy as sa
+
+from heddle.store.control.agents.sql import Listed
+from heddle.store.control.schema import metadata
+from heddle.store.control.upsert import Prepared, Upsert
+from heddle.wire.calls import End, Start, Usage
+
+Key = tuple[str, str]
+"""Project (internal id) and id of a call."""
+Half = Start | End
+
+call_halves = sa.Table(
+    "call_halves",
+    metadata,
+    sa.Column("project", sa.Text, primary_key=True),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("half", sa.LargeBinary, nullable=False),
+    sa.Column("is_end", sa.SmallInteger, nullable=False),
+    sa.Column("started_at", sa.BigInteger, nullable=True),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("inserted_at", sa.BigInteger, nullable=False, index=True),
+    sa.Column("has_files", sa.SmallInteger, nullable=False),
+    sa.Index("call_halves_by_start", "project", "started_at"),
+)
+_c = call_halves.c
+_COLUMNS = ("project", "id", "half", "is_end", "started_at", "revision", "inserted_at", "has_files")
+_write = Upsert(call_halves, _COLUMNS, ("project", "id"))
+_mine = sa.and_(_c.project == sa.bindparam("of_project"), Listed(_c.id, "ids"))
+_read = Prepared(sa.select(_c.id, _c.half, _c.is_end, _c.revision, _c.inserted_at).where(_mine))
+_read_revisions = Prepared(sa.select(_c.id, _c.revision).where(_mine))
+_remove = Prepared(sa.delete(call_halves).where(_mine))
+
+
+class Waiting(NamedTuple):
+    """A half that waits, how often it was replaced, and when (microseconds) the first of its call came."""
+
+    half: Half
+    revision: int
+    inserted_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What the halves that were brought met: those that waited before; the revisions of what waits now, and since when.
+
+    Halves of the same kind were replaced by those that were brought.
+    """
+
+    before: Mapping[Key, Waiting]
+    revisions: Mapping[Key, int]
+    inserted_at: Mapping[Key, int]
+
+
+def bring(
+    connection: sa.Connection, halves: Mapping[Key, Half], names: Mapping[Key, str], inserted_at: Mapping[Key, int]
+) -> Met:
+    """Let halves wait, except where the other half waits already; a half of the same kind is replaced.
+
+    Starts that wait also take the display names in `names`. `inserted_at` (microseconds) is for what did not wait yet.
+    """
+    before = read(connection, dict.fromkeys((*halves, *names)))
+    revisions = {key: waiting.revision for key, waiting in before.items()}
+    since = {key: before[key].inserted_at if key in before else inserted_at[key] for key in halves}
+    rows: list[tuple[Any, ...]] = []
+
+    def add(key: Key, half: Half) -> None:
+        revisions[key] = revisions.get(key, 0) + 1
+        started_at = half.started_at if isinstance(half, Start) else None
+        is_end = int(isinstance(half, End))
+        rows.append((*key, _packed(half), is_end, started_at, revisions[key], since[key], int(bool(half.files))))
+
+    for key, half in halves.items():
+        if key not in before or type(before[key].half) is type(half):
+            add(key, half)
+    for key, name in names.items():
+        found = before.get(key)
+        if found is not None and isinstance(found.half, Start):
+            found.half.display_name = name
+            since[key] = found.inserted_at
+            add(key, found.half)
+    _write(connection, rows)
+    return Met(before, revisions, since)
+
+
+def read(connection: sa.Connection, keys: Iterable[Key]) -> dict[Key, Waiting]:
+    """The halves that wait, of these calls."""
+    found: dict[Key, Waiting] = {}
+    for project, ids in by_project(keys).items():
+        for call_id, half, is_end, revision, since in _read(connection, of_project=project, ids=_listed(ids)):
+            found[project, call_id] = Waiting(_unpacked(half, bool(is_end)), revision, since)
+    return found
+
+
+def take(connection: sa.Connection, done: Mapping[Key, int | None]) -> list[Key]:
+    """Remove the halves of calls that are whole now; returns those that were changed since the given revision.
+
+    Without a revision the half is removed as it is.
+    """
+    changed: list[Key] = []
+    for project, ids in by_project(done).items():
+        rows = _read_revisions(connection, of_project=project, ids=_listed(ids)).all()
+        gone = []
+        for call_id, revision in rows:
+            if done[project, call_id] in (None, revision):
+                gone.append(call_id)
+            else:
+                changed.append((project, call_id))
+        remove(connection, project, gone)
+    return changed
+
+
+def remove(connection: sa.Connection, project: str, ids: Sequence[str]) -> None:
+    """Remove the halves of calls."""
+    if ids:
+        _remove(connection, of_project=project, ids=_listed(ids))
+
+
+def purge_older(connection: sa.Connection, project: str, before: int) -> None:
+    """Remove the starts of calls that started before an instant."""
+    connection.execute(sa.delete(call_halves).where(_c.project == project, _c.started_at < before))
+
+
+def waits(connection: sa.Connection, project: str, call_id: str) -> bool:
+    """True while a half of the call waits."""
+    query = sa.select(sa.literal(1)).where(_c.project == project, _c.id == call_id)
+    return connection.execute(query).first() is not None
+
+
+def oldest(connection: sa.Connection, after: int, before: int, limit: int) -> tuple[int, dict[Key, int]]:
+    """The revisions of the first `limit` halves that came between two instants, and when the last of them came."""
+    query = sa.select(_c.project, _c.id, _c.revision, _c.inserted_at)
+    query = query.where(_c.inserted_at > after, _c.inserted_at < before).order_by(_c.inserted_at).limit(limit)
+    rows = connection.execute(query).all()
+    return (rows[-1].inserted_at if rows else after), {(row.project, row.id): row.revision for row in rows}
+
+
+def blobs(connection: sa.Connection) -> set[str]:
+    """The blobs that hold large fields of the halves that wait."""
+    rows = connection.execute(sa.select(_c.half, _c.is_end).where(_c.has_files == 1))
+    return {blob for half, is_end in rows for blob in _unpacked(half, bool(is_end)).files.values()}
+
+
+def by_project(keys: Iterable[Key]) -> dict[str, list[str]]:
+    """The ids of calls by project."""
+    found: dict[str, list[str]] = {}
+    for project, call_id in keys:
+        found.setdefault(project, []).append(call_id)
+    return found
+
+
+def _packed(half: Half) -> bytes:
+    return orjson.dumps(half, default=tuple)
+
+
+def _unpacked(content: bytes, is_end: bool) -> Half:
+    values = orjson.loads(content)
+    if not is_end:
+        return Start(**values)
+    values["usage"] = [Usage(*entry) for entry in values["usage"]]
+    return End(**values)
+
+
+def _listed(ids: Collection[str]) -> str:
+    return orjson.dumps(list(ids)).decode()

@@ -1,0 +1,96 @@
+"""Who does what, where several servers share the control tables: one server's name, and what only one does at a time.
+
+Leases end by the clock of the database, so that the clocks of the servers need not agree.
+"""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from heddle.store.control.schema import Executor, metadata
+
+SECOND = 1_000_000
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("lease_until", sa.BigInteger, nullable=False),
+)
+
+
+class database_time(FunctionElement[int]):  # noqa: N801 (it reads as a function of SQL)
+    """The instant of the database in microseconds, as it goes on inside a transaction."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(database_time, "sqlite")
+def _on_sqlite(_element: database_time, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+
+
+@compiles(database_time, "postgresql")
+def _on_postgresql(_element: database_time, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+
+def _new_owner() -> str:
+    return f"{socket.gethostname()[:100]}/{os.getpid()}/{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One running server as the owner of leases; another one after a restart."""
+
+    is_shared: bool = False
+    """Other servers may work on the same tables; otherwise what an earlier server left is nobody's."""
+    owner: str = field(default_factory=_new_owner)
+
+
+class Leases:
+    """What one server at a time does for all: names that are taken for a while. A server that is alone has them all."""
+
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
+        self._executor = executor
+        self.instance = instance or Instance()
+
+    async def take(self, name: str, seconds: float) -> bool:
+        """Take a name, or keep it longer; False while it is another server's."""
+        if not self.instance.is_shared:
+            return True
+        row = {"owner": self.instance.owner, "lease_until": database_time() + int(seconds * SECOND)}
+
+        def work(connection: sa.Connection) -> bool:
+            free = sa.or_(leases.c.owner == self.instance.owner, leases.c.lease_until < database_time())
+            found = connection.execute(sa.select(free).where(leases.c.name == name)).first()
+            if found is None:
+                connection.execute(leases.insert().values(row | {"name": name}))
+            elif found[0]:
+                connection.execute(leases.update().where(leases.c.name == name).values(row))
+            return found is None or bool(found[0])
+
+        return await self._executor.write(work)
+
+    async def holds(self, name: str) -> bool:
+        """True while the name is this server's."""
+        if not self.instance.is_shared:
+            return True
+        c = leases.c
+        mine = sa.and_(c.name == name, c.owner == self.instance.owner, c.lease_until >= database_time())
+        chosen = sa.select(c.name).where(mine)
+        return await self._executor.read(lambda connection: connection.execute(chosen).first() is not None)
+
+    async def give_back(self) -> None:
+        """Let go of every name of this server, as it stops."""
+        change = leases.delete().where(leases.c.owner == self.instance.owner)
+        await self._executor.write(lambda connection: connection.execute(change).rowcount)

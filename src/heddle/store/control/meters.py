@@ -1,0 +1,128 @@
+"""What projects and keys do at this moment on all servers together: places of running completions, and tokens owed."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from heddle.store.control.leases import SECOND, Instance, database_time
+from heddle.store.control.schema import Executor, metadata
+
+Name = tuple[str, str]
+"""Kind (`project` or `key`) and name."""
+T = TypeVar("T")
+_CHUNK = 500
+
+inference_meters = sa.Table(
+    "inference_meters",
+    metadata,
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("debt", sa.Float, nullable=False),
+    sa.Column("settled_at", sa.BigInteger, nullable=False),
+)
+
+inference_places = sa.Table(
+    "inference_places",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("lease_until", sa.BigInteger, nullable=False),
+    sa.Index("inference_places_name", "kind", "name"),
+    sa.Index("inference_places_owner", "owner"),
+)
+METER_TABLES = (inference_meters, inference_places)
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one project or key does now; `debt` in tokens, as it was at the instant `at` (seconds)."""
+
+    running: int = 0
+    debt: float = 0.0
+    at: float = 0.0
+
+
+Decide = Callable[[Mapping[Name, Meter], float], T]
+"""Looks at meters and changes their debts, given the instant in seconds; may raise, and then nothing changes."""
+
+
+class Meters:
+    """The tables of meters and places. A place is a lease: one of a server that died is free again after a while."""
+
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
+        self._executor = executor
+        self.instance = instance or Instance()
+
+    async def take(self, place: str, names: Collection[Name], seconds: float, decide: Decide[T]) -> T:
+        """Take one place of each name for a while, unless `decide` raises."""
+
+        def work(connection: sa.Connection) -> T:
+            now = _now(connection)
+            meters = {name: _read(connection, name, now) for name in names}
+            decided = decide(meters, now / SECOND)
+            until = now + int(seconds * SECOND)
+            for kind, name in names:
+                _save(connection, (kind, name), meters[kind, name])
+                values = {"id": place, "kind": kind, "name": name, "owner": self.instance.owner, "lease_until": until}
+                connection.execute(inference_places.insert().values(values))
+            return decided
+
+        return await self._executor.write(work)
+
+    async def give_back(self, place: str, names: Collection[Name], decide: Decide[None]) -> None:
+        """Free a place, and let `decide` settle what its completion really used."""
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(inference_places.delete().where(inference_places.c.id == place))
+            now = _now(connection)
+            meters = {name: _read(connection, name, now) for name in names}
+            decide(meters, now / SECOND)
+            for name in names:
+                _save(connection, name, meters[name])
+
+        await self._executor.write(work)
+
+    async def renew(self, places: Iterable[str], seconds: float) -> None:
+        """Keep places for a while longer."""
+        c, held = inference_places.c, list(places)
+
+        def work(connection: sa.Connection) -> None:
+            until = _now(connection) + int(seconds * SECOND)
+            for start in range(0, len(held), _CHUNK):
+                which = sa.and_(c.owner == self.instance.owner, c.id.in_(held[start : start + _CHUNK]))
+                connection.execute(inference_places.update().where(which).values(lease_until=until))
+
+        await self._executor.write(work)
+
+    async def running(self, name: Name) -> int:
+        """How many places of a name are taken."""
+        c = inference_places.c
+        live = sa.and_(c.kind == name[0], c.name == name[1], c.lease_until >= database_time())
+        chosen = sa.select(sa.func.count()).select_from(inference_places).where(live)
+        return await self._executor.read(lambda connection: int(connection.execute(chosen).scalar_one()))
+
+
+def _now(connection: sa.Connection) -> int:
+    return int(connection.execute(sa.select(database_time())).scalar_one())
+
+
+def _read(connection: sa.Connection, name: Name, now: int) -> Meter:
+    c, p = inference_meters.c, inference_places.c
+    of_name = sa.and_(p.kind == name[0], p.name == name[1])
+    connection.execute(inference_places.delete().where(of_name, p.lease_until < now))
+    running = connection.execute(sa.select(sa.func.count()).select_from(inference_places).where(of_name)).scalar_one()
+    chosen = sa.select(c.debt, c.settled_at).where(c.kind == name[0], c.name == name[1])
+    found = connection.execute(chosen).first()
+    return Meter(running, 0.0, now / SECOND) if found is None else Meter(running, found.debt, found.settled_at / SECOND)
+
+
+def _save(connection: sa.Connection, name: Name, meter: Meter) -> None:
+    c = inference_meters.c
+    values = {"debt": meter.debt, "settled_at": round(meter.at * SECOND)}
+    which = sa.and_(c.kind == name[0], c.name == name[1])
+    if not connection.execute(inference_meters.update().where(which).values(values)).rowcount:
+        connection.execute(inference_meters.insert().values(values | {"kind": name[0], "name": name[1]}))

@@ -1,0 +1,92 @@
+"""The tables on ClickHouse: made once, by whoever comes first, on one node or on a cluster."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from heddle.errors import HeddleError, Unavailable
+from heddle.store.clickhouse.client import Clickhouse
+from heddle.store.clickhouse.migrate import migrate
+from heddle.store.clickhouse.schema import (
+    CALLS,
+    CURRENT,
+    MIGRATIONS,
+    STEPS,
+    TABLE_ROWS,
+    TYPES,
+    Place,
+    listed,
+    steps_table,
+)
+from tests.support import two_stores
+from tests.support.server import free_port
+from tests.support.two_stores import TwoStores
+
+HOSTILE = ["", "it's", "\\", "\\'", "a\0b", "\n\t", "☃ 𝒳", "{p:String}", "%(x)s", "--", "x" * 70_000]
+
+
+def test_many_servers_make_the_tables_once(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        address = f"{stores.address}_more"
+        servers = [Clickhouse(address, 2, 30) for _ in range(5)]
+        taken = await asyncio.gather(*(migrate(server, server.place, stores.control) for server in servers))
+        assert sorted(map(len, taken)) == [0, 0, 0, 0, len(MIGRATIONS)]
+        assert await servers[0].rows(f"SELECT count(), max(number) FROM {STEPS}") == [(CURRENT, CURRENT)]
+        for table, columns in TYPES.items():
+            found = await servers[0].rows(f"DESCRIBE TABLE {table}")
+            assert {row[0]: row[1] for row in found} == columns
+        for server in servers:
+            await asyncio.to_thread(server.close)
+
+    two_stores.in_both(tmp_path, work)
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        await stores.clickhouse.insert(STEPS, ("number", "title"), [(CURRENT + 1, "something new")])
+        with pytest.raises(HeddleError, match=f"schema {CURRENT + 1}, this one knows {CURRENT}"):
+            await migrate(stores.clickhouse, stores.clickhouse.place, stores.control)
+
+    two_stores.in_both(tmp_path, work)
+
+
+def test_a_server_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        nowhere = Clickhouse(f"clickhouse://127.0.0.1:{free_port()}/heddle", 2, 5)
+        with pytest.raises(Unavailable, match="cannot be reached") as caught:
+            await migrate(nowhere, nowhere.place, stores.control)
+        assert caught.value.headers == {"Retry-After": "2"}
+        await asyncio.to_thread(nowhere.close)
+
+    two_stores.in_both(tmp_path, work)
+
+
+def test_statements_for_a_cluster(tmp_path: Path) -> None:
+    place = Place("heddle", "it's big")
+    statements = [*steps_table(place), *(text for step in MIGRATIONS for text in step[2](place))]
+    assert all("ON CLUSTER 'it\\'s big'" in statement for statement in statements)
+    local = [statement for statement in statements if f"EXISTS {CALLS}_local" in statement]
+    assert len(local) == 1
+    keeper = "ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/heddle/calls_local', '{replica}', version)"
+    assert keeper in local[0]
+    spread = [statement for statement in statements if "Distributed(" in statement]
+    assert "Distributed('it\\'s big', 'heddle', calls_local, cityHash64(trace_id))" in spread[1]
+    assert len(spread) == len(TYPES)
+
+    async def work(stores: TwoStores) -> None:
+        for statement in statements:
+            assert await stores.clickhouse.rows(f"EXPLAIN AST {statement}")
+
+    two_stores.in_both(tmp_path, work)
+
+
+def test_texts_in_lists_are_taken_as_they_are(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        rows = [("p", str(number), text) for number, text in enumerate(HOSTILE)]
+        await stores.clickhouse.insert(TABLE_ROWS, ("project", "digest", "val"), rows)
+        for project, digest, text in rows:
+            query = f"SELECT digest, val FROM {TABLE_ROWS} WHERE (project, val) IN {listed([(project, text)])}"
+            assert await stores.clickhouse.rows(query) == [(digest, text)]
+
+    two_stores.in_both(tmp_path, work)
