@@ -13,7 +13,8 @@ NODE_PACKAGES += @opentelemetry/exporter-trace-otlp-http@0.223.0 @opentelemetry/
 WORKERS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 BIN := .venv/bin
 PIP := pip install -qq --disable-pip-version-check --no-input
-LOCK := $(if $(shell command -v flock 2>/dev/null),flock .cache/install.lock,)
+FLOCK := $(shell command -v flock 2>/dev/null)
+LOCK = $(if $(FLOCK),flock .cache/install$(subst /,-,$(@D)).lock,)
 CLIENTS := $(foreach version,$(WEAVE_VERSIONS),.clients/weave-$(version)/.installed)
 CLIENTS += $(foreach version,$(OPENAI_VERSIONS),.clients/openai-$(version)/.installed)
 ART := $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
@@ -45,8 +46,12 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint clients
-	$(BIN)/pytest -n $(WORKERS) -q $(PYTEST_ARGS)
+# What is downloaded comes beside what is unpacked, and lint and types beside the first tests.
+test: | .cache
+	@$(MAKE) --no-print-directory -j4 .venv/.dev clients
+	@$(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
+	  $(BIN)/pytest -n $(WORKERS) -q $(PYTEST_ARGS); tested=$$?; \
+	  wait $$lint || { cat .cache/lint.log; echo "heddle: lint or types failed"; exit 1; }; exit $$tested
 	@echo "heddle: lint, types and tests passed"
 
 soak: .venv/.dev clients
@@ -76,7 +81,7 @@ clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser)
 	@touch $@
 
 # Stamps: a changed pyproject.toml or constraints.txt installs again, anything else starts at once.
-# The lock keeps two `make` runs in one folder from installing into one environment at the same time.
+# A lock each keeps two `make` runs in one folder from installing into one environment at the same time.
 
 .cache:
 	@mkdir -p .cache

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -38,14 +38,12 @@ from heddle.house import House
 from heddle.inference import catalogue, chat, completions, images, information, runtimes
 from heddle.inference import usage as inference_usage
 from heddle.inference.accounts import Accounts
-from heddle.inference.engine.make import local_engine
+from heddle.inference.engine.make import make_engine
 from heddle.inference.figures import InferenceFigures
 from heddle.inference.policies import Policies
 from heddle.inference.service import Inference
 from heddle.settings import Settings
-from heddle.store import direct
-from heddle.store.lock import DataLock
-from heddle.store.sqlite.store import DATABASE, open_store
+from heddle.store.open import opened_store
 from heddle.trace import (
     costs,
     dataset_sources,
@@ -176,8 +174,8 @@ _HOT = (
 _NOTE_USE_SECONDS = 10.0
 
 
-def create_app(settings: Settings, house: House | None = None) -> FastAPI:
-    """The ASGI application; it opens the house itself when none is given."""
+def create_app(settings: Settings, house: House | None = None, only: Collection[str] | None = None) -> FastAPI:
+    """The ASGI application, with the routes of `only` these templates; it opens the house itself when none is given."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -198,7 +196,8 @@ def create_app(settings: Settings, house: House | None = None) -> FastAPI:
         middleware=[Middleware(Edge)],
     )
     app.state.house = house
-    in_order: list[APIRoute] = sorted(routes(), key=_rank)
+    chosen = (route for route in routes() if only is None or route.path in only)
+    in_order: list[APIRoute] = sorted(chosen, key=_rank)
     app.router.routes.extend(in_order)
     failures.install(app)
     return app
@@ -219,31 +218,27 @@ def _rank(route: APIRoute) -> tuple[int, bool]:
 @asynccontextmanager
 async def open_house(settings: Settings) -> AsyncIterator[House]:
     """The services of one server, from the lock on its folder to the last commit; raises HeddleError."""
-    with DataLock(Path(settings.data)):
-        direct.schema_version(Path(settings.data) / DATABASE)
-        store = await open_store(settings)
-        try:
-            house = House(settings, store)
-            house.records = TraceRecords(house)
-            house.prices = InferencePrices(store)
-            await _insist_on_keys(house)
-            house.inference = _inference(house)
-            house.evaluations, house.scoring = _evaluations(house)
-            house.training = _training(house)
-            house.alerts = AlertService(settings, store)
-            house.monitors = Monitors(store, house.scoring.submit)
-            house.replays = _replays(house)
-            _show_backlogs(house)
-            async with AsyncExitStack() as running:
-                running.callback(close_scorers)
-                for service in (house.inference, house.training, house.jobs, house.monitors, house.alerts):
-                    await service.start()
-                    running.push_async_callback(service.stop)
-                async with _background(house):
-                    yield house
-            await house.gate.note_use()
-        finally:
-            await store.close()
+    async with opened_store(settings) as store:
+        house = House(settings, store)
+        house.records = TraceRecords(house)
+        house.prices = InferencePrices(store)
+        await _insist_on_keys(house)
+        house.inference = _inference(house)
+        house.evaluations, house.scoring = _evaluations(house)
+        house.training = _training(house)
+        house.alerts = AlertService(settings, store)
+        house.monitors = Monitors(store, house.scoring.submit)
+        house.replays = _replays(house)
+        _show_backlogs(house)
+        async with AsyncExitStack() as running:
+            running.callback(close_scorers)
+            for service in (house.inference, house.training, house.jobs, house.monitors, house.alerts):
+                await service.start()
+                running.push_async_callback(service.stop)
+            async with _background(house):
+                yield house
+        await house.gate.note_use()
+        await store.leases.give_back()
 
 
 def _show_backlogs(house: House) -> None:
@@ -259,7 +254,7 @@ def _inference(house: House) -> Inference:
     figures = InferenceFigures(house.metrics.registry)
     calls, prices = InferenceCalls(house), InferencePrices(house.store)
     accounts = Accounts(house.settings, house.store, calls, prices, figures)
-    inference = Inference(house.settings, house.store.adapters, accounts, local_engine)
+    inference = Inference(house.settings, house.store.adapters, accounts, make_engine, house.store.changes)
     figures.watch(inference.engines)
     house.metrics.refreshers.append(figures.refresh)
     return inference

@@ -66,6 +66,11 @@ class Child:
             self._process.wait()
         self._reader.join(KILL_AFTER)
 
+    def tell(self, number: signal.Signals) -> None:
+        """Send it a signal, if it lives."""
+        if not self.has_ended:
+            self._process.send_signal(number)
+
     def kill(self) -> None:
         """End it at once; `end` collects it."""
         with contextlib.suppress(ProcessLookupError):

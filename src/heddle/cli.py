@@ -1,4 +1,4 @@
-"""The command `heddle`: serve, demo, eval, mcp, keys, migrate, backup, restore, check."""
+"""The command `heddle`: serve, demo, eval, mcp, keys, migrate, backup, restore, export, import, check."""
 
 import gc
 import inspect
@@ -12,6 +12,7 @@ import typer
 from heddle import settings as table
 from heddle.errors import ExtraMissing, HeddleError
 from heddle.gate.commands import commands as evaluating
+from heddle.moving import commands as moving
 from heddle.settings import BadSetting, Settings
 
 app = typer.Typer(
@@ -27,8 +28,13 @@ app.add_typer(keys, name="keys")
 checking = typer.Typer(invoke_without_command=True)
 app.add_typer(checking, name="check")
 app.add_typer(evaluating, name="eval")
+app.add_typer(moving.importing, name="import")
+app.command()(moving.export)
 
 Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
+Control = Annotated[
+    str | None, typer.Option("--control", help="sqlite, or the postgresql://... address of the servers.", metavar="WHERE")
+]
 Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
 
 
@@ -124,40 +130,43 @@ def keys_create(
     project: Annotated[str | None, typer.Option("--project", help="Bind the key to one entity/project.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
     data: Data = None,
+    control: Control = None,
     config: Config = None,
 ) -> None:
     """Make a key and show it, this once; works beside a running server too."""
     from heddle import keyring
 
-    keyring.create(_settings_flags(data=data, config=config), user, scope or ["read", "write"], entity, project, quiet)
+    settings = _settings_flags(data=data, control=control, config=config)
+    keyring.create(settings, user, scope or ["read", "write"], entity, project, quiet)
 
 
 @keys.command("list")
-def keys_list(data: Data = None, config: Config = None) -> None:
+def keys_list(data: Data = None, control: Control = None, config: Config = None) -> None:
     """Show every key: whose it is, what it may do, when it was last used; never the key itself."""
     from heddle import keyring
 
-    keyring.show(_settings_flags(data=data, config=config))
+    keyring.show(_settings_flags(data=data, control=control, config=config))
 
 
 @keys.command("revoke")
 def keys_revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
     data: Data = None,
+    control: Control = None,
     config: Config = None,
 ) -> None:
     """Make a key useless, within a second also for a running server."""
     from heddle import keyring
 
-    keyring.revoke(_settings_flags(data=data, config=config), key_id)
+    keyring.revoke(_settings_flags(data=data, control=control, config=config), key_id)
 
 
 @app.command()
-def migrate(data: Data = None, config: Config = None) -> None:
-    """Bring the data folder to the schema of this version; `serve` does the same at its start."""
+def migrate(data: Data = None, control: Control = None, config: Config = None) -> None:
+    """Bring the control tables to the schema of this version; `serve` does the same at its start."""
     from heddle.store import backup
 
-    for line in backup.migrate(_settings_flags(data=data, config=config)):
+    for line in backup.migrate(_settings_flags(data=data, control=control, config=config)):
         typer.echo(line)
 
 

@@ -173,7 +173,8 @@ class _Exchange:
                 sent = [pair for pair in sent if pair[0] != b"www-authenticate"]
             # What a browser keeps for ever belongs to no request.
             named = () if (b"cache-control", FOR_EVER) in sent else ((b"x-request-id", self.request_id.encode()),)
-            message["headers"] = [*sent, *named]
+            ending = ((b"connection", b"close"),) if self.house.draining else ()
+            message["headers"] = [*sent, *named, *ending]
         elif message["type"] == "http.response.body":
             self.sent += len(message.get("body", b""))
         await self._send(message)

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class House:
-    """What the routes work with; `stopping` is set once the server takes no new work."""
+    """What the routes work with; `draining` says that the server stops soon, `stopping` that it takes no new work."""
 
     settings: Settings
     store: Store
+    draining: bool = False
     stopping: bool = False
     gate: Gate = field(init=False)
     metrics: Metrics = field(init=False)
@@ -51,6 +52,10 @@ class House:
         self.metrics = Metrics(self._figures)
         self.retention = Retention(self.store, self.settings.retention_interval)
         self.jobs = Jobs(self.settings, self.store.eval_jobs)
+
+    def drain(self) -> None:
+        """Say from now on, in /ready and with each answer, that requests are better sent elsewhere."""
+        self.draining = True
 
     def _figures(self) -> dict[str, float]:
         figures = self.store.figures

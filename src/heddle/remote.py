@@ -5,10 +5,11 @@ import json
 import os
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from heddle.errors import HeddleError
@@ -44,14 +45,17 @@ class Remote:
         key: str | None = None,
         timeout: float = _TIMEOUT_SECONDS,
         from_environment: bool = True,
+        basic_user: str | None = None,
     ) -> None:
         """Without arguments HEDDLE_SERVER and HEDDLE_API_KEY (or WANDB_API_KEY) decide; raises for a bad address.
 
-        `from_environment` false leaves a missing key missing.
+        `from_environment` false leaves a missing key missing. With `basic_user` the key is sent as the password of
+        that user, for servers that take no bearer token.
         """
         self.server = (server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER).rstrip("/")
         given = [os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)] if from_environment else []
         self._key = key or next(iter(given), None)
+        self._basic_user = basic_user
         self._timeout = timeout
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._parts = _checked(self.server)
@@ -71,6 +75,12 @@ class Remote:
             while line := answer.readline():
                 if line.strip():
                     yield self._parsed(line, path)
+
+    def save(self, path: str, body: Mapping[str, Any], target: IO[bytes]) -> None:
+        """Write the answer of a POST, whatever it holds, to a file."""
+        with self._sent("POST", path, body) as answer:
+            while chunk := answer.read(1 << 20):
+                target.write(chunk)
 
     def project(self, project_id: str) -> "Project":
         """The API for one `entity/project`; raises HeddleError for another form."""
@@ -124,6 +134,8 @@ class Remote:
         known = {"Content-Type": "application/json", "Accept": "*/*", "User-Agent": "heddle"}
         # The inference routes want a bearer token also where no key is checked.
         key = self._key or ("none" if path.startswith("/v1/") else None)
+        if key and self._basic_user is not None:
+            return known | {"Authorization": f"Basic {b64encode(f'{self._basic_user}:{key}'.encode()).decode()}"}
         return known | ({"Authorization": f"Bearer {key}"} if key else {})
 
     def _refusal(self, answer: http.client.HTTPResponse, path: str) -> Refused:

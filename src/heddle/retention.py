@@ -9,10 +9,11 @@ from heddle.store.base import Store
 from heddle.wire import times
 
 logger = logging.getLogger("heddle.retention")
+_PURGING = "retention"
 
 
 class Retention:
-    """Looks every `interval` seconds, and at once when it is woken."""
+    """Looks every `interval` seconds, on one of several servers, and at once when it is woken."""
 
     def __init__(self, store: Store, interval: float) -> None:
         self._store = store
@@ -26,9 +27,11 @@ class Retention:
     async def run(self) -> None:
         """Look again and again until cancelled."""
         while True:
+            is_asked = self._wake.is_set()
             self._wake.clear()
             try:
-                await self.purge()
+                if await self._store.leases.take(_PURGING, self._interval) or is_asked:
+                    await self.purge()
             except HeddleError as error:
                 logger.warning("old calls could not be deleted now: %s", error)
             with contextlib.suppress(TimeoutError):

@@ -212,6 +212,11 @@ class Settings:
     shutdown_grace: float = _row(
         30.0, number(0, 3600, whole=False), "How long a stopping server waits for requests that are in flight."
     )
+    shutdown_drain: float = _row(
+        0.0,
+        number(0, 3600, whole=False),
+        "How long a stopping server still takes requests, while /ready says 503 and answers close their connections.",
+    )
     retention_interval: float = _row(
         3600.0, number(1, 86_400, whole=False), "How often calls older than their project's retention are deleted."
     )
@@ -235,6 +240,28 @@ class Settings:
     max_adapters: int = _row(32, number(1, 1024), "The most adapter versions that are kept loaded.")
     scheduling: str = _row(
         "fcfs", choice("fcfs", "priority"), "Who goes first: first come, first served, or the field priority."
+    )
+    engine: str = _row(
+        "local", choice("local", "vllm"), "What computes the model: heddle's own engine, or servers of vLLM behind it."
+    )
+    vllm_urls: str = _row(
+        "none",
+        text("addresses that begin with http:// or https://, with commas between several, or none"),
+        "Servers of vLLM that run already; none: heddle starts its own. Their key is taken from VLLM_API_KEY.",
+    )
+    vllm_replicas: int = _row(1, number(1, 64), "How many servers of vLLM heddle starts.")
+    vllm_command: str = _row(
+        "python3 -m vllm.entrypoints.openai.api_server",
+        text("a command"),
+        "What starts a server of vLLM, in an environment of its own; {replica} is its number.",
+    )
+    vllm_arguments: str = _row(
+        "none", text("arguments, or none"), "Further arguments of the servers that heddle starts; {replica} as above."
+    )
+    vllm_takes: str = _row(
+        "none",
+        text("names with commas between several, or none"),
+        "Extra arguments of plug-ins that the servers understand; kv_transfer_params where they have a connector.",
     )
     engine_device: str = _row("auto", text("auto, cpu, cuda or cuda:N"), "Where the model runs.")
     engine_dtype: str = _row(
@@ -281,6 +308,11 @@ class Settings:
     )
 
     training: str = _row("on", choice("on", "off"), "Whether training jobs run on this server.")
+    trainer: str = _row(
+        "local",
+        choice("local", "torchrun"),
+        "Who trains: local (processes of this server), or torchrun (workers that watch the handover folder).",
+    )
     training_workers: int = _row(1, number(1, 64), "How many training jobs (of different models) run at the same time.")
     training_ranks: int = _row(1, number(1, 1024), "Processes of one training job on this machine; above 1, torchrun.")
     training_device: str = _row("auto", text("auto, cpu, cuda or cuda:N"), "Where training runs.")

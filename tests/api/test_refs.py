@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from heddle.auth import Caller, Scope
 from heddle.store.control.object_rows import NewVersion
 from heddle.store.control.objects import Objects
+from heddle.store.control.row_texts import ControlRowTexts
 from heddle.store.control.tables import Tables
 from heddle.trace.refs import router
 from heddle.wire import digests, refs
@@ -129,7 +130,7 @@ def test_a_ring_of_refs_ends() -> None:
 def stored(objects: dict[str, Any]) -> tuple[SimpleNamespace, str]:
     """A store in memory and the internal id of e/p, which holds values made from their own ref under one digest."""
     executor = MemoryExecutor()
-    store = SimpleNamespace(objects=Objects(executor), tables=Tables(executor))
+    store = SimpleNamespace(objects=Objects(executor), tables=Tables(executor, ControlRowTexts(executor)))
     project, digest = refs.internal_project("e/p"), "D" * 43
     for name, make in objects.items():
         val = orjson.dumps(make(refs.object_ref(project, "object", name, digest))).decode()

@@ -56,6 +56,36 @@ def test_a_sum_is_charged_at_the_price_of_its_time(wire: Wire) -> None:
     assert prices["unused"] == {"model": "unused", "calls": 0, "price": None, "default": None}
 
 
+LATELY = datetime.datetime.now(datetime.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+@pytest.mark.parametrize("seconds", [-7 * 86_400, -86_401, -86_400 * 2 + 1, -43_200.000001, -43_200, -90_061.5])
+def test_every_side_charges_calls_at_the_price_of_their_moment(wire: Wire, seconds: float) -> None:
+    """Wherever in an hour or day the price changes: a microsecond earlier the old one holds."""
+    change, instant = LATELY + datetime.timedelta(seconds=seconds), datetime.timedelta(microseconds=1)
+    for at, price in ((change - datetime.timedelta(days=9), 1e-6), (change, 3e-6)):
+        rates = {"prompt_token_cost": price, "completion_token_cost": price, "effective_date": at.isoformat()}
+        wire.post("/cost/create", costs={"house": rates})
+    hours = datetime.timedelta(hours=1)
+    moments = [change - hours, change - instant, change, change + instant, change + hours]
+    _store(wire, *(_call("ask", at, prompt_tokens=1000) for at in moments))
+    right = pytest.approx(2 * 1000e-6 + 3 * 3000e-6)
+    long = {"start": LATELY.timestamp() - 29 * 86_400}
+    for by in ("model", "op", "user", "day"):
+        for query in ({"by": by}, {"by": by, **long}):
+            groups = _read(wire, "/_ui/api/costs", **query)["groups"]
+            assert sum(group["cost"] for group in groups) == right
+            assert sum(sum(group["cells"].values()) for group in groups) == right
+    for query in ({}, long):
+        found = _read(wire, "/_ui/api/overview", **query)
+        buckets = found["models"][0]["buckets"]
+        assert found["totals"]["cost"] == right and found["models"][0]["cost"] == right
+        assert sum(cost for _, cost, _ in buckets) == right
+        assert len({bucket for bucket, _, _ in buckets}) == len(buckets)
+    projects = {entry["id"]: entry for entry in _read(wire, "/_ui/api/projects")["projects"]}
+    assert projects[wire.project]["cost"] == right
+
+
 def test_groups_are_ops_users_or_days(wire: Wire) -> None:
     _store(wire, _call("ask", NOON, prompt_tokens=5), _call("plan", NOON - datetime.timedelta(days=1), prompt_tokens=7))
     everything = {"start": RANGE["start"] - 9 * 86_400, "end": RANGE["end"]}

@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import API_KEY, ROOT, SCENARIOS, Client
 from tests.support.chat import Chat
 from tests.support.server import HeddleProcess
+from tests.support.vllm_server import ENGINE_NAME
 
 VERSION = "3.54.0"
 
@@ -41,7 +42,7 @@ def test_chats(openai: Client) -> None:
     assert (plain["finish"], plain["policy"], plain["retries"]) == ("length", "heddle-tiny", 0)
     usage = plain["usage"]
     assert usage["completion_tokens"] == 8 and usage["total_tokens"] == usage["prompt_tokens"] + 8
-    assert plain["fingerprint"].startswith("heddle-local-")
+    assert plain["fingerprint"].startswith(f"{ENGINE_NAME}-")
     assert "heddle-tiny" in plain["models"] and plain["model"] == "heddle-tiny"
     assert plain["choices"] == [0, 1, 2]
 

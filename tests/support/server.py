@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.vllm_server import engine_settings
 from tests.support.zygote import Forked, Zygote
 
 FROM_NOTHING = os.environ.get("HEDDLE_SOAK") == "1" or sys.platform != "linux"
@@ -28,9 +29,14 @@ def free_port() -> int:
 
 
 def _of_the_store(data: Path) -> dict[str, object]:
-    """What puts a server onto the store that HEDDLE_TEST_STORE names; one folder always has the same databases."""
+    """What puts a server onto the store that HEDDLE_TEST_STORE names; one folder always has the same databases.
+
+    `workers` is SQLite behind two worker processes.
+    """
     if os.environ.get("HEDDLE_TEST_STORE", "sqlite") == "sqlite":
         return {}
+    if os.environ["HEDDLE_TEST_STORE"] == "workers":
+        return {"workers": 2}
     from tests.support import scale
 
     return dict(scale.settings_of(scale.EVERYWHERE, data))
@@ -53,7 +59,8 @@ class HeddleProcess:
     def start(self, timeout: float = 60.0) -> "HeddleProcess":
         """Start the process and wait until `/ready` answers 200; raises RuntimeError with its log."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HEDDLE_")}
-        environment |= {f"HEDDLE_{name.upper()}": str(value) for name, value in self.settings.items()}
+        settings = engine_settings(self.settings) | self.settings
+        environment |= {f"HEDDLE_{name.upper()}": str(value) for name, value in settings.items()}
         arguments = ["serve", "--port", str(self.port), "--data", str(self.data)]
         # Another import path changes what can be imported, which a fork has done already.
         if _zygote is not None and environment.get("PYTHONPATH") == _OWN_PATH:

@@ -18,7 +18,7 @@ from heddle import settings as table
 from heddle.store.control.jobs import OPEN, EventRow, JobRow
 from heddle.store.control.training import CheckpointRow, ModelRow
 from heddle.store.sqlite.store import SqliteStore, open_store
-from heddle.training import folders
+from heddle.training import folders, handover
 from heddle.training.queue.figures import TrainingFigures
 from heddle.training.queue.process import ProcessOptions
 from heddle.training.queue.supervisor import Supervisor
@@ -92,7 +92,8 @@ class Bench:
     @asynccontextmanager
     async def supervisor(self, prepare: Callable[[Supervisor], None] | None = None) -> AsyncIterator[Supervisor]:
         """A supervisor that works until the end of the block; `prepare` may set hooks."""
-        options = ProcessOptions(1, self.settings.training_lease, MODULE)
+        offered = self.folder / handover.ROOT if self.settings.trainer == "torchrun" else None
+        options = ProcessOptions(1, self.settings.training_lease, MODULE, offered)
         jobs, models = self.store.train_jobs, self.store.train_models
         path = self.store.blobs.path
         supervisor = Supervisor(self.settings, models, jobs, self.host, path, self.figures, options)

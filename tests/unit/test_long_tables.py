@@ -98,7 +98,7 @@ def test_what_a_crash_left_unfinished_goes(tmp_path: Path, monkeypatch: pytest.M
             yield NAMES[: table_writes.SLICE_ROWS]
             raise RuntimeError("power cut")
 
-        new = table_writes.NewTable(store.tables._executor, "p", False, {})
+        new = table_writes.NewTable(store.tables._executor, store.tables._row_texts, "p", False, {})
         with pytest.raises(RuntimeError):
             await new.store(broken())
         assert await unfinished(store) == 1

@@ -62,8 +62,8 @@ async def build(store: sqlite_store.SqliteStore, query: CallsQuery) -> int:
 
     await store._readers.read(compiled)
     for expression in expressions:
-        await store._writer.write(lambda session, expression=expression: store._indexes.build(session.raw, expression))
-        store._indexes.now_built(expression)
+        await store._control.writer.write(lambda session, expression=expression: store.indexes.build(session.raw, expression))
+        store.indexes.now_built(expression)
     return len(expressions)
 
 
@@ -98,18 +98,18 @@ def test_the_planner_uses_the_index(tmp_path: Path) -> None:
 
 def test_a_path_is_wanted_after_three_slow_uses_and_dropped_when_unused(tmp_path: Path) -> None:
     async def work(store: sqlite_store.SqliteStore) -> None:
-        indexes, expression = store._indexes, ("body_in", "inputs ->> '$.k'")
+        indexes, expression = store.indexes, ("body_in", "inputs ->> '$.k'")
         for _ in range(path_indexes.USES_BEFORE_BUILD - 1):
             indexes.note([expression])
         assert indexes.wanted() is None
         indexes.note([expression])
         assert indexes.wanted() == expression
-        await store._writer.write(lambda session: indexes.build(session.raw, expression))
+        await store._control.writer.write(lambda session: indexes.build(session.raw, expression))
         indexes.now_built(expression)
         assert indexes.wanted() is None and indexes.built([expression]) == expression
-        assert await store._writer.write(lambda session: indexes.tidy(session.raw)) == set()
-        await store._writer.write(lambda session: session.raw.execute("UPDATE path_indexes SET last_used = 0").rowcount)
-        dropped = await store._writer.write(lambda session: indexes.tidy(session.raw))
+        assert await store._control.writer.write(lambda session: indexes.tidy(session.raw)) == set()
+        await store._control.writer.write(lambda session: session.raw.execute("UPDATE path_indexes SET last_used = 0").rowcount)
+        dropped = await store._control.writer.write(lambda session: indexes.tidy(session.raw))
         indexes.now_dropped(dropped)
         assert dropped == {expression} and indexes.built([expression]) is None
 

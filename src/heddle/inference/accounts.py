@@ -11,11 +11,14 @@ from typing import Any
 from heddle.auth import Caller
 from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest
 from heddle.inference.figures import InferenceFigures
-from heddle.inference.limits import Lease, Limits
+from heddle.inference.limits import Limits, Place
+from heddle.inference.shared_limits import SharedLimits
 from heddle.inference.tracing import call_of
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.control.changes import LIMITS
 from heddle.store.control.inference import Used
+from heddle.store.control.meters import Name
 from heddle.wire import refs, times
 from heddle.wire.inference import Completion, CompletionSink, Identity, PricesOf
 
@@ -56,10 +59,10 @@ def _reached(value: str, name: str, caller: Caller) -> str:
 class Ticket:
     """The permission of one completion to run; `headers` belong on its answer."""
 
-    def __init__(self, accounts: "Accounts", lease: Lease) -> None:
-        self.headers = lease.headers
+    def __init__(self, accounts: "Accounts", place: Place) -> None:
+        self.headers = place.headers
         self._accounts = accounts
-        self._lease = lease
+        self._place = place
         self._closing: asyncio.Task[None] | None = None
 
     async def close(self, completion: Completion) -> None:
@@ -68,17 +71,17 @@ class Ticket:
         When the waiting request goes away, the work goes on.
         """
         if self._closing is None:
-            self._lease.end(completion.prompt_tokens + completion.completion_tokens)
+            self._place.end(completion.prompt_tokens + completion.completion_tokens)
             self._closing = self._accounts.settle(completion)
         await asyncio.shield(self._closing)
 
     def release(self) -> None:
         """Free the place of a request that was refused before anything was generated; nothing is counted."""
-        self._lease.end(0)
+        self._place.end(0)
 
 
 class Accounts:
-    """Admits, counts and traces the completions of one server."""
+    """Admits, counts and traces the completions of one server, within the limits of all that share its tables."""
 
     def __init__(
         self,
@@ -93,29 +96,39 @@ class Accounts:
         self.sink = sink
         self.prices = prices
         self._rows = store.inference
+        self._changes = store.changes
+        is_shared = store.changes.instance.is_shared
+        self._shared = SharedLimits(self.limits, store.meters, self.spawn) if is_shared else None
         self._traces = settings.trace_inference == "on"
-        self._loaded = False
+        self._loaded = -1
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def admit(
         self, caller: Identity, project: str | None, model: str, prompt_tokens: int, max_tokens: int
     ) -> Ticket:
         """Let a completion run that may take `max_tokens` beyond its prompt; raises Busy (429) over a limit."""
-        if not self._loaded:
+        if await self._changes.number(LIMITS) != self._loaded:
             await self.reload_limits()
         estimate = prompt_tokens + min(max_tokens, EXPECTED_COMPLETION)
+        names = (project or "", caller.key_id or LOCAL_KEY)
         try:
-            lease = self.limits.take(project or "", caller.key_id or LOCAL_KEY, estimate)
+            shared = self._shared
+            place = self.limits.take(*names, estimate) if shared is None else await shared.take(*names, estimate)
         except Busy:
             self.figures.refused()
             logger.info("a completion of model %s was refused by a limit", model)
             raise
-        return Ticket(self, lease)
+        return Ticket(self, place)
 
     async def reload_limits(self) -> None:
         """Take over the stored limits."""
+        number = await self._changes.number(LIMITS)
         self.limits.set_rows(await self._rows.limits())
-        self._loaded = True
+        self._loaded = number
+
+    async def running(self, name: Name) -> int:
+        """How many completions of a project or key run now."""
+        return self.limits.running(name) if self._shared is None else await self._shared.running(name)
 
     def settle(self, completion: Completion) -> "asyncio.Task[None]":
         """Count and trace a completion in a task of its own, which outlives the request."""
@@ -132,6 +145,8 @@ class Accounts:
         """Wait until all that was closed is stored."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._shared is not None:
+            await self._shared.stop()
 
     async def _settle(self, completion: Completion) -> None:
         self.figures.answered(completion)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from heddle.errors import InvalidRequest, StorageFull
@@ -55,10 +56,11 @@ def _durable_copy(source: Path, parent: Path) -> str:
     return final.name
 
 
-def sweep(parent: Path, known: set[str]) -> None:
-    """Remove what an interrupted change left behind."""
+def sweep(parent: Path, known: set[str], age: float = 0.0) -> None:
+    """Remove what an interrupted change left behind `age` seconds ago, or before."""
+    before = time.time() - age
     for path in parent.iterdir() if parent.is_dir() else ():
-        if path.name not in known:
+        if path.name not in known and path.stat().st_mtime <= before:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -18,7 +18,12 @@ from heddle.inference.adapter_files import FILES, FOLDER, NAME, copy, same_files
 from heddle.inference.addresses import Address, artifact
 from heddle.inference.engine.base import AdapterRef
 from heddle.store.control.adapters import AdapterRow, Name
+from heddle.store.control.changes import ADAPTERS
+from heddle.store.control.leases import Instance
 from heddle.wire import times
+
+
+_OLD_SECONDS = 3600.0
 
 
 class AdapterTable(Protocol):
@@ -46,6 +51,19 @@ class AdapterTable(Protocol):
 
     async def pointers(self) -> dict[Name, int]:
         """The step that every trainable name means."""
+        ...
+
+
+class Seen(Protocol):
+    """How often adapters changed, on any server."""
+
+    @property
+    def instance(self) -> Instance:
+        """This server."""
+        ...
+
+    async def number(self, name: str) -> int:
+        """Another number after each change; always the same where one server is alone."""
         ...
 
 
@@ -86,27 +104,54 @@ class Version:
 class Adapters:
     """The versions of one served model, kept in the table and in folders below the data folder."""
 
-    def __init__(self, table: AdapterTable, data: Path) -> None:
+    def __init__(self, table: AdapterTable, data: Path, changes: Seen | None = None) -> None:
+        """`changes` tells of what other servers did; without it this server is alone."""
         self._table = table
+        self._changes = changes
+        self._base_model = ""
+        self._seen = 0
         self._data = data
         self._versions: dict[Name, dict[int, Version]] = {}
         self._aside: dict[tuple[Name, int], AdapterRow] = {}
         self._latest: dict[Name, int] = {}
         self._changing = asyncio.Lock()
         self._pointing = asyncio.Lock()
+        self._reading = asyncio.Lock()
 
     async def open(self, base_model: str) -> None:
         """Read the table; versions for another base model are left aside, folders that no version has are removed."""
-        rows = await self._table.all()
-        self._latest = await self._table.pointers()
-        self._versions.clear()
+        self._base_model = base_model
+        async with self._reading:
+            rows = await self._read()
+        known = {Path(row.folder).name for row in rows if Path(row.folder).parent == Path(FOLDER)}
+        age = _OLD_SECONDS if self._changes is not None and self._changes.instance.is_shared else 0.0
+        await asyncio.to_thread(sweep, self._data / FOLDER, known, age)
+
+    async def look(self) -> list[Version]:
+        """Take over what other servers changed since the last look; returns the versions that are gone by that."""
+        number = 0 if self._changes is None else await self._changes.number(ADAPTERS)
+        if number <= self._seen:
+            return []
+        async with self._reading:
+            if number <= self._seen:
+                return []
+            before = [version for steps in self._versions.values() for version in steps.values()]
+            await self._read()
+            there = {version.ref.id for steps in self._versions.values() for version in steps.values()}
+            return [version for version in before if version.ref.id not in there]
+
+    async def _read(self) -> list[AdapterRow]:
+        """Read the table, behind the number of changes that is seen by that."""
+        seen = 0 if self._changes is None else await self._changes.number(ADAPTERS)
+        rows, latest = await self._table.all(), await self._table.pointers()
+        self._versions, self._aside, self._latest = {}, {}, latest
         for row in rows:
-            if row.base_model == base_model and self._has_files(row.folder):
+            if row.base_model == self._base_model and self._has_files(row.folder):
                 self._keep(self._version(row))
             else:
                 self._aside[_key(row), row.step] = row
-        known = {Path(row.folder).name for row in rows if Path(row.folder).parent == Path(FOLDER)}
-        await asyncio.to_thread(sweep, self._data / FOLDER, known)
+        self._seen = seen
+        return rows
 
     def _has_files(self, folder: str) -> bool:
         return all((self._data / folder / name).is_file() for name in FILES)
@@ -172,6 +217,7 @@ class Adapters:
         if not NAME.fullmatch(address.name):
             raise InvalidRequest(f"{address.name!r} is no name for an adapter", param="lora_name")
         async with self._changing:
+            await self.look()
             self._refuse_trainable(address)
             step = self._free_step(address, next_step)
             folder = await asyncio.to_thread(copy, source, self._data)
@@ -208,6 +254,7 @@ class Adapters:
 
     async def holds(self, address: Address, source: Path) -> bool:
         """True when the newest version of a name has the same files as the folder."""
+        await self.look()
         steps = self._versions.get(address.key)
         if not steps:
             return False
@@ -225,6 +272,7 @@ class Adapters:
         Raises NotFound, and Conflict for a trainable name.
         """
         async with self._changing:
+            await self.look()
             self._refuse_trainable(address)
             steps = self._versions.get(address.key, {})
             chosen = [step for step in steps if address.step in (None, step)]
@@ -245,6 +293,7 @@ class Adapters:
         """
         key = _key(row)
         async with self._changing:
+            await self.look()
             steps = self._versions.get(key, {})
             if row.step in steps and steps[row.step].row.folder == row.folder:
                 return
@@ -262,6 +311,7 @@ class Adapters:
     async def point(self, key: Name, step: int) -> None:
         """Let a trainable name mean a step: durably, then for every request that comes. Raises NotFound."""
         async with self._pointing:
+            await self.look()
             if step not in self._versions.get(key, {}):
                 raise NotFound(f"{key[2]}@{step} is not served here")
             await self._table.point(key, step)
@@ -269,11 +319,13 @@ class Adapters:
 
     async def pointed(self, key: Name) -> int | None:
         """The step that a trainable name means; None for another name."""
+        await self.look()
         return self._latest[key] if key in self._latest else (await self._table.pointers()).get(key)
 
     async def withdraw(self, key: Name, steps: Collection[int] | None, user: str) -> list[Version]:
         """Forget steps of a trainable model (None: all, and the name with them); returns those that were served."""
         async with self._changing:
+            await self.look()
             known = self._versions.get(key, {})
             gone = [self._drop(key, step) for step in list(known) if steps is None or step in steps]
             # The table knows steps of base models that are not served now, too.

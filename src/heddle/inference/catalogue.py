@@ -103,6 +103,7 @@ async def _entries(inference: Inference, caller: Caller) -> list[dict[str, Any]]
     if inference.is_off:
         return []
     model = await inference.model()
+    await inference.follow()
     return [_base_entry(model), *(_adapter_entry(model, version) for version in inference.adapters.latest(caller))]
 
 

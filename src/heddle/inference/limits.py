@@ -6,19 +6,20 @@ debt that later requests wait for, so that the rate holds over time whatever was
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from heddle.errors import Busy
 from heddle.settings import Settings
 from heddle.store.control.inference import LimitRow
+from heddle.store.control.meters import Meter, Name
 
 PROJECT, KEY = "project", "key"
 KINDS = (PROJECT, KEY)
 MOST_METERS = 10_000
 _MINUTE = 60.0
-Name = tuple[str, str]
-"""Kind and name: (`project`, `team/project` or empty) or (`key`, key id or `local`)."""
+"""A name is (`project`, `team/project` or empty) or (`key`, key id or `local`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +30,21 @@ class Limit:
     tokens_per_minute: int = 0
 
 
-@dataclass(slots=True)
-class _Meter:
-    """What one project or key does now; `debt` in tokens, paid back at the rate of the limit."""
+class Place(Protocol):
+    """The place of one admitted completion; `headers` tell the client how much room is left."""
 
-    running: int = 0
-    debt: float = 0.0
-    at: float = 0.0
+    @property
+    def headers(self) -> dict[str, str]:
+        """What belongs on the answer."""
+        ...
 
-    def settle(self, rate: int, now: float) -> None:
-        """Take off what the time since the last look has paid."""
-        self.debt = max(0.0, self.debt - (now - self.at) * rate / _MINUTE) if rate else 0.0
-        self.at = now
+    def end(self, tokens: int) -> None:
+        """Give the place back and correct the estimate to the tokens really used; a second time does nothing."""
+        ...
 
 
 class Lease:
-    """The place of one admitted completion; `headers` tell the client how much room is left."""
+    """A place in the memory of this server."""
 
     def __init__(self, limits: "Limits", names: tuple[Name, ...], estimate: int, headers: dict[str, str]) -> None:
         self.headers = headers
@@ -61,7 +61,10 @@ class Lease:
 
 
 class Limits:
-    """Meters of all projects and keys; used on the event loop only, so that a check and its taking are one step."""
+    """The limits that hold, and the meters of all projects and keys of a server that is alone.
+
+    Used on the event loop only, so that a check and its taking are one step.
+    """
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._defaults = {
@@ -69,7 +72,7 @@ class Limits:
             KEY: Limit(settings.inference_key_concurrency, settings.inference_key_tokens_per_minute),
         }
         self._own: dict[Name, Limit] = {}
-        self._meters: dict[Name, _Meter] = {}
+        self._meters: dict[Name, Meter] = {}
         self._clock = clock
 
     def set_rows(self, rows: Iterable[LimitRow]) -> None:
@@ -100,51 +103,68 @@ class Limits:
         """Admit a completion that will use about `estimate` tokens; raises Busy when a limit is reached."""
         now = self._clock()
         names = ((PROJECT, project), (KEY, key))
-        for name in names:
-            self._check(name, estimate, now)
-        for name in names:
-            meter = self._meter(name, now)
+        headers = self.admit({name: self._meter(name, now) for name in names}, estimate, now)
+        return Lease(self, names, estimate, headers)
+
+    def admit(self, meters: Mapping[Name, Meter], estimate: int, now: float) -> dict[str, str]:
+        """Count one more completion in meters, as of now; returns headers. Raises Busy, and then nothing is counted."""
+        for name, meter in meters.items():
+            self._settle(name, meter, now)
+            self._check(name, meter, estimate)
+        for meter in meters.values():
             meter.running += 1
             meter.debt += estimate
-        return Lease(self, names, estimate, self._headers(names))
+        return self._headers(meters)
+
+    def correct(self, meters: Mapping[Name, Meter], tokens: int, now: float) -> None:
+        """Correct what was taken from meters by `tokens` of either sign."""
+        for name, meter in meters.items():
+            self._settle(name, meter, now)
+            meter.debt = max(0.0, meter.debt + tokens) if self.of(name).tokens_per_minute else 0.0
 
     def give_back(self, names: Iterable[Name], tokens: int) -> None:
         """End one completion of each; `tokens` (of either sign) corrects what was taken."""
         now = self._clock()
-        for name in names:
-            meter = self._meter(name, now)
+        meters = {name: self._meter(name, now) for name in names}
+        for meter in meters.values():
             meter.running -= 1
-            meter.debt = max(0.0, meter.debt + tokens) if self.of(name).tokens_per_minute else 0.0
+        self.correct(meters, tokens, now)
         if len(self._meters) > MOST_METERS:
             self._meters = {name: meter for name, meter in self._meters.items() if meter.running or meter.debt}
 
-    def _meter(self, name: Name, now: float) -> _Meter:
+    def _meter(self, name: Name, now: float) -> Meter:
         meter = self._meters.get(name)
         if meter is None:
-            meter = self._meters[name] = _Meter(at=now)
-        meter.settle(self.of(name).tokens_per_minute, now)
+            meter = self._meters[name] = Meter(at=now)
         return meter
 
-    def _check(self, name: Name, estimate: int, now: float) -> None:
-        limit, meter = self.of(name), self._meter(name, now)
+    def _settle(self, name: Name, meter: Meter, now: float) -> None:
+        """Take off what the time since the last look has paid, at the rate of the limit."""
+        rate = self.of(name).tokens_per_minute
+        meter.debt = max(0.0, meter.debt - (now - meter.at) * rate / _MINUTE) if rate else 0.0
+        meter.at = now
+
+    def _check(self, name: Name, meter: Meter, estimate: int) -> None:
+        limit = self.of(name)
         if limit.concurrency and meter.running >= limit.concurrency:
             most = f"{limit.concurrency} completion{'s' if limit.concurrency > 1 else ''} at the same time"
-            raise self._busy(name, f"{_shown(name)} may run {most}", 1)
+            raise self._busy(name, meter, f"{_shown(name)} may run {most}", 1)
         rate = limit.tokens_per_minute
         # A request beyond a whole minute's tokens can run when nothing is owed; its debt then takes longer.
         over = meter.debt + min(estimate, rate) - rate
         if rate and over > 1e-6:
             wait = max(1, math.ceil(over * _MINUTE / rate))
-            raise self._busy(name, f"{_shown(name)} may use {rate} tokens per minute; try again in {wait} s", wait)
+            reason = f"{_shown(name)} may use {rate} tokens per minute; try again in {wait} s"
+            raise self._busy(name, meter, reason, wait)
 
-    def _busy(self, name: Name, reason: str, retry_after: int) -> Busy:
+    def _busy(self, name: Name, meter: Meter, reason: str, retry_after: int) -> Busy:
         error = Busy(f"Rate limit reached: {reason}", retry_after)
-        error.headers.update(self._headers((name,)))
+        error.headers.update(self._headers({name: meter}))
         return error
 
-    def _headers(self, names: Iterable[Name]) -> dict[str, str]:
+    def _headers(self, meters: Mapping[Name, Meter]) -> dict[str, str]:
         """The tightest room of the limits that hold, in the headers that OpenAI's clients know."""
-        limits = [(self.of(name), self._meters[name]) for name in names]
+        limits = [(self.of(name), meter) for name, meter in meters.items()]
         headers: dict[str, str] = {}
         room = [(limit.concurrency - meter.running, limit) for limit, meter in limits if limit.concurrency]
         if room:

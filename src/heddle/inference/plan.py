@@ -15,7 +15,7 @@ from heddle.inference.fields import ChatRequest
 from heddle.inference.model import ServedModel
 from heddle.inference.prompt.messages import message_text, template_messages
 from heddle.inference.prompt.template import Prompt, build_prompt, choose_template
-from heddle.inference.reasoning import ReasoningSplitter, after_optional_reasoning
+from heddle.inference.reasoning import ReasoningSplitter, after_open_reasoning, after_optional_reasoning
 from heddle.inference.response import Facts, Shape
 from heddle.inference.rollout import Rollout
 from heddle.inference.sampling import sampling_of, seed_of_choice
@@ -79,7 +79,7 @@ async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Versi
     token_ids = _truncated(request, prompt.token_ids, model.info.max_model_len)
     sampling = sampling_of(request, len(token_ids), model.defaults, model.tokenizer, model.info)
     if rollout is not None:
-        sampling = rollout.sampling(sampling)
+        sampling = rollout.sampling(sampling, model.info)
     constraint = await _aside(_constraint, request, model, tools, prompt) if _may_constrain(request) else None
     name = _request_id(asked)
     shape = _shape(request, model, name, shown_name, version)
@@ -217,7 +217,11 @@ def _constraint(request: ChatRequest, model: ServedModel, tools: ToolPlan | None
     chosen = calls or asked
     # A model that thinks ends its thoughts first; what is wanted comes after them.
     if chosen is not None and model.reasoning is not None and prompt.opens_reasoning:
-        chosen = replace(chosen, after=model.reasoning.end_token_ids)
+        if model.info.takes_after:
+            chosen = replace(chosen, after=model.reasoning.end_token_ids)
+        else:
+            grammar = after_open_reasoning(chosen.grammar, model.grammar_tokenizer, model.reasoning)
+            chosen = replace(chosen, grammar=grammar)
     elif chosen is not None and model.reasoning is not None and prompt.may_reason:
         grammar = after_optional_reasoning(chosen.grammar, model.grammar_tokenizer, model.reasoning)
         chosen = replace(chosen, grammar=grammar)

@@ -71,16 +71,27 @@ def after_optional_reasoning(grammar: str, tokenizer: LLTokenizer, marks: Reason
 
     For models that open the block themselves; where the prompt opened it, `Constraint.after` does this.
     """
+    rules = [
+        f"start: (opening thought GAP)? @{ANSWER}",
+        f"opening: {mark(tokenizer, marks.start)}",
+        *text_up_to(tokenizer, "thought", marks.end),
+        r"GAP: /\n{0,2}/",
+    ]
+    return _before(grammar, rules)
+
+
+def after_open_reasoning(grammar: str, tokenizer: LLTokenizer, marks: ReasoningMarks) -> str:
+    """A grammar (JSON form) that wants the rest of a reasoning block, which the prompt opened, before `grammar`.
+
+    For engines that cannot wait for the end of the block by themselves.
+    """
+    return _before(grammar, [f"start: thought @{ANSWER}", *text_up_to(tokenizer, "thought", marks.end)])
+
+
+def _before(grammar: str, rules: list[str]) -> str:
+    """A grammar of the rules, which name the given one `@answer`."""
     first, *others = json.loads(grammar)["grammars"]
-    lark = "\n".join(
-        [
-            f"start: (opening thought GAP)? @{ANSWER}",
-            f"opening: {mark(tokenizer, marks.start)}",
-            *text_up_to(tokenizer, "thought", marks.end),
-            r"GAP: /\n{0,2}/",
-        ]
-    )
-    return json.dumps({"grammars": [{"lark_grammar": lark}, {**first, "name": ANSWER}, *others]})
+    return json.dumps({"grammars": [{"lark_grammar": "\n".join(rules)}, {**first, "name": ANSWER}, *others]})
 
 
 class ReasoningSplitter:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from heddle.inference.engine.base import Sampling
+from heddle.inference.engine.base import EngineInfo, Sampling
 from heddle.inference.fields import ChatRequest
 from heddle.inference.prompt.tokenizer import Tokenizer
 from heddle.inference.response import Shape
@@ -34,12 +34,12 @@ class Rollout:
             needs_prompt_ids=has_clock or _shapes_prompt(request),
         )
 
-    def sampling(self, sampling: Sampling) -> Sampling:
+    def sampling(self, sampling: Sampling, info: EngineInfo) -> Sampling:
         """Log-probabilities of the distribution that was drawn from: after the temperature, where it is not 1.
 
-        Greedy answers keep the raw ones, as all others would be 0.
+        Greedy answers keep the raw ones, as all others would be 0; so do those of an engine that has no others.
         """
-        if is_greedy(sampling.temperature):
+        if is_greedy(sampling.temperature) or not info.scales_logprobs:
             return sampling
         return replace(sampling, logprobs_temperature=temperature_of(sampling.temperature))
 

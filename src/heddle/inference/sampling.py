@@ -71,6 +71,7 @@ def sampling_of(
     return Sampling(
         max_tokens=most,
         seed=_seed(request.seed),
+        is_seeded=request.seed is not None,
         temperature=temperature,
         top_p=_given(request.top_p, defaults.top_p),
         top_k=max(0, _given(request.top_k, defaults.top_k)),

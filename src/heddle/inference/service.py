@@ -14,7 +14,7 @@ from typing import Any
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.inference import fields, source
 from heddle.inference.accounts import Accounts, Ticket
-from heddle.inference.adapters import Adapters, AdapterTable, Version
+from heddle.inference.adapters import Adapters, AdapterTable, Seen, Version
 from heddle.inference.addresses import Address
 from heddle.inference.arrival import Arrival
 from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused
@@ -28,8 +28,11 @@ from heddle.wire.inference import Completion
 
 logger = logging.getLogger("heddle.inference")
 
-INSTALL = "pip install 'heddle[inference]'"
-_NEEDED = ("torch", "tokenizers", "jinja2", "llguidance", "safetensors")
+RETRY_SECONDS = 2.0
+"""How often servers behind the engine that do not answer are tried again before the first request."""
+_FRONT = ("tokenizers", "jinja2", "llguidance")
+_NEEDED = {"local": ("inference", (*_FRONT, "torch", "safetensors")), "vllm": ("vllm", _FRONT)}
+"""The extra of each engine, and the packages that it brings."""
 
 MakeEngine = Callable[[Settings, ModelSource], Engine]
 
@@ -49,22 +52,31 @@ class Running:
 class Inference:
     """Answers chat completions; made with the server, loads when it is first needed."""
 
-    def __init__(self, settings: Settings, table: AdapterTable, accounts: Accounts, make_engine: MakeEngine) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        table: AdapterTable,
+        accounts: Accounts,
+        make_engine: MakeEngine,
+        changes: Seen | None = None,
+    ) -> None:
         self._settings = settings
         self._make_engine = make_engine
         self.accounts = accounts
-        self.adapters = Adapters(table, Path(settings.data))
+        self.adapters = Adapters(table, Path(settings.data), changes)
         self._model: ServedModel | None = None
         self._opening = asyncio.Lock()
         self._loading: asyncio.Task[None] | None = None
         self._load_failure: HeddleError | None = None
-        self.missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        extra, packages = _NEEDED[settings.engine]
+        self.missing = [name for name in packages if importlib.util.find_spec(name) is None]
+        self._install = f"pip install 'heddle[{extra}]'"
 
     async def start(self) -> None:
         """Begin to load in the background where the settings say so."""
         if self.is_off:
             return
-        if self._settings.model_load == "start" or self._settings.adapters != "none":
+        if self._loads_at_start or self._settings.adapters != "none":
             self._loading = asyncio.create_task(self._load())
 
     async def stop(self) -> None:
@@ -82,21 +94,26 @@ class Inference:
         return bool(self.missing) or self._settings.model == "none"
 
     @property
+    def _loads_at_start(self) -> bool:
+        """Servers of vLLM take a minute or more, which nobody should wait for with a request."""
+        return self._settings.model_load == "start" or self._settings.engine == "vllm"
+
+    @property
     def problem(self) -> str | None:
         """Why the server is not ready yet, as far as the model goes."""
-        if self._settings.model_load != "start" or self.is_off or self._loading is None:
+        if not self._loads_at_start or self.is_off or self._loading is None:
             return None
-        if not self._loading.done():
-            return "The model is loading"
-        return self._load_failure.reason if self._load_failure is not None else None
+        if self._load_failure is not None:
+            return self._load_failure.reason
+        return None if self._loading.done() else "The model is loading"
 
     async def _load(self) -> None:
         try:
             model = await self.model()
             for pair in self._settings.adapters.split(",") if self._settings.adapters != "none" else ():
                 await self._offer(pair)
-            if self._settings.model_load == "start":
-                await model.engine.start()
+            if self._loads_at_start:
+                await self._started(model.engine)
         except (EngineFailed, EngineBusy, RequestRefused) as error:
             self._load_failure = as_answer(error)
         except HeddleError as error:
@@ -106,6 +123,22 @@ class Inference:
             self._load_failure = Unavailable(f"Loading the model failed: {error}")
         if self._load_failure is not None:
             logger.error("the model cannot be served: %s", self._load_failure.reason)
+
+    async def _started(self, engine: Engine) -> None:
+        """Start the engine; where others run its servers, wait until they do. Raises EngineFailed."""
+        while True:
+            try:
+                await engine.start()
+            except EngineFailed as error:
+                if self._settings.engine == "local":
+                    raise
+                if self._load_failure is None:
+                    logger.warning("%s", error)
+                self._load_failure = as_answer(error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._load_failure = None
+                return
 
     async def _offer(self, pair: str) -> None:
         """Make an adapter of the settings a version, unless its newest one holds the same files."""
@@ -119,7 +152,7 @@ class Inference:
     async def model(self) -> ServedModel:
         """The served model, its small files read; raises Unavailable when there is none."""
         if self.missing:
-            raise Unavailable(f"Chat completions need an extra that is not installed: {INSTALL}", retry_after=60)
+            raise Unavailable(f"Chat completions need an extra that is not installed: {self._install}", retry_after=60)
         if self._settings.model == "none":
             raise Unavailable("This server serves no model; start it with --model", retry_after=60)
         if self._model is None:
@@ -143,11 +176,19 @@ class Inference:
         model = await self.model()
         if name is None or name == model.source.name:
             return model.source.name, None
+        await self.follow()
         address = Address.parse(name)
         found = self.adapters.find(address, arrival.caller, arrival.project) if address is not None else None
         if found is None:
             raise NotFound(f"The model `{name[:200]}` does not exist.", param="model")
         return name, found
+
+    async def follow(self) -> None:
+        """Take over the adapters that other servers added or took away until now."""
+        for version in await self.adapters.look():
+            for engine in self.engines().values():
+                with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
+                    await engine.unload_adapter(version.ref.id)
 
     async def begin(self, body: Any, arrival: Arrival) -> Running:
         """Check a request, admit it and wait for its first tokens; raises HeddleError, and then nothing runs."""

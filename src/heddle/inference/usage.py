@@ -228,8 +228,8 @@ async def limits(caller: BearerAdmin, house: Services) -> Response:
     _unbound(caller)
     rows = await house.store.inference.limits()
     house.inference.accounts.limits.set_rows(rows)
-    defaults = [_shown(house, kind, None) for kind in KINDS]
-    data = [_shown(house, row.kind, row.name) for row in rows]
+    defaults = [await _shown(house, kind, None) for kind in KINDS]
+    data = [await _shown(house, row.kind, row.name) for row in rows]
     return answer({"object": "list", "defaults": defaults, "data": data})
 
 
@@ -243,7 +243,7 @@ async def set_limit(body: LimitReq, caller: BearerAdmin, house: Services) -> Res
         raise ValidationFailed.at(["body", "name"], f"No key has the id {body.name[:100]!r}")
     await house.store.inference.set_limit(body.kind, body.name, body.concurrency, body.tokens_per_minute, caller.user)
     await house.inference.accounts.reload_limits()
-    return answer(_shown(house, body.kind, body.name))
+    return answer(await _shown(house, body.kind, body.name))
 
 
 def _unbound(caller: Caller) -> None:
@@ -251,9 +251,9 @@ def _unbound(caller: Caller) -> None:
         raise Forbidden("Limits guard the whole server: this needs an admin key that is not bound to a project")
 
 
-def _shown(house: House, kind: str, name: str | None) -> Row:
+async def _shown(house: House, kind: str, name: str | None) -> Row:
     known = house.inference.accounts.limits
     limit = known.default(kind) if name is None else known.of((kind, name))
-    running = 0 if name is None else known.running((kind, name))
+    running = 0 if name is None else await house.inference.accounts.running((kind, name))
     found = {"concurrency": limit.concurrency, "tokens_per_minute": limit.tokens_per_minute, "running": running}
     return {"object": "limit", "kind": kind, "name": name, **found}

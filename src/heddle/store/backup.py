@@ -16,7 +16,7 @@ import heddle
 from heddle.errors import HeddleError
 from heddle.settings import MIB, Settings
 from heddle.store import direct
-from heddle.store.blobs import FILES
+from heddle.store.blobs.folder import FILES
 from heddle.store.lock import NAME as LOCK
 from heddle.store.lock import DataLock
 from heddle.store.sqlite.store import DATABASE
@@ -32,8 +32,9 @@ _FORMAT = 1
 
 
 def migrate(settings: Settings) -> list[str]:
-    """Bring the data folder to this version's schema; returns what to tell the operator."""
-    return direct.migrate(settings) or [f"{settings.data} is on the current schema"]
+    """Bring the control tables to this version's schema; returns what to tell the operator."""
+    where = settings.data if settings.control == "sqlite" else "the control database"
+    return direct.migrate(settings) or [f"{where} is on the current schema"]
 
 
 def back_up(settings: Settings, target: str) -> str:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from heddle.store.blobs import Blobs
+from heddle.store.blobs.base import Blobs
 from heddle.store.control.adapters import Adapters
 from heddle.store.control.agents.spans import AgentSpans
 from heddle.store.control.alerts import Alerts
 from heddle.store.control.annotation_queues import AnnotationQueues
+from heddle.store.control.changes import Changes
 from heddle.store.control.costs import Costs
 from heddle.store.control.dataset_sources import DatasetSources
 from heddle.store.control.eval_jobs import EvalJobs
@@ -17,12 +18,15 @@ from heddle.store.control.files import Files
 from heddle.store.control.inference import InferenceRows
 from heddle.store.control.jobs import TrainJobs
 from heddle.store.control.keys import Keys
+from heddle.store.control.leases import Leases
+from heddle.store.control.meters import Meters
 from heddle.store.control.monitors import MonitorWaits
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects
 from heddle.store.control.registry import Registry
 from heddle.store.control.replays import Replays
 from heddle.store.control.runtimes import Runtimes
+from heddle.store.control.schema import Executor
 from heddle.store.control.sessions import Sessions
 from heddle.store.control.tables import Tables
 from heddle.store.control.train_runs import TrainRuns
@@ -45,7 +49,7 @@ from heddle.wire.calls import (
     UsageRow,
     UsageSum,
 )
-from heddle.wire.inference import CostOf
+from heddle.wire.inference import CostOf, PriceChanges
 from heddle.wire.outline import Outline, Span
 from heddle.wire.overview import ProjectOverview, TimeSpan
 from heddle.wire.spans import AgentSpan
@@ -205,8 +209,11 @@ class ThreadSumStore(Protocol):
 class ProjectActivityStore(Protocol):
     """Projects with what happened in them."""
 
-    async def all(self, since: int) -> list[ProjectActivity]:
-        """Every project that holds a call or an object, or was made known; may be some seconds old."""
+    async def all(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
+        """Every project that holds a call or an object, or was made known; may be some seconds old.
+
+        `changes` tells when the prices of a project change; usage is summed up in between.
+        """
         ...
 
     def forget(self) -> None:
@@ -221,8 +228,13 @@ class BreakdownStore(Protocol):
         """When the first call that used tokens started; None where there is none."""
         ...
 
-    async def usage(self, project: str, by: str, lower: int, upper: int, shift: int, width: int) -> list[UsageSum]:
-        """Tokens per bucket of `width` microseconds from `shift`, per model and, with `by` "op" or "user", per name."""
+    async def usage(
+        self, project: str, by: str, lower: int, upper: int, shift: int, width: int, cuts: Sequence[int] = ()
+    ) -> list[UsageSum]:
+        """Tokens per bucket of `width` microseconds from `shift`, per model and, with `by` "op" or "user", per name.
+
+        No sum spans one of the instants in `cuts`.
+        """
         ...
 
     async def ops(self, project: str) -> list[OpActivity]:
@@ -238,7 +250,7 @@ class OverviewStore(Protocol):
         ...
 
     async def read(self, project: str, span: TimeSpan) -> ProjectOverview:
-        """The calls and the usage of a project in a span."""
+        """The calls of a project in a span."""
         ...
 
 
@@ -278,6 +290,7 @@ class TrialStore(Protocol):
 class Store(Protocol):
     """All that is kept, one attribute per group."""
 
+    control: Executor
     objects: Objects
     tables: Tables
     feedback: FeedbackRows
@@ -299,6 +312,9 @@ class Store(Protocol):
     runtimes: Runtimes
     dataset_sources: DatasetSources
     eval_jobs: EvalJobs
+    leases: Leases
+    changes: Changes
+    meters: Meters
     replays: Replays
     agent_spans: AgentSpans
     schema: int

@@ -10,6 +10,7 @@ from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.control.adapters import adapters
 from heddle.store.control.keys import api_keys
+from heddle.store.control.schema import Executor
 from heddle.store.control.training import train_checkpoints
 from heddle.store.lock import DataLock
 from heddle.store.sqlite import migrations
@@ -66,6 +67,15 @@ def _read_only(database: Path) -> sa.Engine:
 
 def migrate(settings: Settings) -> list[str]:
     """Bring the database to the current schema; returns the titles of the steps. Raises HeddleError while in use."""
+    if settings.control != "sqlite":
+        # The packages of PostgreSQL are an extra.
+        from heddle.store.postgres.migrate import migrate
+
+        return migrate(settings.control)
+    return _migrate_file(settings)
+
+
+def _migrate_file(settings: Settings) -> list[str]:
     with DataLock(Path(settings.data)):
         path = Path(settings.data) / DATABASE
         schema_version(path)
@@ -76,14 +86,19 @@ def migrate(settings: Settings) -> list[str]:
             session.close()
 
 
-def open_direct(settings: Settings) -> DirectExecutor:
-    """Work on the control tables of the data folder; makes or migrates the database where that is needed."""
+def open_direct(settings: Settings) -> Executor:
+    """Work on the control tables; makes or migrates their database where that is needed."""
+    if settings.control != "sqlite":
+        migrate(settings)
+        from heddle.store.postgres.control import DirectPostgres
+
+        return DirectPostgres(settings)
     database = Path(settings.data) / DATABASE
     found = schema_version(database)
     if found > migrations.CURRENT:
         raise HeddleError(f"{database} was written by a newer heddle (schema {found}); upgrade this one")
     if found < migrations.CURRENT:
-        migrate(settings)
+        _migrate_file(settings)
     return DirectExecutor(database)
 
 

@@ -96,6 +96,10 @@ class InferencePrices:
 
         return cost
 
+    async def changes(self, project: str) -> list[int]:
+        """The instants at which the price of some model changes in a project (internal id), in order."""
+        return default_prices().changes(await self._store.costs.project_rows(project) if project else {})
+
     def of_provider(self, provider: str) -> list[ModelPrice]:
         """The newest default price of every model of a provider, by name."""
         return [

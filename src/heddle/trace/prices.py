@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -175,6 +175,18 @@ class Prices:
                 found.append((at, price))
         first = self._first(project_rows, llm_id, min((row.effective_date for row in rows), default=0) - 1)
         return [] if first is None else [*found[::-1], (None, first)]
+
+    def changes(self, project_rows: ProjectPrices) -> list[int]:
+        """The instants at which the price of some model changes, in order."""
+        found = set(self._default_changes)
+        for llm_id in project_rows:
+            found.update(at for at, _ in self.steps(project_rows, llm_id) if at is not None)
+        return sorted(found)
+
+    @cached_property
+    def _default_changes(self) -> frozenset[int]:
+        steps = (self.steps({}, llm_id) for llm_id, rows in self._defaults.items() if len(rows) > 1)
+        return frozenset(at for found in steps for at, _ in found if at is not None)
 
     def models(self) -> list[str]:
         """Every model with a default price, sorted."""

@@ -82,11 +82,12 @@ async def project_stats(body: ProjectStatsReq, caller: Reader, house: Services) 
     project = caller.open(body.project_id)
     stored = await house.store.projects.stored_bytes(project)
     calls = await house.store.calls.storage_size(project) if body.include_trace_storage_size else 0
+    tables = await house.store.tables.total_size(project) if body.include_table_storage_size else 0
     return answer(
         {
             "trace_storage_size_bytes": calls,
             "objects_storage_size_bytes": stored.objects if body.include_object_storage_size else 0,
-            "tables_storage_size_bytes": stored.tables if body.include_table_storage_size else 0,
+            "tables_storage_size_bytes": tables,
             "files_storage_size_bytes": stored.files if body.include_file_storage_size else 0,
         }
     )

@@ -21,6 +21,7 @@ _LIMITS = (
     "max_trace_body", "max_table_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows",
     "large_field_bytes", "write_queue_bytes", "max_database_bytes", "query_timeout",
 )  # fmt: skip
+_STOPPING = HeddleError("The server is stopping")
 _PLACES = frozenset(("data", "host", "providers", "alert_webhooks", "training_sources", "store", "control", "files"))
 
 
@@ -109,7 +110,7 @@ async def health() -> Response:
 @router.get("/ready", response_model=StatusRes)
 async def ready(house: Services) -> Response:
     """Ready to take work: the store commits a write, and the model is loaded if it is to be. 503 with the reason."""
-    problem: HeddleError | None = await house.prove_writing()
+    problem: HeddleError | None = _STOPPING if house.draining else await house.prove_writing()
     reason = problem.reason if problem is not None else house.inference.problem
     if reason is None:
         return answer({"status": "ok"})

@@ -5,7 +5,10 @@ training/<model id>/jobs/<job id>        a job's own: snapshots, until it ends
 """
 
 import hashlib
+import math
 import shutil
+import time
+import uuid
 from collections.abc import Collection
 from pathlib import Path
 
@@ -35,14 +38,20 @@ def remove(folder: Path) -> None:
 
 
 def staged(folder: Path) -> Path:
-    """Where a folder that appears whole or not at all is filled."""
-    return folder.parent / f".{folder.name}.tmp"
+    """Where a folder that appears whole or not at all is filled: a new place for each attempt."""
+    return folder.parent / f".{folder.name}.{uuid.uuid4().hex}.tmp"
 
 
 def remove_begun(folder: Path) -> None:
     """Remove a folder, and what was begun of it."""
     remove(folder)
-    remove(staged(folder))
+    forget_begun(folder)
+
+
+def forget_begun(folder: Path) -> None:
+    """Remove what earlier attempts began of a folder."""
+    for begun in folder.parent.glob(f".{folder.name}.*tmp"):
+        shutil.rmtree(begun, ignore_errors=True)
 
 
 def measure(folder: Path) -> tuple[str, int]:
@@ -52,20 +61,22 @@ def measure(folder: Path) -> tuple[str, int]:
     return digest, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def sweep(data: Path, kept: Collection[str]) -> list[str]:
+def sweep(data: Path, kept: Collection[str], age: float = 0.0) -> list[str]:
     """Remove the checkpoints and work folders that are not in `kept` (relative), as a crash leaves them.
 
-    Only for the one process that holds the data folder. Returns what was removed, relative to it.
+    What changed in the last `age` seconds stays: servers that share the folder may be making it. Returns what was
+    removed, relative to the data folder.
     """
-    removed = []
+    removed, before = [], time.time() - age if age else math.inf
     for pattern in ("*/checkpoints/*", "*/jobs/*"):
         for path in sorted((data / ROOT).glob(pattern)):
             name = path.relative_to(data).as_posix()
-            if name not in kept:
+            if name not in kept and path.lstat().st_mtime <= before:
                 _remove_any(path)
                 removed.append(name)
     for model in (data / ROOT).glob("*"):
-        if not any(name.startswith(f"{ROOT}/{model.name}/") for name in kept):
+        is_named = any(name.startswith(f"{ROOT}/{model.name}/") for name in kept)
+        if not is_named and all(path.lstat().st_mtime <= before for path in (model, *model.rglob("*"))):
             _remove_any(model)
     return removed
 

@@ -1,4 +1,4 @@
-"""`python -m heddle.worker SOCKET` for the server; `torchrun ... -m heddle.worker --job FOLDER` for people."""
+"""`python -m heddle.worker SOCKET` for the server; `torchrun ... -m heddle.worker --job|--watch FOLDER` for people."""
 
 import sys
 from collections.abc import Callable
@@ -54,5 +54,10 @@ def start() -> Trainer:
     return TorchTrainer()
 
 
+def main(arguments: list[str]) -> None:
+    """Run with command-line arguments; for starters that call a function, such as Ray Train."""
+    serve(arguments, start)
+
+
 if __name__ == "__main__":
-    serve(sys.argv[1:], start)
+    main(sys.argv[1:])

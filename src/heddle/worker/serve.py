@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import functools
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -11,15 +10,14 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from heddle.children import die_with_parent, log_to_parent
+from heddle.training import handover
 from heddle.training.base import Failed, Finished, Message, Task, TrainingError
 from heddle.training.queue.messages import Answer, Crashed, Stopped, Warm, encode
 from heddle.worker.channel import Channel
+from heddle.worker.watch import LONGEST_REASON, watch
 
-TASK_FILE = "task.json"
 OOM_SCORE = "800"
 """When memory runs out, the kernel takes this process and not the server; its job goes on from a snapshot."""
-LONGEST_REASON = 2000
-_FOLDERS = ("base_folder", "payload", "parent", "target", "work", "kl_reference")
 
 Say = Callable[[Answer], None]
 Request = Task | Warm
@@ -80,18 +78,25 @@ def take_part(task: Task, trainer: Trainer) -> None:
 
 
 def serve(arguments: list[str], start: Start) -> None:
-    """Serve a server's socket, or do the job of a folder."""
+    """Serve a server's socket, do the job of a folder, or watch a folder for jobs."""
     parser = argparse.ArgumentParser(prog="heddle.worker", description=__doc__)
     parser.add_argument("socket", nargs="?", type=Path, help="the server's socket")
     parser.add_argument("--job", type=Path, help="a folder with task.json: do it, print its messages as JSON lines")
+    parser.add_argument(
+        "--watch", type=Path, help="a folder in which servers offer jobs: DATA/handover"
+    )
+    parser.add_argument("--jobs", type=int, default=0, help="end after so many jobs of --watch; 0: never")
     parser.add_argument("--beat", type=float, default=5.0, help="seconds between heartbeats")
     options = parser.parse_args(arguments)
-    if (options.socket is None) == (options.job is None):
-        parser.error("give either a socket or --job FOLDER")
+    if sum(place is not None for place in (options.socket, options.job, options.watch)) != 1:
+        parser.error("give one of a socket, --job FOLDER and --watch FOLDER")
     _offer_to_the_kernel()
     log_to_parent()
     if options.job is not None:
         sys.exit(_by_hand(options.job, start))
+    if options.watch is not None:
+        watch(options.watch, options.jobs, start(), perform, take_part)
+        return
     die_with_parent()
     _for_server(options.socket, options.beat, start)
 
@@ -121,10 +126,7 @@ def _work(channel: Channel | None, trainer: Trainer) -> NoReturn:
 
 def _by_hand(folder: Path, start: Start) -> int:
     """The task of a folder; paths in it are relative to the folder. Returns 1 when the job failed."""
-    task = Task(**json.loads((folder / TASK_FILE).read_bytes()))
-    places = {name: getattr(task, name) for name in _FOLDERS}
-    paths = {name: str((folder / place).resolve()) for name, place in places.items() if place is not None}
-    task = Task(**task.as_json() | paths)
+    task = handover.read(folder)
     Path(task.work).mkdir(parents=True, exist_ok=True)
     trainer = start()
     if trainer.rank:

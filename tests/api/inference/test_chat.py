@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.chat import Chat, decoded, end_token
+from tests.support.vllm_server import ENGINE_NAME
 
 MESSAGE = {"role", "content", "refusal", "annotations", "audio", "function_call", "reasoning"}
 
@@ -22,7 +23,7 @@ def test_the_fields_of_an_answer(chat: Chat) -> None:
 
 def test_the_answer_names_the_weights(chat: Chat) -> None:
     answer = chat.ask()
-    assert re.fullmatch("heddle-local-[0-9a-f]{8}", answer.json()["system_fingerprint"])
+    assert re.fullmatch(f"{ENGINE_NAME}-[0-9a-f]{{8}}", answer.json()["system_fingerprint"])
     assert answer.headers["x-heddle-policy"] == chat.model
     assert chat.answer()["system_fingerprint"] == answer.json()["system_fingerprint"]
 

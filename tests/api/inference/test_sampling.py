@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.chat import FORCED, Chat, end_token, word_tokens
+from tests.support.vllm_server import HOTTEST
 
-HOT = {"temperature": 20.0, "seed": 7, "max_tokens": 8, "ignore_eos": True}
+HOT = {"temperature": HOTTEST, "seed": 7, "max_tokens": 8, "ignore_eos": True}
 """Sampling so wide that it gives other tokens than greedy choice does, however sure the model is."""
 Lead = tuple[int, dict[str, Any]]
 
@@ -60,11 +61,11 @@ def test_top_k_keeps_k_tokens(chat: Chat) -> None:
     first = chat.choice(max_tokens=1, logprobs=True, top_logprobs=2, return_tokens_as_token_ids=True)
     best = {item["token"] for item in first["logprobs"]["content"][0]["top_logprobs"]}
     many = chat.answer(
-        max_tokens=1, temperature=20, n=40, seed=1, top_k=2, logprobs=True, return_tokens_as_token_ids=True
+        max_tokens=1, temperature=HOTTEST, n=40, seed=1, top_k=2, logprobs=True, return_tokens_as_token_ids=True
     )
     drawn = {choice["logprobs"]["content"][0]["token"] for choice in many["choices"]}
     assert drawn <= best
-    wide = chat.answer(max_tokens=1, temperature=20, n=40, seed=1, logprobs=True, return_tokens_as_token_ids=True)
+    wide = chat.answer(max_tokens=1, temperature=HOTTEST, n=40, seed=1, logprobs=True, return_tokens_as_token_ids=True)
     assert not {choice["logprobs"]["content"][0]["token"] for choice in wide["choices"]} <= best
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.chat import Chat, data_lines, joined
+from tests.support.vllm_server import ENGINE_NAME
 
 FOUR = {"max_tokens": 4, "ignore_eos": True, "logit_bias": {}}
 
@@ -25,7 +26,7 @@ def test_the_order_of_chunks(chat: Chat) -> None:
     assert reasons[:-1] == [None] * (len(chunks) - 1) and reasons[-1] == "length"
     last = chunks[-1]
     assert last["choices"][0]["stop_reason"] is None
-    assert last["system_fingerprint"].startswith("heddle-local-")
+    assert last["system_fingerprint"].startswith(f"{ENGINE_NAME}-")
     assert not any("system_fingerprint" in chunk or "stop_reason" in chunk["choices"][0] for chunk in chunks[:-1])
 
 
@@ -57,7 +58,7 @@ def test_include_usage_adds_one_last_chunk(chat: Chat) -> None:
     assert last["choices"] == [] and last["usage"]["completion_tokens"] == 4
     assert last["usage"]["total_tokens"] == last["usage"]["prompt_tokens"] + 4
     assert set(last["usage"]["prompt_tokens_details"]) == {"cached_tokens"}
-    assert last["system_fingerprint"].startswith("heddle-local-")
+    assert last["system_fingerprint"].startswith(f"{ENGINE_NAME}-")
     assert all("usage" not in chunk and "system_fingerprint" not in chunk for chunk in chunks[:-1])
 
 

@@ -11,6 +11,7 @@ from heddle.store.control.agents.table import OWN_AGENT
 from heddle.store.control.costs import PriceRow
 from heddle.trace.agents.timeline import Pricing, Timeline
 from heddle.trace.prices import Prices, ProjectPrices
+from heddle.wire.buckets import pieces
 
 
 def node(name: str, parent: str = "", at: int = 0, **more: Any) -> Node:
@@ -99,3 +100,16 @@ def test_steps_of_a_price_pick_what_the_price_of_the_moment_picks() -> None:
         chosen = next(row for since, row in steps if since is None or since <= at)
         assert chosen is prices.pick(own, "m", at), at
     assert prices.steps(own, "unknown") == []
+
+
+def test_between_two_changes_one_price_holds() -> None:
+    """Of every model, whether its prices are the project's, default ones, or both."""
+    prices = Prices([price("m", 10, 1, "default"), price("m", 30, 2, "default"), price("d", 25, 1, "default")])
+    own: ProjectPrices = {"m": (price("m", 20, 3),), "d": (price("d", 40, 4), price("d", 45, 5))}
+    changes = prices.changes(own)
+    assert changes == sorted(set(changes)) and {20, 25, 40, 45} <= set(changes)
+    for begin, end in pieces(0, 60, changes):
+        for model in ("m", "d"):
+            chosen = {prices.pick(own, model, at) for at in range(begin, end)}
+            assert len(chosen) == 1, (model, begin, end)
+    assert prices.changes({}) == [10, 30]

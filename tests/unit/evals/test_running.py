@@ -13,7 +13,7 @@ from heddle.evals import dataset
 from heddle.evals.running import asking, run
 from heddle.evals.running.asking import Asker, Counted, is_not_the_rows, may_pass
 from heddle.house import House
-from heddle.store.control.eval_jobs import JobRow
+from heddle.store.control.eval_jobs import JobRow, eval_jobs
 from heddle.wire.inference import ProviderFailed
 from tests.support.inprocess import Trace, running_house
 
@@ -164,8 +164,8 @@ def test_a_run_that_was_begun_does_only_what_is_left(tmp_path: Path) -> None:
         # As a kill leaves it: some rows are not stored yet, and nobody ended the run.
         lost = [call["id"] for call in before if call["parent_id"] in rows[3:5] or call["id"] in rows[3:5]]
         await trace.post("/calls/delete", project_id=PROJECT, call_ids=lost)
-        again = await house.store.eval_jobs._update(job.id, ("succeeded",), {"state": "queued", "ended_at": None})
-        assert again
+        back = eval_jobs.update().where(eval_jobs.c.id == job.id).values(state="queued", ended_at=None)
+        await house.store.eval_jobs._executor.write(lambda connection: connection.execute(back).rowcount)
         house.jobs._runner.wake()
         async with asyncio.timeout(60):
             ended = await house.jobs.wait(PROJECT, job.id)

@@ -18,6 +18,7 @@ from heddle.inference.figures import InferenceFigures
 from heddle.inference.limits import KEY, PROJECT
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.control.changes import Changes
 from heddle.store.control.inference import InferenceRows, Used
 from heddle.wire.inference import Completion, InferenceCall
 from heddle.wire.refs import internal_project
@@ -47,7 +48,7 @@ class Desk:
         self.rows = rows or InferenceRows(MemoryExecutor())
         self.sink = sink or Sink()
         self.registry = CollectorRegistry()
-        store = cast(Store, SimpleNamespace(inference=self.rows))
+        store = cast(Store, SimpleNamespace(inference=self.rows, changes=Changes(MemoryExecutor())))
         figures = InferenceFigures(self.registry)
         self.accounts = Accounts(Settings(**settings), store, self.sink, cast(Any, None), figures)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from heddle.store.control.jobs import QUEUED, RUNNING
+from heddle.store.control.jobs import QUEUED, RUNNING, train_jobs
 from heddle.training import folders
 from heddle.training.queue import attempt
 from heddle.training.queue import supervisor as supervisor_module
@@ -359,7 +359,9 @@ def test_a_job_that_cannot_be_done_says_why(tmp_path: Path) -> None:
             found = await bench.store.train_models.find(gone.model_id)
             assert found is not None
             await bench.store.train_models.delete(found, 0, "somebody")
-            await bench.store.train_jobs.update(job_id, payload="as if it had been added behind the deletion")
+            late = train_jobs.update().where(train_jobs.c.id == job_id)
+            late = late.values(payload="as if it had been added behind the deletion")
+            await bench.store.train_jobs._executor.write(lambda connection: connection.execute(late).rowcount)
             job = await bench.ended(supervisor, job_id)
             assert (job.error, job.payload) == ("the model was deleted", "")
 

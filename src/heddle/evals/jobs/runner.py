@@ -1,6 +1,7 @@
 """Runs jobs of the queue, so many at a time, until it is told to stop."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from heddle.errors import HeddleError
 from heddle.evals.jobs.run import Closing, JobCancelled, JobRun, Worker, first_failure
 from heddle.settings import Settings
-from heddle.store.control.eval_jobs import CANCELLED, FAILED, SUCCEEDED, EvalJobs, JobRow
+from heddle.store.control.eval_jobs import CANCELLED, FAILED, LEASE_SECONDS, SUCCEEDED, EvalJobs, JobRow
 from heddle.wire import times
 from heddle.wire.inference import ProviderFailed
 
@@ -19,10 +20,13 @@ ATTEMPTS = 5
 _FIRST_PAUSE = 2 * times.SECOND
 _KEPT = 30 * times.DAY
 _TIDY_SECONDS = 3600.0
+_LOOK_SECONDS = 1.0
+"""How often a server looks for what others that share the queue left, ended or want to end."""
+_RENEWALS_PER_LEASE = 3
 
 
 class Runner:
-    """One loop that takes jobs, and one task per job at work."""
+    """One loop that takes jobs, one that keeps their leases, and one task per job at work."""
 
     def __init__(self, settings: Settings, rows: EvalJobs) -> None:
         self._rows = rows
@@ -31,7 +35,7 @@ class Runner:
         self._at_work: dict[str, _Attempt] = {}
         self._news = asyncio.Event()
         self._ended = asyncio.Condition()
-        self._loop: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
 
     def register(self, kind: str, worker: Worker, closing: Closing | None) -> None:
@@ -52,17 +56,16 @@ class Runner:
         self.wake()
 
     async def start(self) -> None:
-        """Queue what was at work when the last server ended, and begin."""
+        """Queue what was at work when the last server ended, where one owns all, and begin."""
         left = await self._rows.put_back_all()
         if left:
             logger.info("%d evaluation jobs go on that an earlier server had begun", left)
-        self._loop = asyncio.create_task(self._run())
+        self._loops = [asyncio.create_task(self._run()), asyncio.create_task(self._hold())]
 
     async def stop(self) -> None:
         """Take no more jobs, interrupt those at work and queue them again."""
         self._stopping = True
-        tasks = [] if self._loop is None else [self._loop]
-        tasks += [attempt.task for attempt in self._at_work.values()]
+        tasks = [*self._loops, *(attempt.task for attempt in self._at_work.values())]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -72,9 +75,11 @@ class Runner:
 
     async def ended(self, is_open: Callable[[], Awaitable[bool]]) -> None:
         """Wait until a job is no longer open, or the runner stops."""
-        async with self._ended:
-            while not self._stopping and await is_open():
-                await self._ended.wait()
+        while not self._stopping and await is_open():
+            async with self._ended:
+                # Another server may end it, and an end between the look and this wait is not told again.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), _LOOK_SECONDS)
 
     async def _run(self) -> None:
         tidied = -_TIDY_SECONDS
@@ -100,15 +105,18 @@ class Runner:
         """Begin jobs while there is room; those that are to be cancelled need none."""
         while True:
             is_full = len(self._at_work) >= self._workers
-            job = await self._rows.take(list(self._kinds), times.now(), only_cancelled=is_full)
+            held = self._at_work.keys()
+            job = await self._rows.take(list(self._kinds), times.now(), only_cancelled=is_full, held=held)
             if job is None:
                 return
             attempt = _Attempt(job, JobRun(job, self._rows), *self._kinds[job.kind])
             self._at_work[job.id] = attempt
             attempt.task = asyncio.create_task(self._attempt(attempt))
 
-    async def _pause(self) -> float | None:
-        """Seconds until a waiting job may begin; None when only news can change anything."""
+    async def _pause(self) -> float:
+        """Seconds until a waiting job may begin."""
+        if self._rows.instance.is_shared:
+            return _LOOK_SECONDS
         if len(self._at_work) >= self._workers:
             return _TIDY_SECONDS
         soonest = await self._rows.next_time(list(self._kinds))
@@ -116,11 +124,39 @@ class Runner:
             return _TIDY_SECONDS
         return max(0.01, min(_TIDY_SECONDS, (soonest - times.now()) / times.SECOND))
 
+    async def _hold(self) -> None:
+        """Keep the leases of the jobs at work, and end those that are lost or were cancelled at another server."""
+        clock = asyncio.get_running_loop().time
+        until, renewed = clock() + LEASE_SECONDS, clock()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            known = dict(self._at_work)
+            if not known:
+                until = clock() + LEASE_SECONDS
+                continue
+            try:
+                if clock() - renewed > LEASE_SECONDS / _RENEWALS_PER_LEASE:
+                    asked = clock()
+                    await self._rows.renew()
+                    renewed, until = asked, asked + LEASE_SECONDS
+                held = await self._rows.held()
+            except HeddleError as error:
+                logger.warning("the leases of evaluation jobs were not renewed: %s", error)
+                held = {} if clock() > until and self._rows.instance.is_shared else dict.fromkeys(known, False)
+            for job_id, attempt in known.items():
+                if job_id not in held:
+                    attempt.lose()
+                elif held[job_id]:
+                    attempt.cancel()
+
     async def _attempt(self, attempt: "_Attempt") -> None:
         try:
             await attempt.go(self._rows)
         except asyncio.CancelledError:
-            # Only `stop` cancels this task itself; the queue must know it before the store closes.
+            if attempt.is_lost:
+                logger.warning("job %s goes on at another server, which took it over", attempt.job.id)
+                return
+            # Otherwise only `stop` cancels this task itself; the queue must know it before the store closes.
             await self._rows.put_back(attempt.job.id, begun=False)
             raise
         except HeddleError as error:
@@ -150,9 +186,17 @@ class _Attempt:
         self.job, self._run = job, run
         self._worker, self._closing = worker, closing
         self._work: asyncio.Task[Json] | None = None
+        self.is_lost = False
+
+    def lose(self) -> None:
+        """Stop without a word to the queue: the job is another server's."""
+        self.is_lost = True
+        self.task.cancel()
 
     def cancel(self) -> None:
-        """End the worker; it is told by an interruption."""
+        """End the worker, once; it is told by an interruption."""
+        if self._run.cancel_asked:
+            return
         self._run.cancel_asked = True
         if self._work is not None:
             self._work.cancel()

@@ -19,6 +19,7 @@ from heddle.errors import HeddleError, QueryTimeout
 from heddle.evals.monitors import rules
 from heddle.evals.monitors.rules import Rule
 from heddle.store.base import Store
+from heddle.store.control.changes import MONITORS
 from heddle.store.control.monitors import Waiting
 from heddle.wire import times
 from heddle.wire.calls import CallRow, CallsQuery, Ending, Filter
@@ -27,6 +28,10 @@ logger = logging.getLogger("heddle.monitors")
 
 BATCH = 500
 PAUSE_SECONDS = 5.0
+_WATCHING = "monitors"
+_LEASE_SECONDS = 30.0
+_LOOK_SECONDS = 1.0
+"""How often servers that share the tables look for changed monitors, and for calls that ended elsewhere."""
 _NAMES = uuid.UUID("7d0f6a52-6f0e-5c0b-9a54-2f6f4a0b1d37")
 """What the ids of the scoring jobs are derived under."""
 
@@ -69,25 +74,46 @@ class Monitors:
         self._submit = submit
         self._rules: dict[str, list[Rule]] = {}
         self._states: dict[tuple[str, str], MonitorState] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._seen = -1
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Read the stored monitors and begin to watch."""
         await self.refresh()
-        self._store.objects.observers[rules.CLASS_NAME] = self.refresh
+        self._store.objects.observers[rules.CLASS_NAME] = self._changed
         self._store.calls.has_endings.set()
-        self._task = asyncio.create_task(self._run())
+        self._tasks = [asyncio.create_task(self._run())]
+        if self._store.leases.instance.is_shared:
+            self._tasks.append(asyncio.create_task(self._look()))
 
     async def stop(self) -> None:
         """Stop watching; what is noted is read at the next start."""
         self._store.objects.observers.pop(rules.CLASS_NAME, None)
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await task
+
+    async def _changed(self) -> None:
+        """A monitor came or went here: tell the other servers, and read it."""
+        await self._store.changes.count(MONITORS)
+        await self.refresh()
+
+    async def _look(self) -> None:
+        """Follow the other servers: read monitors that changed there, and handle calls that ended there."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                if await self._store.changes.number(MONITORS) != self._seen:
+                    await self.refresh()
+                self._store.calls.has_endings.set()
+            except HeddleError as error:
+                logger.warning("changes of monitors are not seen: %s", error)
 
     async def refresh(self) -> None:
         """Read the stored monitors anew; calls that end from now on are judged by them."""
+        seen = await self._store.changes.number(MONITORS)
         found: dict[str, list[Rule]] = {}
         states: dict[tuple[str, str], MonitorState] = {}
         for project, version in await self._store.objects.latest_of_class(rules.CLASS_NAME):
@@ -101,7 +127,7 @@ class Monitors:
                 except HeddleError as error:
                     state.problem = error.reason
                     logger.warning("monitor %s does not score: %s", version.object_id, error.reason)
-        self._rules, self._states = found, states
+        self._rules, self._states, self._seen = found, states, seen
         self._store.calls.watch(found)
 
     def states(self, project: str) -> list[MonitorState]:
@@ -113,13 +139,20 @@ class Monitors:
         while True:
             event.clear()
             try:
-                held = await self._take_all() | await self._score_due()
-                pause = PAUSE_SECONDS if held else await self._seconds_to_wait()
+                if await self._is_turn():
+                    held = await self._take_all() | await self._score_due()
+                    pause = PAUSE_SECONDS if held else await self._seconds_to_wait()
+                else:
+                    pause = PAUSE_SECONDS
             except HeddleError as error:
                 logger.warning("monitors wait: %s", error)
                 pause = PAUSE_SECONDS
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(event.wait(), pause)
+
+    async def _is_turn(self) -> bool:
+        """True for the one server that handles ended calls now."""
+        return await self._store.leases.take(_WATCHING, _LEASE_SECONDS)
 
     async def _seconds_to_wait(self) -> float | None:
         due = await self._store.monitor_waits.next_due()
@@ -128,7 +161,7 @@ class Monitors:
     async def _take_all(self) -> set[str]:
         """Handle all noted endings; the projects whose turn comes later, as their queue is full or the store is."""
         held: set[str] = set()
-        while noted := await self._store.calls.take_endings(BATCH, held):
+        while await self._is_turn() and (noted := await self._store.calls.take_endings(BATCH, held)):
             project = noted[0].project
             try:
                 await self._handle(project, noted)
@@ -146,7 +179,9 @@ class Monitors:
                 if _may_pass(error):
                     raise
                 self._cannot(rule, error)
-        await self._store.calls.drop_endings(project)
+        # A server that slept too long must not drop what another one has taken since.
+        if await self._store.leases.holds(_WATCHING):
+            await self._store.calls.drop_endings(project)
 
     async def _apply(self, rule: Rule, endings: list[Ending]) -> None:
         chosen = [row for row in await self._matching(rule, endings) if rule.samples(row.id)]

@@ -33,6 +33,10 @@ class Sampling:
     max_tokens: int
     seed: int
     """64 bits; with the position in the output it decides every draw, whatever else is in the batch."""
+    is_seeded: bool = True
+    """False where nobody asked for this seed, so that an engine may draw as it likes."""
+    is_seeded: bool = True
+    """False where nobody asked for this seed, so that an engine may draw as it likes."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
@@ -120,7 +124,7 @@ class TokenEvent:
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     """First event only, when asked for: one per prompt token, the first None."""
     cached_tokens: int | None = None
-    """First event only: prompt tokens taken from the prefix cache."""
+    """Prompt tokens taken from the prefix cache; in the first event, or the last where that is when they are known."""
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The stop token, or `repetition_detected`; None for end-of-sequence and for length."""
@@ -143,6 +147,10 @@ class EngineInfo:
     takes_kv_transfer: bool = False
     xargs: frozenset[str] = frozenset()
     """Names of extra arguments that it understands."""
+    scales_logprobs: bool = True
+    """Whether `Sampling.logprobs_temperature` acts; where not, only raw log-probabilities may be asked for."""
+    takes_after: bool = True
+    """Whether `Constraint.after` acts; where not, the grammar itself must begin with what goes before."""
     max_prompt_logprobs: int = 20
 
 

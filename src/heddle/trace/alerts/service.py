@@ -27,6 +27,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 5, 6 * 3600
 KEPT_DAYS = 30
 SECOND = 1_000_000
 _BATCH = 50
+_LOOKING = "alerts"
+_LOOK_SECONDS = 5.0
+"""How often messages are looked for that another server left."""
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -46,6 +49,7 @@ class AlertService:
 
     async def start(self) -> None:
         """Begin to look and to deliver."""
+        await self._store.alerts.let_go()
         self._tasks = [asyncio.create_task(self._looking()), asyncio.create_task(self._sending())]
 
     async def stop(self) -> None:
@@ -69,13 +73,17 @@ class AlertService:
         return delivery.id
 
     async def _looking(self) -> None:
+        interval = self._settings.alert_interval
         while True:
+            is_asked = self._look.is_set()
             self._look.clear()
             with contextlib.suppress(HeddleError):
-                await self.look(times.now())
-                await self._store.alerts.forget_ended(times.now() - KEPT_DAYS * times.DAY)
+                # Of several servers one looks, unless a rule was changed here.
+                if await self._store.leases.take(_LOOKING, interval) or is_asked:
+                    await self.look(times.now())
+                    await self._store.alerts.forget_ended(times.now() - KEPT_DAYS * times.DAY)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), self._settings.alert_interval)
+                await asyncio.wait_for(self._look.wait(), interval)
 
     async def look(self, now: int) -> None:
         """Look at every rule once."""
@@ -85,7 +93,7 @@ class AlertService:
             except HeddleError as error:
                 row.problem, row.checked_at = error.reason, now
                 logger.warning("alert %s cannot be judged: %s", row.name, error.reason)
-                await self._store.alerts.found(row, None)
+                await self._store.alerts.found(row, None, row.state)
 
     async def _judge(self, row: AlertRow, now: int) -> None:
         rule = AlertRule.model_validate(row.rule)
@@ -94,11 +102,11 @@ class AlertService:
         is_over = is_enough and figure.value is not None and _COMPARE[rule.operator](figure.value, rule.threshold)
         state = FIRING if is_over else QUIET
         row.value, row.problem, row.checked_at = figure.value, None, now
-        delivery = None
+        delivery, before = None, row.state
         if state != row.state:
             row.state, row.changed_at = state, now
             delivery = _delivery(row, "alert.firing" if state == FIRING else "alert.resolved", now, figure.calls)
-        await self._store.alerts.found(row, delivery)
+        await self._store.alerts.found(row, delivery, before)
         if delivery is not None:
             self._send.set()
 
@@ -111,6 +119,8 @@ class AlertService:
                 await asyncio.gather(*(self._deliver(delivery, row) for delivery, row in due))
                 following = await self._store.alerts.next_due()
                 pause = None if following is None else max(0.0, (following - times.now()) / SECOND)
+                if self._store.alerts.instance.is_shared:
+                    pause = min(_LOOK_SECONDS, _LOOK_SECONDS if pause is None else pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._send.wait(), pause)
 

@@ -99,7 +99,7 @@ class Packer:
     def end(self, call: EndedCallSchemaForInsert | CompletedCallSchemaForInsert) -> None:
         """Pack a second half."""
         project = self._open(call.project_id)
-        summary = _client_summary(call.summary)
+        summary = client_summary(call.summary)
         end = End(
             project=project,
             id=_identifier(call.id, "id"),
@@ -185,7 +185,7 @@ def _tokens(value: Any) -> int:
     return 0
 
 
-def _client_summary(summary: dict[str, Any]) -> dict[str, Any]:
+def client_summary(summary: dict[str, Any]) -> dict[str, Any]:
     """The summary without what the server rebuilds at every read."""
     weave = summary.get("weave")
     if not isinstance(weave, dict):

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heddle.store.control.jobs import JobRow
+from heddle.training import handover
 from heddle.training.base import Failed, Finished, Started, Stepped, Task
 from heddle.training.queue.events import EventLog
 from heddle.training.queue.figures import TrainingFigures
+from heddle.training.queue.handed_over import HandedOver
 from heddle.training.queue.messages import Stopped, Warm
 from heddle.training.queue.process import ProcessEnded, ProcessOptions, TrainingProcess
 
 logger = logging.getLogger("heddle.training")
 
-TASK_FILE = "task.json"
 GIVE_UP_SECONDS = 5.0
 """How long a process may take to stop between two gradient steps before it is killed."""
 
@@ -43,7 +44,7 @@ class Slot:
         self._options = options
         self._log = log
         self._figures = figures
-        self._process: TrainingProcess | None = None
+        self._process: TrainingProcess | HandedOver | None = None
 
     @property
     def pid(self) -> int | None:
@@ -86,15 +87,16 @@ class Slot:
         if process is not None:
             await process.close()
 
-    async def _ready(self) -> TrainingProcess:
+    async def _ready(self) -> TrainingProcess | HandedOver:
         """The process that is there, or a new one. Raises ProcessEnded."""
         if self._process is not None and self._process.has_ended:
             await self.close()
         if self._process is None:
-            self._process = await TrainingProcess.start(self._options)
+            kind = HandedOver if self._options.handover is not None else TrainingProcess
+            self._process = await kind.start(self._options)
         return self._process
 
-    async def _listen(self, work: Work, process: TrainingProcess) -> Finished | Failed | Stopped:
+    async def _listen(self, work: Work, process: TrainingProcess | HandedOver) -> Finished | Failed | Stopped:
         job_id = work.job.id
         while True:
             message = await process.receive()
@@ -108,7 +110,7 @@ class Slot:
                 self._figures.stepped(message.data)
 
 
-async def _give_up_when_cancelled(work: Work, process: TrainingProcess) -> None:
+async def _give_up_when_cancelled(work: Work, process: TrainingProcess | HandedOver) -> None:
     await work.cancelled.wait()
     process.give_up(work.job.id)
     await asyncio.sleep(GIVE_UP_SECONDS)
@@ -120,4 +122,4 @@ def _prepare(task: Task) -> None:
     work = Path(task.work)
     work.mkdir(parents=True, exist_ok=True)
     Path(task.target).parent.mkdir(parents=True, exist_ok=True)
-    (work / TASK_FILE).write_text(json.dumps(task.as_json(), indent=2), encoding="utf-8")
+    (work / handover.TASK).write_text(json.dumps(task.as_json(), indent=2), encoding="utf-8")

@@ -49,6 +49,10 @@ class EventLog:
         self._tell(job.id)
         return is_new
 
+    async def insist(self, job_id: str) -> None:
+        """Raise LeaseLost when the job is not this server's any more."""
+        await self._jobs.insist(job_id)
+
     async def wait(self, job_id: str, after: int, seconds: float) -> list[EventRow]:
         """Events behind a place; waits until there is one, at most `seconds`."""
         clock = asyncio.get_running_loop().time
@@ -58,7 +62,8 @@ class EventLog:
                 events = await self._jobs.events(job_id, after)
                 if events or clock() >= until:
                     return events
-                await asyncio.wait([arrival], timeout=until - clock())
+                # Another server may write it.
+                await asyncio.wait([arrival], timeout=min(_LOOK_SECONDS, until - clock()))
 
     async def wait_until_ended(self, job_id: str) -> None:
         """Return once a job is done, at once for one that is or that nobody knows."""

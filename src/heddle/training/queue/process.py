@@ -51,6 +51,8 @@ class ProcessOptions:
     """Seconds without a word after which the process is killed."""
     module: str = MODULE
     """What is run; tests give another."""
+    handover: Path | None = None
+    """Where jobs are offered to workers that somebody else starts; None is processes of this machine."""
 
     def arguments(self, socket: Path) -> list[str]:
         """What follows `python -P -m`."""

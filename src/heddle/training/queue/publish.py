@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
-from heddle.store.control.jobs import CANCELLED, FAILED, SUCCEEDED, JobRow
+from heddle.store.control.jobs import CANCELLED, FAILED, SUCCEEDED, JobRow, LeaseLost
 from heddle.store.control.training import CheckpointRow, ModelRow, TrainModels
 from heddle.training import folders
 from heddle.training.hooks import JobObserver, PromotionJudge, Verdict
@@ -47,7 +47,7 @@ class Publisher:
     async def publish(self, model: ModelRow, job: JobRow, cancelled: asyncio.Event) -> JobRow:
         """Make the job's checkpoint the policy, and end the job; returns it as it ended.
 
-        Raises what is temporary (a full disk); then it is to be done again.
+        Raises what is temporary (a full disk); then it is to be done again. Raises LeaseLost when another server does.
         """
         assert job.step is not None
         try:
@@ -55,7 +55,7 @@ class Publisher:
         except GivenUp:
             await self._take_back(model, job, job.step)
             return await self.end(model, job, CANCELLED, CANCELLED_MESSAGE)
-        except TEMPORARY:
+        except (*TEMPORARY, LeaseLost):
             raise
         except (HeddleError, OSError) as error:
             await self._take_back(model, job, job.step)
@@ -111,6 +111,8 @@ class Publisher:
         if cancelled.is_set():
             raise GivenUp
         if verdict.promote:
+            # A server that slept too long must not take the name back from a later step.
+            await self._log.insist(job.id)
             await self._policies.point(policy, step)
         return dict(verdict.data), reason
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
-from heddle.store.control.jobs import CANCELLED, FAILED, OPEN, PUBLISHING, EventRow, JobRow, TrainJobs
+from heddle.store.control.jobs import CANCELLED, FAILED, OPEN, PUBLISHING, EventRow, JobRow, LeaseLost, TrainJobs
 from heddle.store.control.training import ModelRow, TrainModels
-from heddle.training import folders
+from heddle.training import folders, handover
 from heddle.training.base import Failed, Finished
 from heddle.training.queue.attempt import Slot, Work
 from heddle.training.queue.events import EventLog, now
@@ -25,14 +25,16 @@ from heddle.wire.policies import PolicyHost
 
 logger = logging.getLogger("heddle.training")
 
-MICROSECONDS = 1_000_000
 RENEWALS_PER_LEASE = 3
+LOOK_SECONDS = 1.0
+"""How often a server that shares the queue looks for work, and whether somebody wants the end of what it does."""
+OLD_SECONDS = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before a slot tries again after an error of the server itself, such as a full disk."""
 
 
 class Supervisor:
-    """One per server; needs the lock on the data folder. `publisher` has the hooks that other rooms set."""
+    """One per server. `publisher` has the hooks that other rooms set."""
 
     def __init__(
         self,
@@ -53,7 +55,8 @@ class Supervisor:
         self._log = EventLog(jobs)
         self._builder = TaskBuilder(models, policies, self._data, payload, settings.training_ranks)
         self.publisher = Publisher(models, policies, self._data, self._log)
-        options = options or ProcessOptions(settings.training_ranks, settings.training_lease)
+        watched = self._data / handover.ROOT if settings.trainer == "torchrun" else None
+        options = options or ProcessOptions(settings.training_ranks, settings.training_lease, handover=watched)
         count = settings.training_workers if settings.training == "on" else 0
         self._slots = [Slot(number, options, self._log, figures) for number in range(count)]
         self._taking = asyncio.Lock()
@@ -61,7 +64,7 @@ class Supervisor:
         figures.watch(jobs.open)
 
     async def start(self) -> None:
-        """Take back what an earlier server left unfinished, and begin to work."""
+        """Take back what an earlier server left unfinished, where one owns all, and begin to work."""
         released = await self._jobs.release_all()
         if released:
             logger.info("%d training jobs are continued", released)
@@ -69,11 +72,13 @@ class Supervisor:
         self._tasks = [asyncio.create_task(self._serve(slot), name=slot.name) for slot in self._slots]
 
     async def stop(self) -> None:
-        """End the processes; their jobs are continued by the next server."""
+        """End the processes; their jobs are continued by another server, or the next one."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        with contextlib.suppress(HeddleError):  # leases end by themselves
+            await self._jobs.let_go()
 
     def wake(self) -> None:
         """A job was added: look for it now."""
@@ -96,12 +101,15 @@ class Supervisor:
             job = await self._jobs.find(job_id)
             if job is None or job.state not in OPEN:
                 return False
-            await self._jobs.update(job_id, cancel_asked=1)
+            await self._jobs.ask_to_cancel(job_id)
             for slot in self._slots:
                 if slot.work is not None and slot.work.job.id == job_id:
                     slot.work.cancelled.set()
                     return True
-            await self._cancel_untaken(job)
+            # What another server works on is ended there.
+            claimed = await self._jobs.claim(job_id, now(), self._settings.training_lease)
+            if claimed is not None:
+                await self._cancel_untaken(claimed)
         return True
 
     async def wait_until_ended(self, job_id: str) -> None:
@@ -133,8 +141,11 @@ class Supervisor:
                 try:
                     async with self._taken(slot) as work:
                         if work is not None:
-                            await self._do(slot, work)
+                            await self._do_leased(slot, work)
                     pause = FIRST_PAUSE
+                except LeaseLost as error:
+                    logger.warning("%s", error)
+                    continue
                 except Exception as error:
                     again = "training cannot go on (%s); trying again in %g s"
                     logger.error(again, error, pause, exc_info=not isinstance(error, HeddleError))
@@ -150,17 +161,28 @@ class Supervisor:
     async def _rest(self, slot: Slot) -> None:
         """Wait for work; a process that has nothing to do for long is ended."""
         if slot.pid is not None:
-            if await _is_set(slot.wake, self._settings.training_idle):
+            if await self._wait(slot, self._settings.training_idle):
                 return
             await slot.close()
-        await _is_set(slot.wake, self._settings.training_lease)
+        await self._wait(slot, self._settings.training_lease)
+
+    async def _wait(self, slot: Slot, seconds: float) -> bool:
+        """Wait for a wake, or for work that came to another server; False when the time is over."""
+        if not self._jobs.instance.is_shared:
+            return await _is_set(slot.wake, seconds)
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while clock() < until:
+            if await _is_set(slot.wake, min(LOOK_SECONDS, until - clock())) or await self._jobs.is_any_free():
+                return True
+        return False
 
     @asynccontextmanager
     async def _taken(self, slot: Slot) -> AsyncIterator[Work | None]:
         """The oldest job that may run, leased as long as it is worked on; None when there is none."""
         async with self._taking:
-            await self._hold()
-            job = await self._jobs.lease(slot.name, now(), self._until())
+            held = [other.work.job.id for other in self._slots if other.work is not None]
+            job = await self._jobs.lease(now(), self._settings.training_lease, held)
             if job is not None:
                 slot.work = Work(job)
                 if job.cancel_asked:
@@ -168,35 +190,48 @@ class Supervisor:
         if job is None:
             yield None
             return
-        renewal = asyncio.create_task(self._renew(job.id))
         try:
             yield slot.work
         except Exception:
             with contextlib.suppress(HeddleError):
-                await self._jobs.update(job.id, lease_until=0)
+                await self._jobs.let_go(job.id)
             raise
         finally:
             if slot.work is not None:
                 slot.work.left.set()
             slot.work = None
-            renewal.cancel()
 
-    async def _hold(self) -> None:
-        """Renew what is worked on, which a jump of the clock (a machine that slept) would give to another slot."""
-        for slot in self._slots:
-            if slot.work is not None:
-                await self._jobs.update(slot.work.job.id, lease_until=self._until())
+    async def _do_leased(self, slot: Slot, work: Work) -> None:
+        """Do a job as long as it is this server's; raises LeaseLost."""
+        doing = asyncio.create_task(self._do(slot, work))
+        keeping = asyncio.create_task(self._keep(work))
+        try:
+            await asyncio.wait([doing, keeping], return_when=asyncio.FIRST_COMPLETED)
+            await (doing if doing.done() else keeping)
+        finally:
+            for task in (doing, keeping):
+                task.cancel()
+            await asyncio.gather(doing, keeping, return_exceptions=True)
 
-    async def _renew(self, job_id: str) -> None:
+    async def _keep(self, work: Work) -> None:
+        """Keep the lease of a job, and notice that somebody wants its end; raises LeaseLost."""
+        clock, job_id, seconds = asyncio.get_running_loop().time, work.job.id, self._settings.training_lease
+        renewed = clock()
         while True:
-            await asyncio.sleep(self._settings.training_lease / RENEWALS_PER_LEASE)
+            await asyncio.sleep(min(LOOK_SECONDS, seconds / RENEWALS_PER_LEASE))
             try:
-                await self._jobs.update(job_id, lease_until=self._until())
+                if clock() - renewed > seconds / RENEWALS_PER_LEASE:
+                    asked = clock()
+                    await self._jobs.renew(job_id, seconds)
+                    renewed = asked
+                if self._jobs.instance.is_shared and await self._jobs.is_cancel_asked(job_id):
+                    work.cancelled.set()
+            except LeaseLost:
+                raise
             except HeddleError as error:
                 logger.warning("the lease of job %s was not renewed: %s", job_id, error)
-
-    def _until(self) -> int:
-        return now() + int(self._settings.training_lease * MICROSECONDS)
+                if self._jobs.instance.is_shared and clock() - renewed > seconds:
+                    raise LeaseLost(job_id) from error
 
     async def _do(self, slot: Slot, work: Work) -> None:
         """Bring a job to its end."""
@@ -261,7 +296,9 @@ class Supervisor:
             kept.add(folders.work_folder(job.model_id, job.id))
             if job.step is not None:
                 kept.add(folders.checkpoint_folder(job.model_id, job.step))
-        removed = await asyncio.to_thread(folders.sweep, self._data, kept)
+        # Another server may be about to name what it has just made.
+        age = OLD_SECONDS if self._jobs.instance.is_shared else 0.0
+        removed = await asyncio.to_thread(folders.sweep, self._data, kept, age)
         if removed:
             logger.info("%d folders of training that nothing names were removed", len(removed))
 

@@ -5,23 +5,31 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from heddle.training.folders import staged
+from heddle.training.folders import forget_begun, staged
 
 SNAPSHOT = "snapshot-"
 KEPT_SNAPSHOTS = 2
 
 
 def make_whole(target: Path, fill: Callable[[Path], None]) -> None:
-    """Let a folder be filled beside its place, make it durable, and move it there; the target must not exist."""
+    """Let a folder be filled beside its place, make it durable, and move it there.
+
+    Where another attempt at the same job (one that was believed dead) was first, its folder stays.
+    """
+    forget_begun(target)
     begun = staged(target)
-    shutil.rmtree(begun, ignore_errors=True)
     begun.mkdir(parents=True)
     fill(begun)
     for place, _, files in os.walk(begun):
         for name in files:
             sync(Path(place) / name)
         sync(Path(place))
-    begun.rename(target)
+    try:
+        begun.rename(target)
+    except OSError:
+        shutil.rmtree(begun)
+        if not target.exists():
+            raise
     sync(target.parent)
 
 

@@ -75,7 +75,9 @@ class Alone:
 class Together:
     """The processes that `torchrun` (or another starter that sets its variables) has begun."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, is_ours: bool = True) -> None:
+        """`is_ours`: the group was made here, and is ended here."""
+        self.is_ours = is_ours
         self.rank = distributed.get_rank()
         self.count = distributed.get_world_size()
         self.device = device
@@ -111,19 +113,25 @@ class Together:
     def leave(self) -> None:
         """Wait for all, and end the threads that would abort an interpreter which ends before them."""
         distributed.barrier()
-        distributed.destroy_process_group()
+        if self.is_ours:
+            distributed.destroy_process_group()
 
 
 def join() -> Ranks:
-    """The ranks of this process: alone, unless it was started by torchrun with others."""
+    """The ranks of this process: alone, unless torchrun (or what sets its variables) started it with others.
+
+    A group that the starter has made already, as Ray Train does, is taken as it is.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Alone()
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=IDLE)
-    return Together(device)
+    is_ours = not distributed.is_initialized()
+    if is_ours:
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=IDLE)
+    return Together(device, is_ours)
 
 
 def together() -> bool:

@@ -61,7 +61,8 @@ async def costs(
     # Buckets begin on a full hour or day; what lies before the range is left out of the first.
     dimension = by if by in ("op", "user") else ""
     shift, width = int(aligned * 1e6), step * 1_000_000
-    found = await house.store.breakdowns.usage(opened, dimension, int(lower * 1e6), int(upper * 1e6), shift, width)
+    limits, cuts = (int(lower * 1e6), int(upper * 1e6)), await house.prices.changes(opened)
+    found = await house.store.breakdowns.usage(opened, dimension, *limits, shift, width, cuts)
     groups = _groups(found, by, await house.prices(opened), shift, width)
     shown = [entry.model_dump() for entry in groups]
     return answer({"by": by, "start": aligned, "end": upper, "step": step, "groups": shown, "first": first / 1e6})
@@ -74,7 +75,7 @@ def _groups(found: Sequence[UsageSum], by: By, cost_of: CostOf, shift: int, widt
         entry = groups.setdefault(name, Group(name=name, unpriced=[], cells={}))
         for count in _COUNTS:
             setattr(entry, count, getattr(entry, count) + getattr(row, count))
-        cost = cost_of_tokens(cost_of, row, shift + row.bucket * width + width // 2)
+        cost = cost_of_tokens(cost_of, row, row.priced_at)
         if cost is None:
             if row.model not in entry.unpriced:
                 entry.unpriced.append(row.model)

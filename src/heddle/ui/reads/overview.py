@@ -8,8 +8,9 @@ from fastapi import Query, Response
 from heddle.http import Reader, Services, answer, group
 from heddle.store.control.feedback import Window
 from heddle.wire import times
+from heddle.wire.calls import UsageSum
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
-from heddle.wire.overview import ModelBucket, ProjectOverview, TimeSpan
+from heddle.wire.overview import ProjectOverview, TimeSpan
 
 router = group("Pages")
 
@@ -40,9 +41,10 @@ async def overview(
     span = span_of(min(since, until - 1), until, zone)
     before = TimeSpan(2 * since - until, since, until - since)
     cost_of = await house.prices(internal)
-    found, earlier = await house.store.overviews.read(internal, span), None
+    found, usage = await _read(house, internal, span)
+    earlier = None
     if start is not None and first is not None and first < since:
-        earlier = await house.store.overviews.read(internal, before)
+        earlier = _totals(*await _read(house, internal, before), cost_of)
     return answer(
         {
             "has_calls": first is not None,
@@ -53,12 +55,19 @@ async def overview(
                 {"bucket": row.bucket, "calls": row.calls, "errors": row.errors, "p50": row.median, "p95": row.high}
                 for row in found.counts
             ],
-            "totals": _totals(found, span, cost_of),
-            "before": None if earlier is None else _totals(earlier, before, cost_of),
-            "models": _models(found.usage, span, cost_of),
+            "totals": _totals(found, usage, cost_of),
+            "before": earlier,
+            "models": _models(usage, cost_of),
             "feedback": await _feedback(house, internal, span),
         }
     )
+
+
+async def _read(house: Services, project: str, span: TimeSpan) -> tuple[ProjectOverview, list[UsageSum]]:
+    cuts = await house.prices.changes(project)
+    place = (span.start, span.end, span.start, span.width)
+    usage = await house.store.breakdowns.usage(project, "", *place, cuts)
+    return await house.store.overviews.read(project, span), usage
 
 
 def span_of(start: int, end: int, zone: int) -> TimeSpan:
@@ -70,39 +79,45 @@ def span_of(start: int, end: int, zone: int) -> TimeSpan:
     return TimeSpan((start - shift) // width * width + shift, end, width)
 
 
-def _totals(found: ProjectOverview, span: TimeSpan, cost_of: CostOf) -> dict[str, Any]:
+def _totals(found: ProjectOverview, usage: Sequence[UsageSum], cost_of: CostOf) -> dict[str, Any]:
     whole = found.whole
-    costs = [cost_of_tokens(cost_of, row.usage, span.start + row.bucket * span.width) for row in found.usage]
     return {
         "calls": whole.calls,
         "errors": whole.errors,
         "p50": whole.median,
         "p95": whole.high,
-        "prompt_tokens": sum(row.usage.prompt for row in found.usage),
-        "completion_tokens": sum(row.usage.completion for row in found.usage),
-        "cost": sum_of_costs(costs),
+        "prompt_tokens": sum(row.prompt for row in usage),
+        "completion_tokens": sum(row.completion for row in usage),
+        "cost": _cost(usage, cost_of),
     }
 
 
-def _models(usage: Sequence[ModelBucket], span: TimeSpan, cost_of: CostOf) -> list[dict[str, Any]]:
+def _models(usage: Sequence[UsageSum], cost_of: CostOf) -> list[dict[str, Any]]:
     """The models by what they cost, then by tokens, each with its buckets as `[bucket, cost, tokens]`."""
-    by_model: dict[str, list[ModelBucket]] = {}
+    by_model: dict[str, dict[int, list[UsageSum]]] = {}
     for row in usage:
-        by_model.setdefault(row.usage.model, []).append(row)
+        by_model.setdefault(row.model, {}).setdefault(row.bucket, []).append(row)
     shown = []
-    for model, rows in by_model.items():
-        costs = [cost_of_tokens(cost_of, row.usage, span.start + row.bucket * span.width) for row in rows]
-        tokens = [row.usage.prompt + row.usage.completion for row in rows]
+    for model, by_bucket in by_model.items():
+        buckets = [(bucket, _cost(rows, cost_of), _tokens(rows)) for bucket, rows in by_bucket.items()]
         shown.append(
             {
                 "model": model,
-                "requests": sum(row.usage.requests for row in rows),
-                "tokens": sum(tokens),
-                "cost": sum_of_costs(costs),
-                "buckets": [[row.bucket, *both] for row, *both in zip(rows, costs, tokens, strict=True)],
+                "requests": sum(row.requests for rows in by_bucket.values() for row in rows),
+                "tokens": sum(tokens for _, _, tokens in buckets),
+                "cost": sum_of_costs(cost for _, cost, _ in buckets),
+                "buckets": buckets,
             }
         )
     return sorted(shown, key=lambda row: (-(row["cost"] or 0), -row["tokens"], row["model"]))
+
+
+def _cost(usage: Sequence[UsageSum], cost_of: CostOf) -> float | None:
+    return sum_of_costs(cost_of_tokens(cost_of, row, row.priced_at) for row in usage)
+
+
+def _tokens(usage: Sequence[UsageSum]) -> int:
+    return sum(row.prompt + row.completion for row in usage)
 
 
 async def _feedback(house: Services, project: str, span: TimeSpan) -> list[dict[str, Any]]:

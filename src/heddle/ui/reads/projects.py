@@ -18,13 +18,12 @@ _LATELY = 30 * times.DAY
 @router.get("/_ui/api/projects", include_in_schema=False)
 async def projects(caller: Reader, house: Services) -> Response:
     """Every project that the caller reaches, the one with the newest call first; cost and errors of 30 days."""
-    now = times.now()
-    found = await house.store.project_activity.all(now - _LATELY)
+    found = await house.store.project_activity.all(times.now() - _LATELY, house.prices.changes)
     named = [(activity, refs.external_project(activity.project)) for activity in found]
     reached = [(activity, name) for activity, name in named if name is not None and caller.reaches(name)]
     reached.sort(key=lambda pair: (-(pair[0].last_started_at or 0), pair[1]))
     prices = await asyncio.gather(*(house.prices(activity.project) for activity, _ in reached))
-    shown = [_shown(*pair, cost_of, now) for pair, cost_of in zip(reached, prices, strict=True)]
+    shown = [_shown(*pair, cost_of) for pair, cost_of in zip(reached, prices, strict=True)]
     return answer({"projects": shown})
 
 
@@ -42,7 +41,7 @@ async def make_project(body: NewProject, caller: Writer, house: Services) -> Res
     return answer({"id": body.id})
 
 
-def _shown(activity: ProjectActivity, name: str, cost_of: CostOf, now: int) -> dict[str, Any]:
+def _shown(activity: ProjectActivity, name: str, cost_of: CostOf) -> dict[str, Any]:
     return {
         "id": name,
         "calls": activity.calls,
@@ -50,10 +49,5 @@ def _shown(activity: ProjectActivity, name: str, cost_of: CostOf, now: int) -> d
         "lately": activity.lately,
         "errors": activity.errors,
         "error_share": activity.errors / activity.lately if activity.lately else None,
-        "cost": _cost(activity, cost_of, now),
+        "cost": sum_of_costs(cost_of_tokens(cost_of, used, used.priced_at) for used in activity.usage),
     }
-
-
-def _cost(activity: ProjectActivity, cost_of: CostOf, now: int) -> float | None:
-    """At the prices of today; None where no model has one."""
-    return sum_of_costs(cost_of_tokens(cost_of, used, now) for used in activity.usage)

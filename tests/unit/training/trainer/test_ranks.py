@@ -113,4 +113,4 @@ def test_two_ranks_equal_one(tmp_path: Path) -> None:
         before = load_file(Path(first.parent) / "adapter_model.safetensors")
         assert any(not torch.equal(tensor, weights[0][name]) for name, tensor in before.items())
         for name, tensor in weights[0].items():
-            torch.testing.assert_close(weights[1][name], tensor, atol=1e-6, rtol=0)
+            torch.testing.assert_close(weights[1][name], tensor, atol=1e-5, rtol=0)

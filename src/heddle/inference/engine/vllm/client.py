@@ -1,0 +1,242 @@
+"""vLLM as the engine: several servers that answer as one."""
+
+import asyncio
+import dataclasses
+import socket
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from functools import cached_property
+
+from heddle.inference.engine.base import (
+    AdapterRef,
+    EngineBusy,
+    EngineFailed,
+    EngineInfo,
+    EngineStats,
+    TokenEvent,
+    TokenRequest,
+)
+from heddle.inference.engine.local.options import LocalOptions, read_facts
+from heddle.inference.engine.vllm.figures import add_figures
+from heddle.inference.engine.vllm.http import Client
+from heddle.inference.engine.vllm.options import KV_TRANSFER, VllmOptions
+from heddle.inference.engine.vllm.process import Supervisor
+from heddle.inference.engine.vllm.replica import Replica, ReplicaFailed
+from heddle.inference.engine.vllm.routing import choose, prefix_key
+from heddle.inference.prompt.tokenizer import Tokenizer
+
+__all__ = ["VllmEngine", "VllmOptions"]
+
+
+class VllmEngine:
+    """Routes requests to servers of vLLM, which it starts or finds running."""
+
+    def __init__(self, options: VllmOptions) -> None:
+        """Reads the small files of the model folder; raises OSError or ValueError."""
+        facts = read_facts(LocalOptions(options.folder))
+        self.options = options
+        self._info = EngineInfo(
+            name="vllm",
+            max_model_len=min(options.max_model_len or facts.max_positions, facts.max_positions),
+            vocab_size=facts.vocab_size,
+            eos_token_ids=facts.eos_token_ids,
+            scheduling=options.scheduling,
+            takes_kv_transfer=KV_TRANSFER in options.takes,
+            xargs=options.xargs,
+            scales_logprobs=False,
+            takes_after=False,
+        )
+        self.replicas: list[Replica] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._adapters: OrderedDict[str, AdapterRef] = OrderedDict()
+        """Those that every server has, the least recently used first."""
+        self._running: Counter[str] = Counter()
+        """Requests by adapter."""
+        self._leaving: set[str] = set()
+        """Adapters that go with the end of their last request."""
+        self._totals = EngineStats()
+        """Requests, and those that were aborted."""
+
+    def info(self) -> EngineInfo:
+        """From the folder; `max_model_len` becomes smaller when a server holds less."""
+        return self._info
+
+    async def start(self) -> None:
+        """Wait for the first server that is ready. Raises EngineFailed when there is none and none is loading."""
+        if not self._tasks:
+            self._begin()
+        while not self._ready():
+            if all(replica.state == "failed" for replica in self.replicas):
+                raise EngineFailed("no server of vLLM answers: " + "; ".join(one.reason for one in self.replicas))
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def stop(self) -> None:
+        """End every request, and the servers that are ours."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for replica in self.replicas:
+            replica.close()
+        self._tasks, self.replicas = [], []
+
+    async def generate(self, request: TokenRequest) -> AsyncIterator[TokenEvent]:
+        """The tokens of one request; closing the iterator aborts it.
+
+        A server that fails before the first token has another one take over, once. Raises EngineFailed, EngineBusy,
+        RequestRefused.
+        """
+        await self.start()
+        self._admit(request)
+        ended = False
+        try:
+            async with aclosing(self._answers(request)) as events:
+                async for event in events:
+                    ended = event.finish_reason is not None
+                    yield event
+        except (GeneratorExit, asyncio.CancelledError):
+            self._totals.aborted += not ended
+            raise
+        finally:
+            await self._release(request)
+
+    async def _answers(self, request: TokenRequest) -> AsyncGenerator[TokenEvent]:
+        tried: list[Replica] = []
+        while True:
+            replica = self._choose(request, tried)
+            has_begun = False
+            try:
+                events = replica.generate(request, self._info.eos_token_ids, self._decode)
+                async with aclosing(events):
+                    async for event in events:
+                        has_begun = True
+                        yield event
+                return
+            except ReplicaFailed as error:
+                tried.append(replica)
+                if has_begun or len(tried) > 1 or not self._ready(tried):
+                    raise EngineFailed(str(error)) from error
+
+    def _choose(self, request: TokenRequest, tried: list[Replica]) -> Replica:
+        free = {replica.name: replica for replica in self._ready(tried)}
+        if not free:
+            raise EngineFailed("no server of vLLM answers")
+        return free[choose(prefix_key(request), {name: replica.load for name, replica in free.items()})]
+
+    def _ready(self, without: list[Replica] | None = None) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.state == "ready" and replica not in (without or ())]
+
+    def _admit(self, request: TokenRequest) -> None:
+        """Count a request in. Raises EngineBusy."""
+        running = sum(replica.running for replica in self.replicas)
+        if running >= self.options.max_running * len(self._ready()) + self.options.max_waiting:
+            raise EngineBusy(f"{running} requests run or wait already")
+        self._totals.requests += 1
+        if request.adapter is not None:
+            self._running[request.adapter.id] += 1
+            self._use(request.adapter)
+
+    async def _release(self, request: TokenRequest) -> None:
+        if request.adapter is None:
+            return
+        name = request.adapter.id
+        self._running[name] -= 1
+        if self._running[name] <= 0:
+            del self._running[name]
+            if name in self._leaving:
+                await self._forget(name)
+
+    async def load_adapter(self, adapter: AdapterRef, start: bool = True) -> None:
+        """Make a version ready on every server that answers; the others get it before they take requests again.
+
+        Without `start` it is a no-op where no server was needed yet. Raises RequestRefused when it does not fit the
+        model, and EngineFailed.
+        """
+        if start:
+            await self.start()
+        if not self._tasks:
+            return
+        self._use(adapter)
+        outcomes = await asyncio.gather(
+            *(replica.load_adapter(adapter) for replica in self._ready()), return_exceptions=True
+        )
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        refused = next((failure for failure in failures if not isinstance(failure, ReplicaFailed)), None)
+        if refused is not None:
+            await self._forget(adapter.id)
+            raise refused
+        if failures and len(failures) == len(outcomes):
+            raise EngineFailed(str(failures[0])) from failures[0]
+        await self._make_room()
+
+    async def unload_adapter(self, adapter_id: str) -> None:
+        """Forget a version with the end of its last request; does not wait for that."""
+        if self._running[adapter_id] > 0:
+            self._leaving.add(adapter_id)
+        else:
+            await self._forget(adapter_id)
+
+    async def stats(self) -> EngineStats:
+        """What the servers say now, all of them together; of one that is slow what it said last."""
+        await asyncio.gather(*(replica.refresh() for replica in self._ready()))
+        states = {replica.state for replica in self.replicas}
+        stats = dataclasses.replace(self._totals, device="vllm")
+        stats.state = next((state for state in ("ready", "loading", "failed") if state in states), "idle")
+        stats.error = "; ".join(one.reason for one in self.replicas) if stats.state == "failed" else None
+        stats.adapters = tuple(self._adapters)
+        add_figures(stats, [replica.figures for replica in self._ready()])
+        return stats
+
+    def _use(self, adapter: AdapterRef) -> None:
+        self._adapters[adapter.id] = adapter
+        self._adapters.move_to_end(adapter.id)
+        self._leaving.discard(adapter.id)
+
+    async def _make_room(self) -> None:
+        """Take away idle adapters above the limit, the least recently used first."""
+        idle = [name for name in self._adapters if not self._running[name]]
+        for name in idle[: max(0, len(self._adapters) - self.options.max_adapters)]:
+            await self._forget(name)
+
+    async def _forget(self, adapter_id: str) -> None:
+        self._leaving.discard(adapter_id)
+        if self._adapters.pop(adapter_id, None) is not None:
+            await asyncio.gather(*(replica.unload_adapter(adapter_id) for replica in self._ready()))
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.options.folder)
+
+    def _decode(self, token_ids: tuple[int, ...]) -> str:
+        return self._tokenizer.decode(list(token_ids))
+
+    def _begin(self) -> None:
+        """Make the servers known, started where they are ours, and watch them."""
+        loop = asyncio.get_running_loop()
+        for number in range(len(self.options.urls) or self.options.replicas):
+            port = 0 if self.options.urls else _free_port()
+            url = self.options.urls[number] if self.options.urls else f"http://127.0.0.1:{port}"
+            name = f"vllm server {url}" if self.options.urls else f"vllm server {number}"
+            replica = Replica(name, Client(url, self.options.key), bool(port), self._adapters, self._note_change)
+            self.replicas.append(replica)
+            if port:
+                command = self.options.command_line(number, port)
+                self._tasks.append(loop.create_task(Supervisor(name, command, replica.process_ended).run()))
+            self._tasks.append(loop.create_task(replica.watch()))
+
+    def _note_change(self) -> None:
+        lengths = [replica.max_model_len for replica in self._ready() if replica.max_model_len]
+        shortest = min([self._info.max_model_len, *lengths])
+        if shortest < self._info.max_model_len:
+            self._info = dataclasses.replace(self._info, max_model_len=shortest)
+        self._changed.set()
+
+
+def _free_port() -> int:
+    """A port of the loopback address that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

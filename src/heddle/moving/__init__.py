@@ -1,0 +1,1 @@
+"""Moving what is stored: archives of projects, and what other products hold."""

@@ -1,0 +1,112 @@
+"""`heddle export` and `heddle import ...` as they are typed; what they do is imported when they do it."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heddle import settings as table
+from heddle.moving.report import Report
+from heddle.settings import Settings
+
+importing = typer.Typer(
+    help="Bring in an archive, a W&B Weave project, or what Phoenix, MLflow or Langfuse hold.", no_args_is_help=True
+)
+
+Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
+StoreAddress = Annotated[str | None, typer.Option("--store", help="Where calls are kept, as for `heddle serve`.")]
+Control = Annotated[str | None, typer.Option("--control", help="Where everything small is kept, as for `serve`.")]
+Files = Annotated[str | None, typer.Option("--files", help="Where files are kept, as for `heddle serve`.")]
+Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON lines where Parquet would be; needs no pyarrow.")]
+
+
+def _settings(
+    data: str | None, store: str | None, control: str | None, files: str | None, config: str | None
+) -> Settings:
+    return table.load({"data": data, "store": store, "control": control, "files": files}, config=config)
+
+
+def _tell(head: str, report: Report) -> None:
+    """Print a report; exit code 3 says that something was left out."""
+    typer.echo(head)
+    for line in report.lines():
+        typer.echo(line)
+    if report.left_out:
+        raise typer.Exit(3)
+
+
+def export(
+    target: Annotated[Path, typer.Argument(help="A new file, such as project.heddle.")],
+    project: Annotated[
+        list[str] | None, typer.Option("--project", help="entity/project; repeat for several. [all]")
+    ] = None,
+    as_json: AsJson = False,
+    data: Data = None,
+    store: StoreAddress = None,
+    control: Control = None,
+    files: Files = None,
+    config: Config = None,
+) -> None:
+    """Write projects into one archive, as they are at one instant; also while the server runs."""
+    from heddle.moving.export import export as write
+
+    settings = _settings(data, store, control, files, config)
+    manifest = asyncio.run(write(settings, target, project or [], as_json))
+    typer.echo(f"exported to {target}:")
+    for group, count in manifest.counts.items():
+        typer.echo(f"  {group.rsplit('/', 1)[-1].replace('_', ' ')}: {count}")
+    typer.echo(f"  contents of files: {manifest.blobs} ({manifest.blob_bytes} bytes)")
+
+
+@importing.command("archive")
+def import_archive(
+    source: Annotated[Path, typer.Argument(help="What `heddle export` wrote.")],
+    project: Annotated[
+        list[str] | None,
+        typer.Option("--project", help="Store a project under another name; repeat.", metavar="OLD=NEW"),
+    ] = None,
+    data: Data = None,
+    store: StoreAddress = None,
+    control: Control = None,
+    files: Files = None,
+    config: Config = None,
+) -> None:
+    """Store an archive; a second time adds nothing, and after a kill it goes on where it stopped."""
+    from heddle.moving.apply import apply
+
+    settings = _settings(data, store, control, files, config)
+    _tell(f"imported {source}:", asyncio.run(apply(settings, source, project or [])))
+
+
+@importing.command("weave")
+def import_weave(
+    project: Annotated[str, typer.Option("--project", help="entity/project there.")],
+    server: Annotated[str, typer.Option("--server", help="The address of its trace API.")] = "https://trace.wandb.ai",
+    key: Annotated[str | None, typer.Option("--key", help="The key there.", envvar="WANDB_API_KEY")] = None,
+    into: Annotated[str | None, typer.Option("--into", help="entity/project here. [the same]")] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Leave what was read as an archive in this new file.")
+    ] = None,
+    data: Data = None,
+    store: StoreAddress = None,
+    control: Control = None,
+    files: Files = None,
+    config: Config = None,
+) -> None:
+    """Bring in a W&B Weave project through its public API, with its ids, users and times."""
+    from heddle.moving.apply import apply
+    from heddle.moving.opening import check_free
+    from heddle.moving.weave import fetch
+
+    settings = _settings(data, store, control, files, config)
+    check_free(settings)
+    with tempfile.TemporaryDirectory(prefix="heddle-import-") as scratch:
+        archive = keep or Path(scratch) / "weave.heddle"
+        read = fetch(server, key, project, archive)
+        report = asyncio.run(apply(settings, archive, [f"{project}={into}"] if into else []))
+    report.left_out |= read.left_out
+    report.notes += read.notes
+    _tell(f"imported {project} of {server}:", report)

@@ -1,0 +1,163 @@
+"""`heddle export`: projects out of a store into an archive."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+import heddle
+from heddle.errors import HeddleError
+from heddle.moving import calls, plan, tables
+from heddle.moving.archive import ArchiveWriter, Header, Manifest
+from heddle.moving.opening import opened_for_export
+from heddle.moving.parts import Parts, insist_on_parquet
+from heddle.moving.plan import Moved, Scope
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.store.control.table_chunks import table_columns
+from heddle.wire import refs, times
+from heddle.wire.calls import CallsQuery
+
+CALLS, RECORDS = "calls", "records"
+_PAGE = 1000
+
+
+async def export(settings: Settings, target: Path, projects: Sequence[str], as_json: bool) -> Manifest:
+    """Write the named projects (all without names) into a new archive; raises HeddleError, and then there is none."""
+    if not as_json:
+        insist_on_parquet()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    async with opened_for_export(settings, target.parent) as store:
+        scope = Scope(await _chosen(store, projects))
+        header = Header(heddle.__version__, times.to_iso(times.now()), scope.names)
+        with ArchiveWriter(target, header) as archive:
+            await Export(store, archive, scope, Path(settings.data), as_json).write()
+            return archive.manifest
+
+
+async def _chosen(store: Store, projects: Sequence[str]) -> list[str]:
+    """The projects to be exported; raises HeddleError for one that is not there."""
+    known = await _known(store)
+    missing = [name for name in projects if name not in known]
+    if missing:
+        raise HeddleError(f"there is no project {missing[0]!r}; there are {', '.join(known) or 'none'}")
+    return list(dict.fromkeys(projects)) or known
+
+
+async def _known(store: Store) -> list[str]:
+    """Every project that holds anything."""
+    named = [moved.table for moved in plan.MOVED]
+    internal = [sa.select(table.c.project) for table in named if "project" in table.c and "entity" not in table.c]
+    trained = [sa.select(table.c.entity + "/" + table.c.project) for table in named if "entity" in table.c]
+    columns = sa.union(*internal, sa.select(table_columns.project))
+    found = await store.control.read(lambda connection: list(connection.execute(columns).scalars()))
+    found += [activity.project for activity in await store.project_activity.all(times.now(), _no_changes)]
+    names = await store.control.read(lambda connection: list(connection.execute(sa.union(*trained)).scalars()))
+    return sorted({name for name in (*map(refs.external_project, found), *names) if name and name != "/"})
+
+
+async def _no_changes(_project: str) -> tuple[int, ...]:
+    return ()
+
+
+class Export:
+    """One export: calls first, so that everything they name is there when the rest is read."""
+
+    def __init__(self, store: Store, archive: ArchiveWriter, scope: Scope, data: Path, as_json: bool) -> None:
+        self._store = store
+        self._archive = archive
+        self._scope = scope
+        self._data = data
+        self._as_json = as_json
+
+    async def write(self) -> None:
+        """Write every group."""
+        await self._calls()
+        await self._tables()
+        for moved in plan.MOVED:
+            await self._records(moved)
+        await self._blobs()
+        await self._folders()
+
+    async def _calls(self) -> None:
+        parts = Parts(self._archive, CALLS, None if self._as_json else calls.INTEGERS)
+        for project in self._scope.internal:
+            query = CallsQuery(project, sort=(), columns=frozenset(calls.BODY))
+            async for rows in self._store.calls.stream(query):
+                for row in rows:
+                    parts.add(calls.to_record(project, row))
+        parts.flush()
+
+    async def _tables(self) -> None:
+        rows = Parts(self._archive, tables.ROWS, None if self._as_json else ())
+        for project in self._scope.internal:
+            seen: set[str] = set()
+            async for table in tables.stored_tables(self._store, project):
+                async for _, row_digests in tables.chunks(self._store, table):
+                    new = set(row_digests) - seen
+                    seen |= new
+                    texts = await self._store.tables.row_values(project, new)
+                    for digest in sorted(texts):
+                        rows.add(tables.row_record(project, digest, texts[digest]))
+        rows.flush()
+        listed = Parts(self._archive, tables.TABLES)
+        for project in self._scope.internal:
+            async for table in tables.stored_tables(self._store, project):
+                async for number, row_digests in tables.chunks(self._store, table):
+                    listed.add(tables.to_record(project, table, number, row_digests))
+                if not table.row_count:
+                    listed.add(tables.to_record(project, table, 0, []))
+        listed.flush()
+
+    async def _records(self, moved: Moved) -> None:
+        """The rows of one control table, in the order of its primary key."""
+        parts = Parts(self._archive, f"{RECORDS}/{moved.table.name}")
+        secret = plan.SECRETS.get(moved.table.name)
+        names = [column.name for column in moved.columns if column.name != secret]
+        keys = list(moved.table.primary_key.columns)
+        last: tuple[Any, ...] | None = None
+        while True:
+            query = sa.select(moved.table).where(moved.within(self._scope)).order_by(*keys).limit(_PAGE)
+            if last is not None:
+                query = query.where(sa.tuple_(*keys) > last)
+            found = await self._store.control.read(lambda c, query=query: c.execute(query).mappings().all())  # type: ignore[misc]
+            for row in found:
+                parts.add({name: row[name] for name in names})
+            if len(found) < _PAGE:
+                break
+            last = tuple(found[-1][key.name] for key in keys)
+        parts.flush()
+
+    async def _blobs(self) -> None:
+        """The contents that rows name, each once."""
+        last = ""
+        while True:
+            keys = await self._distinct(plan.BLOB_COLUMNS, last)
+            for key in keys:
+                with self._store.blobs.open(key) as content:
+                    self._archive.blob(key, content)
+            if len(keys) < _PAGE:
+                return
+            last = keys[-1]
+
+    async def _folders(self) -> None:
+        """The folders of adapters and checkpoints that rows name."""
+        last = ""
+        while True:
+            folders = await self._distinct(plan.FOLDER_COLUMNS, last)
+            for folder in folders:
+                for path in sorted((self._data / folder).rglob("*")):
+                    if path.is_file():
+                        self._archive.file(path.relative_to(self._data).as_posix(), path)
+            if len(folders) < _PAGE:
+                return
+            last = folders[-1]
+
+    async def _distinct(self, columns: "Sequence[sa.Column[str]]", after: str) -> list[str]:
+        """The next values of some columns, in order, among the rows that are moved."""
+        within = {moved.table: moved.within(self._scope) for moved in plan.MOVED}
+        parts = [sa.select(column.label("value")).where(within[column.table]) for column in columns]
+        union = sa.union(*parts).subquery()
+        query = sa.select(union.c.value).where(union.c.value > after).order_by(union.c.value).limit(_PAGE)
+        return await self._store.control.read(lambda connection: list(connection.execute(query).scalars()))

@@ -1,0 +1,248 @@
+"""Several servers over the same control tables: each piece of work is one server's, and a dead server's is taken over."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from heddle.errors import Busy
+from heddle.inference.limits import PROJECT, Limits
+from heddle.inference.shared_limits import SharedLimits
+from heddle.settings import Settings
+from heddle.store.control.alerts import AlertRow, DeliveryRow, alert_deliveries
+from heddle.store.control.changes import ADAPTERS, LIMITS
+from heddle.store.control.eval_jobs import SUCCEEDED, EvalJobs, eval_jobs
+from heddle.store.control.eval_jobs import JobRow as EvalJob
+from heddle.store.control.groups import ControlGroups
+from heddle.store.control.jobs import JobRow, LeaseLost, train_jobs
+from heddle.store.control.leases import leases
+from heddle.store.control.meters import inference_places
+from tests.support.postgres import postgres
+from tests.support.servers import Two, end_leases, two
+
+__all__ = ["postgres", "two"]
+
+FAR = 2**60
+
+
+async def queued(rows: EvalJobs, count: int) -> set[str]:
+    """So many evaluation jobs of four projects; their ids."""
+    made = [EvalJob(f"job-{n}", "kind", f"team/p{n % 4}", {}, {}, n) for n in range(count)]
+    for row in made:
+        await rows.add(row, 1000)
+    return {row.id for row in made}
+
+
+def test_no_evaluation_job_is_taken_twice(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            wanted = await queued(one.eval_jobs, 60)
+            taken: Counter[str] = Counter()
+
+            async def work(rows: EvalJobs) -> None:
+                while (job := await rows.take(["kind"], FAR)) is not None:
+                    taken[job.id] += 1
+                    assert await rows.finish(job.id, SUCCEEDED, 1, result={}, error=None)
+
+            await asyncio.gather(*(work(server.eval_jobs) for server in (one, other) for _ in range(3)))
+            assert set(taken) == wanted and set(taken.values()) == {1}
+            assert await one.eval_jobs.count_open() == 0
+
+    asyncio.run(main())
+
+
+def test_a_dead_servers_job_is_taken_over_and_it_can_write_no_more(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            await queued(one.eval_jobs, 1)
+            job = await one.eval_jobs.take(["kind"], FAR)
+            assert job is not None and await other.eval_jobs.take(["kind"], FAR) is None
+            assert await other.eval_jobs.put_back_all() == 0, "a start takes nothing from a server that lives"
+            await end_leases(one, eval_jobs)
+            assert await one.eval_jobs.take(["kind"], FAR, held=[job.id]) is None
+            again = await other.eval_jobs.take(["kind"], FAR)
+            assert again is not None and (again.id, again.attempts) == (job.id, 2)
+            assert await one.eval_jobs.held() == {} and await other.eval_jobs.held() == {job.id: False}
+            await one.eval_jobs.note(job.id, {"rows": 9})
+            assert not await one.eval_jobs.finish(job.id, SUCCEEDED, 1, result={}, error=None)
+            assert not await one.eval_jobs.put_back(job.id)
+            found = await one.eval_jobs.ask_to_cancel("team/p0", job.id)
+            assert found is not None and (found.state, found.progress) == ("running", {})
+            assert await other.eval_jobs.held() == {job.id: True}, "asked for through the other server"
+            assert await other.eval_jobs.put_back(job.id, begun=False)
+            assert await one.eval_jobs.take(["kind"], FAR) is not None, "given back, it goes on at once"
+
+    asyncio.run(main())
+
+
+async def training_jobs(server: ControlGroups, models: int, each: int) -> set[str]:
+    """Jobs of some models; their ids."""
+    made = [JobRow(f"job-{n}", f"model-{n % models}", "rl", {}, "", n, "me") for n in range(models * each)]
+    for row in made:
+        await server.train_jobs.add(row, 64)
+    return {row.id for row in made}
+
+
+def test_no_training_job_is_taken_twice_and_of_a_model_one_at_a_time(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            wanted = await training_jobs(one, 3, 5)
+            taken, busy = Counter[str](), set[str]()
+
+            async def work(server: ControlGroups) -> None:
+                while await server.train_jobs.is_any_free():
+                    job = await server.train_jobs.lease(1, 30)
+                    if job is None:
+                        continue
+                    assert job.model_id not in busy
+                    busy.add(job.model_id)
+                    taken[job.id] += 1
+                    await server.train_jobs.update(job.id, state="publishing")
+                    busy.discard(job.model_id)
+                    assert await server.train_jobs.finish(job.id, "succeeded", job.id, "training_ended", {}, 2)
+
+            await asyncio.gather(*(work(server) for server in (one, other) for _ in range(2)))
+            assert set(taken) == wanted and set(taken.values()) == {1}
+
+    asyncio.run(main())
+
+
+def test_a_training_job_that_was_taken_over_is_finished_by_one_server(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            await training_jobs(one, 1, 1)
+            job = await one.train_jobs.lease(1, 30)
+            assert job is not None and await other.train_jobs.lease(1, 30) is None
+            assert await other.train_jobs.claim(job.id, 1, 30) is None and await other.train_jobs.release_all() == 0
+            await end_leases(one, train_jobs)
+            assert await one.train_jobs.lease(1, 30, held=[job.id]) is None
+            assert (await other.train_jobs.lease(1, 30)) is not None
+            with pytest.raises(LeaseLost):
+                await one.train_jobs.renew(job.id, 30)
+            with pytest.raises(LeaseLost):
+                await one.train_jobs.insist(job.id)
+            with pytest.raises(LeaseLost):
+                await one.train_jobs.finish(job.id, "failed", "x", "training_failed", {}, 2)
+            await one.train_jobs.ask_to_cancel(job.id)
+            assert await other.train_jobs.is_cancel_asked(job.id)
+            assert await one.train_jobs.let_go() == 0 and await other.train_jobs.let_go() == 1
+            assert (await one.train_jobs.lease(1, 30)) is not None, "given back, it goes on at once"
+
+    asyncio.run(main())
+
+
+def test_one_server_at_a_time_has_a_name(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            several = await asyncio.gather(*(server.leases.take("files", 60) for server in (one, other) * 3))
+            assert sorted(several) in ([False] * 3 + [True] * 3,)
+            owner, loser = (one, other) if several[0] else (other, one)
+            assert await owner.leases.holds("files") and not await loser.leases.holds("files")
+            await end_leases(one, leases)
+            assert not await owner.leases.holds("files") and await loser.leases.take("files", 60)
+            assert not await owner.leases.take("files", 60)
+            await loser.leases.give_back()
+            assert await owner.leases.take("files", 60)
+
+    asyncio.run(main())
+
+
+def test_a_message_is_in_the_hands_of_one_server(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            rule = AlertRow("a", "p", "slow", True, {"webhook_url": "https://x"}, "s", 1, "me")
+            assert await one.alerts.create(rule, 10)
+            rule.state = "firing"
+            tellers = (DeliveryRow(f"m{n}", "a", "p", "alert.firing", "{}", 1, 1) for n in (1, 2))
+            for server, message in zip((one, other), tellers, strict=True):
+                await server.alerts.found(rule, message, "quiet")
+            assert [row.id for row in await one.alerts.deliveries("p", "a", 10, 0)] == ["m1"], "told of once"
+            due = await asyncio.gather(*(server.alerts.due(FAR, 10) for server in (one, other)))
+            assert sorted(len(found) for found in due) == [0, 1]
+            await end_leases(one, alert_deliveries)
+            ((message, _),) = await other.alerts.due(FAR, 10)
+            message.state = "delivered"
+            await other.alerts.tried(message)
+            assert await one.alerts.due(FAR, 10) == [] and await one.alerts.next_due() is None
+
+    asyncio.run(main())
+
+
+def limits_of(server: ControlGroups, **settings: int) -> SharedLimits:
+    """The limits of a server, whose background work runs in tasks."""
+    return SharedLimits(Limits(Settings(**settings)), server.meters, asyncio.create_task)
+
+
+def test_places_are_shared_and_those_of_a_dead_server_come_back(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as servers:
+            one, other = (limits_of(server, inference_project_concurrency=3) for server in servers)
+            places = [await limits.take("team/p", "k", 10) for limits in (one, other, one)]
+            assert places[2].headers["x-ratelimit-remaining-requests"] == "0"
+            for limits in (one, other):
+                with pytest.raises(Busy, match="3 completions"):
+                    await limits.take("team/p", "k", 10)
+            assert await other.running((PROJECT, "team/p")) == 3
+            await other.take("team/q", "k", 10)
+            places[0].end(5)
+            async with asyncio.timeout(30):
+                while await other.running((PROJECT, "team/p")) == 3:
+                    await asyncio.sleep(0.01)
+            await other.take("team/p", "k", 10)
+            await end_leases(servers[0], inference_places)
+            assert await other.running((PROJECT, "team/p")) == 0
+            await one.take("team/p", "k", 10)
+            for limits in (one, other):
+                await limits.stop()
+
+    asyncio.run(main())
+
+
+def test_many_at_once_never_exceed_a_limit(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as servers:
+            both = [limits_of(server, inference_key_concurrency=7) for server in servers]
+
+            async def ask(number: int) -> bool:
+                try:
+                    await both[number % 2].take("team/p", "k", 1)
+                except Busy:
+                    return False
+                return True
+
+            admitted = await asyncio.gather(*(ask(number) for number in range(40)))
+            assert sum(admitted) == 7
+            for limits in both:
+                await limits.stop()
+
+    asyncio.run(main())
+
+
+def test_tokens_are_owed_to_all_servers(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as servers:
+            one, other = (limits_of(server, inference_project_tokens_per_minute=600) for server in servers)
+            place = await one.take("team/p", "k", 100)
+            place.end(700)
+
+            async with asyncio.timeout(30):
+                while await other.running((PROJECT, "team/p")):
+                    await asyncio.sleep(0.01)
+            with pytest.raises(Busy, match="600 tokens per minute"):
+                await other.take("team/p", "k", 1)
+            await one.stop()
+
+    asyncio.run(main())
+
+
+def test_a_change_is_seen_by_the_other_server(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            before = await other.changes.number(LIMITS)
+            await one.inference.set_limit("project", "team/p", 1, None, "me")
+            assert await other.changes.number(LIMITS) > before
+            before = await other.changes.number(ADAPTERS)
+            await one.adapters.point(("team", "p", "policy"), 3)
+            assert await other.changes.number(ADAPTERS) > before
+
+    asyncio.run(main())
