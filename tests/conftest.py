@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.support import scale
+from tests.support.postgres import postgres as postgres
 from tests.support.server import HeddleProcess
 from tests.support.vllm_differences import reason_of
 from tests.support.vllm_server import LOOK_ALIKE, SWITCH

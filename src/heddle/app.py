@@ -314,9 +314,10 @@ async def _insist_on_keys(house: House) -> None:
             f"auth = 'off' is allowed on a loopback address only, and host is {settings.host!r}; leave auth out"
         )
     if settings.needs_key and not await house.store.keys.any_usable():
+        where = f"--data {settings.data}" if settings.control == "sqlite" else "--control postgresql://..."
         raise HeddleError(
             f"Requests to {settings.host} need a key and there is none yet. Make one with:\n"
-            f"  heddle keys create --data {settings.data} --user NAME --scope admin"
+            f"  heddle keys create {where} --user NAME --scope admin"
         )
 
 

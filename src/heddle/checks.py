@@ -73,8 +73,11 @@ def look(settings: Settings) -> Iterator[Finding]:
     yield _free_space(folder)
     holder = lock.holder(folder)
     yield Finding("data lock", f"held by {holder}" if holder else "free")
-    yield from _database(folder / DATABASE)
-    yield from _policies(folder)
+    if settings.control == "sqlite":
+        yield from _database(folder / DATABASE)
+        yield from _policies(folder)
+    else:
+        yield _control(settings)
     yield _port(settings, served=holder is not None)
     yield from _keys(settings)
     yield from _extras()
@@ -172,6 +175,18 @@ def _database(path: Path) -> Iterator[Finding]:
     yield Finding("database", found, "restore the last backup: heddle restore" if is_damaged else "", is_damaged)
 
 
+def _control(settings: Settings) -> Finding:
+    """The control tables on PostgreSQL."""
+    try:
+        found, known = direct.control_version(settings)
+    except HeddleError as error:
+        return Finding("control", error.reason, "start PostgreSQL, or mend the setting control", True)
+    if found > known:
+        return Finding("control", f"PostgreSQL, schema {found} of a newer heddle", "upgrade heddle", True)
+    mend = "" if found == known else "heddle migrate (serve does it too)"
+    return Finding("control", f"PostgreSQL, schema {found} of {known}", mend)
+
+
 def _policies(folder: Path) -> Iterator[Finding]:
     """The folders that adapter versions and checkpoints lie in."""
     try:
@@ -200,17 +215,21 @@ def _port(settings: Settings, served: bool) -> Finding:
 
 
 def _keys(settings: Settings) -> Iterator[Finding]:
-    database = Path(settings.data) / DATABASE
     if not settings.needs_key:
         is_open = not settings.is_loopback
         yield Finding(
             "auth", "off", "auth = off works on a loopback address only; leave auth out" if is_open else "", is_open
         )
-    elif not database.exists() or not direct.usable_keys(database):
-        command = f"heddle keys create --data {settings.data} --user NAME --scope admin"
-        yield Finding("auth", "on, and there is no key", command, True)
+        return
+    try:
+        count = direct.usable_keys(settings)
+    except HeddleError:
+        return  # the finding about the database says it
+    if not count:
+        where = f"--data {settings.data}" if settings.control == "sqlite" else "--control postgresql://..."
+        yield Finding("auth", "on, and there is no key", f"heddle keys create {where} --user NAME --scope admin", True)
     else:
-        yield Finding("auth", f"on, {direct.usable_keys(database)} usable keys")
+        yield Finding("auth", f"on, {count} usable keys")
 
 
 def _extras() -> Iterator[Finding]:

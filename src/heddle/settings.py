@@ -110,6 +110,18 @@ def address(*schemes: str, plain: str) -> Kind:
     return Kind(parse, f"{plain}, or {' or '.join(f'{scheme}://...' for scheme in schemes) or 'scheme://...'}")
 
 
+def addresses() -> Kind:
+    """The word `none`, or addresses of servers with commas between them."""
+
+    def parse(value: str) -> str:
+        found = [word.strip() for word in value.split(",") if word.strip()]
+        if not found or (found != ["none"] and not all(re.fullmatch(r"https?://[^\s,;?#]+", word) for word in found)):
+            raise ValueError
+        return ",".join(found)
+
+    return Kind(parse, "addresses that begin with http:// or https://, with commas between several, or none")
+
+
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*=https?://[^\s,;?#]+(,[A-Za-z_][A-Za-z0-9_]*)?")
 
 
@@ -246,7 +258,7 @@ class Settings:
     )
     vllm_urls: str = _row(
         "none",
-        text("addresses that begin with http:// or https://, with commas between several, or none"),
+        addresses(),
         "Servers of vLLM that run already; none: heddle starts its own. Their key is taken from VLLM_API_KEY.",
     )
     vllm_replicas: int = _row(1, number(1, 64), "How many servers of vLLM heddle starts.")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Wire
+from tests.support import scale
 
 Json = Any
 PURGE_REASON = "Can only purge feedback by specifying one or more feedback ids"
@@ -344,8 +345,11 @@ def test_deep_queries(stored: Wire) -> None:
     for level in range(39):
         converted = {"$convert": {"input": converted, "to": ("string", "double", "int")[level % 3]}}
     for condition in (mixed, {"$eq": [converted, literal(3)]}):
-        status, reason = failure(stored, "/feedback/query", query={"$expr": condition})
-        assert (status, reason.split(":")[0]) == (400, "The query is too complex")
+        if scale.EVERYWHERE == "sqlite":
+            status, reason = failure(stored, "/feedback/query", query={"$expr": condition})
+            assert (status, reason.split(":")[0]) == (400, "The query is too complex")
+        else:  # PostgreSQL takes these, too
+            assert numbers(stored, condition) == [3]
     for body in ({"fields": [f"payload.k{n}" for n in range(3000)]}, {"limit": 10**30}):
         assert failure(stored, "/feedback/query", **body)[0] in (400, 413)
 

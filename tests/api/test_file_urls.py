@@ -1,5 +1,7 @@
 """Addresses of files that need no key for a while."""
 
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -8,6 +10,7 @@ import httpx
 import pytest
 
 from heddle.errors import Forbidden
+from heddle.store.secret import secret
 from heddle.trace.file_urls import check, signed
 from tests.conftest import Wire
 from tests.support.cli import make_key
@@ -68,7 +71,7 @@ def test_an_address_cannot_be_made_up_or_changed(wire: Wire) -> None:
     assert wire.client.get("/files/download", params=missing).status_code == 422
 
 
-def test_an_address_needs_no_key_and_ends_with_the_run(tmp_path: Path) -> None:
+def test_an_address_needs_no_key_and_outlives_a_restart(tmp_path: Path) -> None:
     data = tmp_path / "data"
     key = make_key(data, "team", "--entity", "team")
     server = HeddleProcess(data, auth="on").start()
@@ -81,13 +84,23 @@ def test_an_address_needs_no_key_and_ends_with_the_run(tmp_path: Path) -> None:
         assert bare.status_code == 401
         server.terminate()
         server.start()
-        assert httpx.get(url).status_code == 403
+        assert httpx.get(url).content == b"secret"
+        assert stat.S_IMODE((data / "secret").stat().st_mode) == 0o600
     finally:
         server.kill()
 
 
 def test_an_address_ends_after_its_time() -> None:
-    fields = signed("project", "digest", 1000)
-    check("project", "digest", 1000, fields["signature"], now=999)
+    fields = signed(b"key", "project", "digest", 1000)
+    check(b"key", "project", "digest", 1000, fields["signature"], now=999)
     with pytest.raises(Forbidden, match="ended at 1970-01-01"):
-        check("project", "digest", 1000, fields["signature"], now=1000)
+        check(b"key", "project", "digest", 1000, fields["signature"], now=1000)
+    with pytest.raises(Forbidden, match="not made by this server"):
+        check(b"other", "project", "digest", 1000, fields["signature"], now=999)
+
+
+def test_servers_that_share_a_folder_sign_alike(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = [pool.submit(secret.__wrapped__, tmp_path) for _ in range(16)]
+    assert len({key.result() for key in made}) == 1 and len(made[0].result()) == 32
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]

@@ -1,6 +1,7 @@
 """A server whose environment lacks the packages of inference and training."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.support.server import HeddleProcess
 BLOCKER = """
 from importlib.machinery import PathFinder
 
-BLOCKED = {"torch", "tokenizers", "llguidance", "safetensors", "transformers", "jinja2", "numpy"}
+BLOCKED = {BLOCKED!r}
 find = PathFinder.find_spec
 
 
@@ -23,11 +24,14 @@ PathFinder.find_spec = staticmethod(find_others)
 """Makes packages as absent as if they were not installed."""
 
 
-def bare_server(folder: Path) -> HeddleProcess:
-    """A started server that cannot import them; its files lie in `folder`."""
+PACKAGES = ("torch", "tokenizers", "llguidance", "safetensors", "transformers", "jinja2", "numpy")
+
+
+def bare_server(folder: Path, packages: Collection[str] = PACKAGES, **settings: object) -> HeddleProcess:
+    """A started server that cannot import the packages; its files lie in `folder`."""
     (folder / "block").mkdir()
-    (folder / "block" / "sitecustomize.py").write_text(BLOCKER)
+    (folder / "block" / "sitecustomize.py").write_text(BLOCKER.replace("{BLOCKED!r}", repr(set(packages))))
     with pytest.MonkeyPatch.context() as patch:
         paths = [str(folder / "block"), os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
-        return HeddleProcess(folder / "data").start()
+        return HeddleProcess(folder / "data", **settings).start()

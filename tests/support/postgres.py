@@ -22,7 +22,6 @@ _HOME = Path("/usr/lib/postgresql")
 _STARTED_WITHIN = 60.0
 _OPTIONS = {
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "shared_buffers": "32MB",
     "max_connections": "300",

@@ -85,7 +85,7 @@ def _call(world: World, number: int, objects: list[str]) -> tuple[list[Start], l
         world.pick(list(_OPS)),
         _START + rng.randrange(-5, 20) * 10**9 + rng.randrange(10**6),
         jsontext.dumps(document),
-        jsontext.dumps(_payload(world)),
+        jsontext.dumps(values.payload(world)),
         world.pick(["local", "bob", "ann:*"]),
         parent_id=world.pick(world.calls).id if world.calls and world.chance(0.6) else None,
         thread_id=world.maybe(world.pick(["", "t1", "t2"])),
@@ -108,18 +108,10 @@ def _moment(start: Start) -> datetime:
 def _document(world: World, objects: list[str]) -> Json:
     if world.chance(0.2):
         return world.pick(list(HOSTILE))
-    document = _payload(world)
+    document = values.payload(world)
     if world.chance(0.6):
         document |= {"r": world.pick(objects), "h": {"r": world.pick([*objects, {"a": 5}, 5, None])}}
     return document
-
-
-def _payload(world: World) -> dict[str, Json]:
-    """A payload without a float in a list that is whole: below a path ClickHouse reads it as it would write it."""
-    found = values.payload(world)
-    if "l" in found:
-        found["l"][2][1] = 2.5
-    return found
 
 
 def _end(world: World, start: Start, objects: list[str]) -> End:
@@ -151,7 +143,7 @@ async def _feedback(stores: TwoStores, world: World) -> None:
     for number in range(len(world.calls) * 2):
         kind = world.pick(list(payloads))
         row = {
-            **{name: "{}" for name in STRUCTURES},
+            **dict.fromkeys(STRUCTURES, "{}"),
             **SPANS,
             "id": f"feedback-{number}",
             "project": PROJECT,

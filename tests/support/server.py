@@ -31,12 +31,11 @@ def free_port() -> int:
 def _of_the_store(data: Path) -> dict[str, object]:
     """What puts a server onto the store that HEDDLE_TEST_STORE names; one folder always has the same databases.
 
-    `workers` is SQLite behind two worker processes.
+    With SQLite, HEDDLE_TEST_WORKERS is how many worker processes it has.
     """
     if os.environ.get("HEDDLE_TEST_STORE", "sqlite") == "sqlite":
-        return {}
-    if os.environ["HEDDLE_TEST_STORE"] == "workers":
-        return {"workers": 2}
+        workers = os.environ.get("HEDDLE_TEST_WORKERS")
+        return {"workers": workers} if workers else {}
     from tests.support import scale
 
     return dict(scale.settings_of(scale.EVERYWHERE, data))

@@ -1,30 +1,42 @@
 """The servers that tests put behind `--engine vllm`, and the switch that runs any test file that way.
 
 `HEDDLE_TEST_VLLM=lookalike pytest ...` starts every heddle of the tests in front of look-alikes (`tests.support.vllm`),
-`HEDDLE_TEST_VLLM=http://127.0.0.1:8000` in front of a real server that serves heddle's shipped model.
+`HEDDLE_TEST_VLLM=real` in front of vLLM itself, which one heddle starts for all of them (`make test-vllm`).
 """
 
+import atexit
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
+import psutil
 import pytest
 
 from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
 
+if TYPE_CHECKING:
+    from tests.support.server import HeddleProcess
+
 SWITCH = os.environ.get("HEDDLE_TEST_VLLM", "")
 LOOK_ALIKE = "lookalike"
+REAL = "real"
 COMMAND = f"{sys.executable} -m tests.support.vllm"
+VERSION = "0.32.0"
 ENGINE_NAME = "vllm" if SWITCH else "heddle-local"
 """What fingerprints begin with."""
 HOTTEST = 2.0 if SWITCH else 20.0
 """The temperature at which tests look for other answers than the best; vLLM allows no more than 2."""
+HOT_TOKENS = 64 if SWITCH else 8
+"""Tokens after which that shows."""
 ROOT = Path(__file__).parent.parent.parent
+REAL_SECONDS = 900.0
 OWN = frozenset({"model", "scheduling", "engine_dtype", "max_running", "max_waiting", "kv_memory", "max_adapters"})
 """Settings for which a test needs a server of its own."""
 
@@ -92,4 +104,31 @@ def shared_url() -> str:
     """The server that all tests of this process share; it ends with the process."""
     from tests.support.server import free_port
 
-    return LookAlikeProcess(free_port()).start().url if SWITCH == LOOK_ALIKE else SWITCH
+    return LookAlikeProcess(free_port()).start().url if SWITCH == LOOK_ALIKE else _real_url()
+
+
+def _real_url() -> str:
+    """vLLM on the processor, started by a heddle as anybody would; skips where it is not installed."""
+    from tests.support.server import HeddleProcess
+
+    python = ROOT / ".clients" / f"vllm-{VERSION}" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"vllm {VERSION} is not installed: run `make test-vllm`")
+    os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CACHE_ROOT": str(ROOT / ".cache" / "vllm")}
+    command = f"{python} -m vllm.entrypoints.openai.api_server"
+    settings = {"engine": "vllm", "vllm_command": command, "vllm_arguments": "--enforce-eager --max-loras 4"}
+    folder = Path(tempfile.mkdtemp(prefix="heddle-vllm-"))
+    heddle = HeddleProcess(folder / "data", engine_dtype="float32", **settings)
+    atexit.register(heddle.terminate)
+    heddle.start(timeout=REAL_SECONDS)
+    return _server_below(heddle)
+
+
+def _server_below(heddle: "HeddleProcess") -> str:
+    """The address of the server that a heddle started, from its arguments."""
+    assert heddle.process is not None
+    for child in psutil.Process(heddle.process.pid).children(recursive=True):
+        words = child.cmdline()
+        if "--port" in words and "--served-model-name" in words:
+            return f"http://127.0.0.1:{words[words.index('--port') + 1]}"
+    raise RuntimeError(f"heddle started no server:\n{heddle.log()}")

@@ -33,13 +33,18 @@ def second_half(call_id: str = "c", **fields: Json) -> End:
     return End(PROJECT, call_id, AT + 5, '"out"', "{}", 0, **fields)
 
 
+def call_id(number: int) -> str:
+    """The id of a call, some of them odd."""
+    return {1: "it's\0odd", 2: "\\\U0010ffff0", 3: "☃ 𝒳"}.get(number, f"call-{number}")
+
+
 def halves(chance: random.Random, names: int, with_usage: bool) -> tuple[list[Start], list[End]]:
     """Some halves of calls, of few different ids, so that they meet in every way.
 
     They are spans of OpenTelemetry only where no call has usage: SQLite settles that of spans when it writes.
     """
-    starts = [start(chance, f"call-{chance.randrange(names)}") for _ in range(chance.randrange(4))]
-    ends = [end(chance, f"call-{chance.randrange(names)}") for _ in range(chance.randrange(4))]
+    starts = [start(chance, call_id(chance.randrange(names))) for _ in range(chance.randrange(4))]
+    ends = [end(chance, call_id(chance.randrange(names))) for _ in range(chance.randrange(4))]
     for first in starts if with_usage else ():
         first.otel_dump = None
     for second in ends if with_usage else ():
@@ -120,7 +125,17 @@ async def in_sqlite(stores: TwoStores, project: str) -> dict[str, Json]:
 
 
 def _shape(row: CallRow, usage: list[Usage]) -> Json:
-    names = ("trace_id", "parent_id", "op_name", "started_at", "ended_at", "status", "thread_id", "turn_id", "run_id")
+    names: tuple[str, ...] = (
+        "trace_id",
+        "parent_id",
+        "op_name",
+        "started_at",
+        "ended_at",
+        "status",
+        "thread_id",
+        "turn_id",
+        "run_id",
+    )
     names += ("run_step", "run_step_end", "user", "display_name", "size", *sorted(BODIES))
     return {name: getattr(row, name) for name in names} | {"usage": sorted(tuple(entry) for entry in usage)}
 
@@ -148,7 +163,7 @@ async def refs_and_files(stores: TwoStores, project: str) -> tuple[Json, Json]:
     of_files = f"SELECT c.id, f.field, f.blob FROM call_files f JOIN calls c USING (rid) WHERE {live}"
 
     async def read(sql: str) -> list[Json]:
-        return await stores.control.read(lambda connection: connection.exec_driver_sql(sql, (project,)).all())
+        return await stores.control.read(lambda connection: list(connection.exec_driver_sql(sql, (project,))))
 
     embedded = {tuple(row) for sql in (of_refs, of_files) for row in await read(sql)}
     query = (

@@ -31,9 +31,10 @@ ROOMS = (
     "heddle.cli",
     "heddle.checks",
     "heddle.keyring",
+    "heddle.moving",
 )
 
-CLIENTS = ("heddle.remote", "heddle.gate", "heddle.mcp")
+CLIENTS = ("heddle.remote", "heddle.gate", "heddle.mcp", "heddle.moving")
 ABOVE = ("heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo", *CLIENTS)
 INSIDE = tuple(room for room in ROOMS if room != "heddle.inference")
 
@@ -47,6 +48,7 @@ FORBIDDEN = {
     "inference/engine": (*SQL, *HTTP, *INSIDE, "heddle.store", "heddle.house"),
     "models": (*SQL, *HTTP, *ROOMS, "heddle.store", "heddle.house", "heddle.wire"),
     "compat": (*SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.trace", "heddle.demo"),
+    "moving": (*HTTP, "heddle.house", "heddle.inference", "heddle.training", "heddle.evals", "heddle.compat"),
     "gate": (*SQL, *HTTP, "heddle.store", "heddle.house", *INSIDE, "heddle.inference"),
     "mcp": (*SQL, *HTTP, "heddle.store", "heddle.house", *INSIDE, "heddle.inference"),
     "demo": (*SQL, *HTTP, "heddle.store", "heddle.trace", "heddle.compat", "heddle.house"),

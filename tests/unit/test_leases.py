@@ -1,14 +1,24 @@
-"""Several servers over the same control tables: each piece of work is one server's, and a dead server's is taken over."""
+"""Several servers over the same control tables: each piece of work is one server's; of a dead one it is taken over."""
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from heddle.auth import LOCAL
 from heddle.errors import Busy
+from heddle.evals.jobs.run import JobRun
+from heddle.evals.jobs.service import Jobs
+from heddle.inference.adapter_files import FILES
+from heddle.inference.adapters import Adapters
+from heddle.inference.addresses import Address
+from heddle.inference.engine.base import AdapterRef
 from heddle.inference.limits import PROJECT, Limits
 from heddle.inference.shared_limits import SharedLimits
 from heddle.settings import Settings
+from heddle.store.control.adapters import AdapterRow
 from heddle.store.control.alerts import AlertRow, DeliveryRow, alert_deliveries
 from heddle.store.control.changes import ADAPTERS, LIMITS
 from heddle.store.control.eval_jobs import SUCCEEDED, EvalJobs, eval_jobs
@@ -18,7 +28,7 @@ from heddle.store.control.jobs import JobRow, LeaseLost, train_jobs
 from heddle.store.control.leases import leases
 from heddle.store.control.meters import inference_places
 from tests.support.postgres import postgres
-from tests.support.servers import Two, end_leases, two
+from tests.support.servers import Two, end_leases, two, until
 
 __all__ = ["postgres", "two"]
 
@@ -246,3 +256,105 @@ def test_a_change_is_seen_by_the_other_server(two: Two) -> None:
             assert await other.changes.number(ADAPTERS) > before
 
     asyncio.run(main())
+
+
+def adapters_of(server: ControlGroups, folder: Path) -> Adapters:
+    """The adapters as a server knows them, on the folder that all share."""
+    return Adapters(server.adapters, folder, server.changes)
+
+
+def test_a_published_step_answers_at_every_server_at_once(two: Two, tmp_path: Path) -> None:
+    policy = ("team", "p", "policy")
+
+    async def ready(ref: AdapterRef) -> None:
+        assert ref.path.is_dir()
+
+    async def main() -> None:
+        async with two.open() as servers:
+            one, other = (adapters_of(server, tmp_path) for server in servers)
+            for adapters in (one, other):
+                await adapters.open("base")
+            for step in range(3):
+                folder = tmp_path / f"training/m/{step}"
+                folder.mkdir(parents=True)
+                for name in FILES:
+                    (folder / name).write_text("{}")
+                await one.offer(AdapterRow(*policy, step, "base", f"training/m/{step}", step, "me"), ready)
+                await one.point(policy, step)
+                # What a request does that comes to the other server now.
+                assert await other.look() == []
+                found = other.find(Address("policy", None, "team", "p"), LOCAL)
+                assert found is not None and found.row.step == step
+            await other.point(policy, 1)
+            assert await one.pointed(policy) == 1
+            await other.withdraw(policy, [2], "me")
+            assert [version.row.step for version in await one.look()] == [2]
+            assert one.find(Address("policy", 2, "team", "p"), LOCAL) is None
+
+    asyncio.run(main())
+
+
+def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heddle.evals.jobs.runner._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("heddle.store.control.eval_jobs.LEASE_SECONDS", 1.0)
+    monkeypatch.setattr("heddle.evals.jobs.runner.LEASE_SECONDS", 1.0)
+
+    async def main() -> None:
+        began = list[str]()
+
+        async def hang(job: EvalJob, _run: JobRun) -> dict[str, object]:
+            began.append(job.id)
+            await asyncio.Event().wait()
+            return {}
+
+        async def quick(job: EvalJob, _run: JobRun) -> dict[str, object]:
+            await asyncio.sleep(0)
+            return {"by": "the other"}
+
+        async with two.open() as (one, other):
+            dead, alive = Jobs(Settings(), one.eval_jobs), Jobs(Settings(), other.eval_jobs)
+            dead.register("kind", hang)
+            alive.register("kind", quick)
+            await dead.start()
+            job = await dead.submit("kind", LOCAL, "team/p", {})
+            await until(lambda: _is(lambda: began == [job.id]))
+            for task in dead._runner._loops:  # as a killed server: nobody renews, nothing is put back
+                task.cancel()
+            await alive.start()
+            ended = await asyncio.wait_for(alive.wait("team/p", job.id), 30)
+            assert (ended.state, ended.result) == ("succeeded", {"by": "the other"})
+            second = await alive.submit("kind", LOCAL, "team/p", {})
+            assert (await asyncio.wait_for(dead.wait("team/p", second.id), 30)).state == "succeeded"
+            await dead.stop()
+            await alive.stop()
+            assert (await alive.read("team/p", job.id)) == ended, "the dead server's end changes nothing"
+
+    asyncio.run(main())
+
+
+def test_a_job_is_cancelled_through_another_server(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heddle.evals.jobs.runner._LOOK_SECONDS", 0.05)
+
+    async def main() -> None:
+        began = asyncio.Event()
+
+        async def hang(_job: EvalJob, _run: JobRun) -> dict[str, object]:
+            began.set()
+            await asyncio.Event().wait()
+            return {}
+
+        async with two.open() as (one, other):
+            works, asks = Jobs(Settings(), one.eval_jobs), Jobs(Settings(), other.eval_jobs)
+            works.register("kind", hang)
+            await works.start()
+            job = await asks.submit("kind", LOCAL, "team/p", {})
+            await asyncio.wait_for(began.wait(), 30)
+            await asks.cancel("team/p", job.id)
+            assert (await asyncio.wait_for(asks.wait("team/p", job.id), 30)).state == "cancelled"
+            await works.stop()
+
+    asyncio.run(main())
+
+
+async def _is(condition: Callable[[], bool]) -> bool:
+    return condition()

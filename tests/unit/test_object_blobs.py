@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import time
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,12 @@ import pytest
 from heddle import settings
 from heddle.errors import HeddleError, NotFound, Unavailable
 from heddle.store.blobs.base import Blobs
+from heddle.store.blobs.gate import Gate
 from heddle.store.blobs.open import COPIES, open_blobs
 from tests.support.s3 import BUCKET, S3Server
 
 MIB = 1 << 20
+WITHIN = 60.0
 
 
 class Zeros:
@@ -69,6 +73,43 @@ def test_an_outage_is_told_and_passes_by_itself(fragile: S3Server, tmp_path: Pat
     assert [blobs.read(key) for key in kept] == [b"kept", bytes(20 * MIB)]
     assert blobs.read(writer.commit()) == b"on its way"
     assert len(list(blobs.keys())) == 3
+
+
+def test_few_wait_for_a_store_that_hangs(fragile: S3Server, tmp_path: Path) -> None:
+    blobs = opened(fragile.new_prefix(), tmp_path)
+    blobs.put_bytes(b"before")
+    fragile.pause()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(blobs.put_bytes, b"waits")
+        deadline = time.monotonic() + WITHIN
+        while not waiting.done():
+            assert time.monotonic() < deadline
+            if vars(blobs)["_gate"].is_closed():
+                break
+            time.sleep(0.01)
+        with pytest.raises(Unavailable, match="others wait"):
+            blobs.put_bytes(b"is refused")
+        fragile.resume()
+        assert blobs.read(waiting.result()) == b"waits"
+    assert blobs.read(blobs.put_bytes(b"after")) == b"after"
+
+
+def test_one_at_a_time_finds_out_whether_a_store_is_back() -> None:
+    gate = Gate()
+
+    def fail() -> None:
+        with gate.passing():
+            raise ConnectionError
+
+    with pytest.raises(Unavailable):
+        fail()
+    with gate.passing(), pytest.raises(Unavailable, match="others wait"):
+        fail()
+    with gate.passing(), gate.passing():
+        pass
+    with pytest.raises(FileNotFoundError), gate.passing():
+        raise FileNotFoundError
+    assert not gate.is_closed()
 
 
 def test_an_upload_that_breaks_off_leaves_no_object(fragile: S3Server, tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ async def build(store: sqlite_store.SqliteStore, query: CallsQuery) -> int:
 
     await store._readers.read(compiled)
     for expression in expressions:
-        await store._control.writer.write(lambda session, expression=expression: store.indexes.build(session.raw, expression))
+        await store._control.writer.write(
+            lambda session, expression=expression: store.indexes.build(session.raw, expression)
+        )
         store.indexes.now_built(expression)
     return len(expressions)
 
@@ -108,7 +110,9 @@ def test_a_path_is_wanted_after_three_slow_uses_and_dropped_when_unused(tmp_path
         indexes.now_built(expression)
         assert indexes.wanted() is None and indexes.built([expression]) == expression
         assert await store._control.writer.write(lambda session: indexes.tidy(session.raw)) == set()
-        await store._control.writer.write(lambda session: session.raw.execute("UPDATE path_indexes SET last_used = 0").rowcount)
+        await store._control.writer.write(
+            lambda session: session.raw.execute("UPDATE path_indexes SET last_used = 0").rowcount
+        )
         dropped = await store._control.writer.write(lambda session: indexes.tidy(session.raw))
         indexes.now_dropped(dropped)
         assert dropped == {expression} and indexes.built([expression]) is None

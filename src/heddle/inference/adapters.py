@@ -22,7 +22,6 @@ from heddle.store.control.changes import ADAPTERS
 from heddle.store.control.leases import Instance
 from heddle.wire import times
 
-
 _OLD_SECONDS = 3600.0
 
 

@@ -6,7 +6,6 @@ lists are, except for the hardware. Contract: trace-evals, section 10.
 """
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from heddle.inference.information_models import CatalogModelsRes, HardwareRes, M
 from heddle.inference.model import ServedModel
 from heddle.inference.providers import configured
 from heddle.wire.inference import CostOf, ModelPrice
+from heddle.wire.tensors import folder_shapes
 
 router: APIRouter = group("Model information")
 
@@ -124,12 +124,7 @@ def _price(cost: CostOf, model: str, **tokens: int) -> float:
 
 def _parameters(folder: Path) -> int:
     """How many numbers the weight files hold, by their headers."""
-    count = 0
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        count += sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    return count
+    return sum(prod(shape) for shape in folder_shapes(folder).values())
 
 
 def _router_entry(served: Served) -> Json:

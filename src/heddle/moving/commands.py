@@ -99,14 +99,81 @@ def import_weave(
     """Bring in a W&B Weave project through its public API, with its ids, users and times."""
     from heddle.moving.apply import apply
     from heddle.moving.opening import check_free
+    from heddle.moving.patience import understood
     from heddle.moving.weave import fetch
 
     settings = _settings(data, store, control, files, config)
     check_free(settings)
     with tempfile.TemporaryDirectory(prefix="heddle-import-") as scratch:
         archive = keep or Path(scratch) / "weave.heddle"
-        read = fetch(server, key, project, archive)
+        with understood(server):
+            read = fetch(server, key, project, archive)
         report = asyncio.run(apply(settings, archive, [f"{project}={into}"] if into else []))
     report.left_out |= read.left_out
     report.notes += read.notes
     _tell(f"imported {project} of {server}:", report)
+
+
+Into = Annotated[str, typer.Option("--into", help="entity/project of the heddle server.")]
+To = Annotated[str | None, typer.Option("--to", help="The address of the heddle server. [HEDDLE_SERVER]")]
+ToKey = Annotated[str | None, typer.Option("--to-key", help="The key there. [HEDDLE_API_KEY]")]
+SourceKey = Annotated[str | None, typer.Option("--key", help="The key or token of the source, if it needs one.")]
+
+
+@importing.command("phoenix")
+def import_phoenix(
+    server: Annotated[str, typer.Option("--server", help="Phoenix's address.")],
+    project: Annotated[str, typer.Option("--project", help="The name of the project there.")],
+    into: Into,
+    key: SourceKey = None,
+    to: To = None,
+    to_key: ToKey = None,
+) -> None:
+    """Send the spans, annotations and datasets of a Phoenix project to a running server."""
+    from heddle.moving.patience import understood
+    from heddle.moving.phoenix import bring
+    from heddle.moving.target import Target
+    from heddle.remote import Remote
+
+    source = Remote(server, key, from_environment=False)
+    with understood(server):
+        report = bring(source, project, Target(to, to_key, into))
+    _tell(f"imported {project} of {server}:", report)
+
+
+@importing.command("mlflow")
+def import_mlflow(
+    server: Annotated[str, typer.Option("--server", help="The address of the tracking server.")],
+    experiment: Annotated[str, typer.Option("--experiment", help="The name of the experiment there.")],
+    into: Into,
+    key: SourceKey = None,
+    to: To = None,
+    to_key: ToKey = None,
+) -> None:
+    """Send the traces and assessments of an MLflow experiment to a running server."""
+    from heddle.moving.mlflow import bring
+    from heddle.moving.patience import understood
+    from heddle.moving.target import Target
+    from heddle.remote import Remote
+
+    source = Remote(server, key, from_environment=False)
+    with understood(server):
+        report = bring(source, experiment, Target(to, to_key, into))
+    _tell(f"imported {experiment} of {server}:", report)
+
+
+@importing.command("langfuse")
+def import_langfuse(
+    folder: Annotated[Path, typer.Argument(help="What Langfuse exported: observations_v2/, scores/, ...")],
+    into: Into,
+    to: To = None,
+    to_key: ToKey = None,
+) -> None:
+    """Send the observations and scores of a Langfuse export to a running server."""
+    from heddle.moving.langfuse import bring
+    from heddle.moving.patience import understood
+    from heddle.moving.target import Target
+
+    with understood(folder):
+        report = bring(folder, Target(to, to_key, into))
+    _tell(f"imported {folder}:", report)

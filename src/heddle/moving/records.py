@@ -66,7 +66,8 @@ def _adding(moved: Moved, rows: list[Row]) -> Callable[[sa.Connection], int]:
 def _insert(connection: sa.Connection, moved: Moved, rows: list[Row]) -> int:
     insert: Any = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     statement = insert(moved.table).values(rows).on_conflict_do_nothing(index_elements=moved.identity)
-    return connection.execute(statement).rowcount
+    # Not every driver counts the rows of such a statement.
+    return len(connection.execute(statement.returning(moved.table.c[moved.identity[0]])).all())
 
 
 def _placed(connection: sa.Connection, row: Row) -> Row:

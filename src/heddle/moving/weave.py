@@ -104,13 +104,11 @@ class WeaveSource:
 
     def _prices(self) -> Iterator[Json]:
         def page(offset: int) -> list[Json]:
-            found: list[Json] = self._remote.post("/cost/query", {**self._named, "limit": _PAGE, "offset": offset})[
-                "results"
-            ]
+            body = {**self._named, "fields": [*records.PRICE_FIELDS], "limit": _PAGE, "offset": offset}
+            found: list[Json] = self._remote.post("/cost/query", body)["results"]
             return found
 
-        own = (row for row in _paged(page) if row.get("pricing_level") in (None, "project"))
-        return (records.price(self._project, row) for row in own)
+        return (records.price(self._project, row) for row in _paged(page))
 
     def _rows(self, name: str, rows: Iterator[Json]) -> None:
         parts = Parts(self._archive, f"{export.RECORDS}/{name}")
@@ -133,13 +131,12 @@ class WeaveSource:
 
     def _table(self, digest: str, rows: Parts) -> list[Json]:
         """The chunks of a table, whose rows are written."""
-        stats = {**self._named, "digest": digest}
-        count = int(patiently(lambda: self._remote.post("/table/query_stats", stats))["count"])
+        named = {**self._named, "digest": digest}
+        count = int(patiently(lambda: self._remote.post("/table/query_stats", named))["count"])
         table = tables.StoredTable(0, digest, count)
         chunks = []
         for number, first in enumerate(range(0, max(count, 1), CHUNK_ROWS)):
-            body = {**stats, "limit": CHUNK_ROWS, "offset": first}
-            page = patiently(lambda body=body: self._remote.post("/table/query", body))["rows"]  # type: ignore[misc]
+            page = self._chunk(named, first)
             if len(page) != min(CHUNK_ROWS, count - first):
                 raise HeddleError(f"The server answered {len(page)} rows of the table {digest} from {first} on")
             for row in page:
@@ -147,6 +144,11 @@ class WeaveSource:
                 self._note(row["val"])
             chunks.append(tables.to_record(self._project, table, number, [row["digest"] for row in page]))
         return chunks
+
+    def _chunk(self, named: Json, first: int) -> list[Json]:
+        body = {**named, "limit": CHUNK_ROWS, "offset": first}
+        found: list[Json] = patiently(lambda: self._remote.post("/table/query", body))["rows"]
+        return found
 
     def _rows_of_tables(self, chunks: list[Json]) -> None:
         parts = Parts(self._archive, tables.TABLES)
@@ -167,7 +169,7 @@ class WeaveSource:
                 size = content.tell()
                 content.seek(0)
                 if key not in keys:
-                    self._archive.blob(key, content)  # type: ignore[arg-type]
+                    self._archive.blob(key, content)
                     keys.add(key)
             row = {"project": self._project, "digest": digest, "name": name, "size": size, "blob": key}
             listed.append({**row, "created_at": times.now()})

@@ -15,10 +15,13 @@ from heddle.wire.calls import STATUS_WORDS
 
 Json = dict[str, Any]
 _REFS = ("annotation_ref", "runnable_ref", "call_ref", "trigger_ref", "queue_id")
-_PRICES = (
+_COSTS = (
     *("prompt_token_cost", "completion_token_cost", "cache_read_input_token_cost"),
     "cache_creation_input_token_cost",
 )
+_UNITS = ("prompt_token_cost_unit", "completion_token_cost_unit")
+PRICE_FIELDS = ("id", "llm_id", "provider_id", "effective_date", *_COSTS, *_UNITS, "created_by", "created_at")
+"""What is asked of /cost/query."""
 
 
 def internal(value: Any) -> Any:
@@ -36,11 +39,15 @@ def call(project: str, line: Json) -> Json:
     if status not in STATUS_WORDS:
         status = "error" if line.get("exception") else "success" if line.get("ended_at") else "running"
     record: Json = dict.fromkeys((*calls.HEAD, *calls.BODY))
-    record |= {name: line[name] for name in ("id", "trace_id", "parent_id", "thread_id", "turn_id", "exception")}
+    record |= {name: line[name] for name in ("id", "trace_id")}
+    record |= {name: line.get(name) for name in ("parent_id", "thread_id", "turn_id", "exception", "display_name")}
     record |= {"project": project, "status": status, "op_name": internal(line["op_name"])}
     record |= {"started_at": _instant(line["started_at"]), "ended_at": _instant(line.get("ended_at"))}
-    record |= {"user": line.get("wb_user_id"), "display_name": line.get("display_name")}
-    record |= {"run_id": run_id(line.get("wb_run_id"), project), "run_step": line.get("wb_run_step")}
+    record |= {
+        "user": line.get("wb_user_id"),
+        "run_id": run_id(line.get("wb_run_id"), project),
+        "run_step": line.get("wb_run_step"),
+    }
     record |= {"inputs": text(line.get("inputs") or {}), "attributes": jsontext.dumps(attributes)}
     record["otel_dump"] = None if dump is None else jsontext.dumps(dump)
     if record["ended_at"] is not None:
@@ -81,7 +88,7 @@ def feedback(project: str, row: Json) -> Json:
     texts |= {"wb_user_id": row.get("wb_user_id") or "", "creator": row.get("creator")}
     texts |= {"weave_ref": internal(row["weave_ref"]), "payload": text(row.get("payload") or {})}
     texts |= {name: internal(row.get(name)) for name in _REFS}
-    empty = {name: [] if name == "scorer_tags" else {} for name in STRUCTURES}
+    empty: Json = {name: [] if name == "scorer_tags" else {} for name in STRUCTURES}
     texts |= {name: text(row.get(name) or value) for name, value in empty.items()}
     texts |= {name: row.get(name) or value for name, value in SPANS.items()}
     return {**texts, "created_at": _instant(row["created_at"])}
@@ -90,12 +97,10 @@ def feedback(project: str, row: Json) -> Json:
 def price(project: str, row: Json) -> Json:
     """A price of /cost/query."""
     named = {"project": project, "id": row["id"], "llm_id": row["llm_id"], "provider_id": row.get("provider_id") or ""}
-    named |= {name: row.get(name) or 0.0 for name in _PRICES}
-    named |= {
-        f"{kind}_token_cost_unit": row.get(f"{kind}_token_cost_unit") or "USD" for kind in ("prompt", "completion")
-    }
-    named |= {"created_by": row.get("created_by") or "", "created_at": _instant(row.get("created_at")) or times.now()}
-    return {**named, "effective_date": _instant(row.get("effective_date")) or 0}
+    named |= {name: row.get(name) or 0.0 for name in _COSTS} | {name: row.get(name) or "USD" for name in _UNITS}
+    at = _instant(row.get("effective_date")) or 0
+    made = {"created_by": row.get("created_by") or "", "created_at": _instant(row.get("created_at")) or at}
+    return {**named, **made, "effective_date": at}
 
 
 def tables_in(value: Any, project: str) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The control tables without a server: what `heddle keys` works with, also beside a running one."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -52,13 +53,32 @@ def schema_version(database: Path) -> int:
         raise HeddleError(f"{database} cannot be read: {error.orig}") from None
 
 
-def usable_keys(database: Path) -> int:
-    """How many keys of a database file are not revoked; 0 before its first migration."""
+def usable_keys(settings: Settings) -> int:
+    """How many keys are not revoked; 0 before the first migration. Raises HeddleError where they cannot be read."""
+    query = sa.select(sa.func.count()).select_from(api_keys).where(api_keys.c.revoked_at.is_(None))
+    if settings.control != "sqlite":
+        if control_version(settings)[0] == 0:
+            return 0
+        from heddle.store.postgres.control import DirectPostgres
+
+        reading = DirectPostgres(settings).read(lambda connection: int(connection.execute(query).scalar_one()))
+        return asyncio.run(reading)
+    database = Path(settings.data) / DATABASE
     if schema_version(database) == 0:
         return 0
-    query = sa.select(sa.func.count()).select_from(api_keys).where(api_keys.c.revoked_at.is_(None))
     with _read_only(database).connect() as connection:
         return int(connection.execute(query).scalar_one())
+
+
+def control_version(settings: Settings) -> tuple[int, int]:
+    """The last revision of the control tables on PostgreSQL, 0 in an empty database, and the newest that is known.
+
+    Raises Unavailable when it does not answer, ExtraMissing without the driver.
+    """
+    # The packages of PostgreSQL are an extra.
+    from heddle.store.postgres import migrate
+
+    return migrate.found(settings.control), migrate.current()
 
 
 def _read_only(database: Path) -> sa.Engine:

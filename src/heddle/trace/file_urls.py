@@ -1,13 +1,13 @@
 """Addresses under which a browser can load files of a project for a while without a key.
 
-An address carries its end and a signature; the secret behind it is this run's, so that a restart ends all of them.
+An address carries its end and a signature; the secret behind it lies in the data folder, so that any server that
+shares it can check what another one has signed.
 """
 
 import asyncio
 import hashlib
 import hmac
-import os
-from functools import cache
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 
 from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.store.secret import secret
 from heddle.trace.files import chunks
 from heddle.wire import digests, refs, times
 
@@ -53,7 +54,8 @@ async def resolve_url(request: Request, body: ResolveUrlReq, caller: Reader, hou
     expires = times.now() + LASTS
     # Behind a proxy that keeps the Host header this is the address that the client used.
     base = f"{request.base_url}files/download?"
-    urls = [base + urlencode(signed(project, digest, expires)) for digest in wanted]
+    key = await asyncio.to_thread(secret, Path(house.settings.data))
+    urls = [base + urlencode(signed(key, project, digest, expires)) for digest in wanted]
     return answer({"download_urls": urls, "expires_at": times.to_iso(expires)})
 
 
@@ -70,7 +72,8 @@ async def download(
     house: Services,
 ) -> Response:
     """The bytes of a file, by an address of /files/resolve_url; 403 for one that has ended or was not made here."""
-    check(project, digest, expires, signature, times.now())
+    key = await asyncio.to_thread(secret, Path(house.settings.data))
+    check(key, project, digest, expires, signature, times.now())
     found = await house.store.files.find(project, digest)
     if found is None:
         raise NotFound(f"File {digest[:100]} not found")
@@ -81,17 +84,17 @@ async def download(
     return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers=headers)
 
 
-def check(project: str, digest: str, expires: int, signature: str, now: int) -> None:
+def check(key: bytes, project: str, digest: str, expires: int, signature: str, now: int) -> None:
     """Raise Forbidden for an address that was not made here, or has ended."""
-    if not hmac.compare_digest(_signature(project, digest, expires), signature.encode("utf-8", "replace")):
-        raise Forbidden("The address was not made by this run of the server; ask /files/resolve_url again")
+    if not hmac.compare_digest(_signature(key, project, digest, expires), signature.encode("utf-8", "replace")):
+        raise Forbidden("The address was not made by this server; ask /files/resolve_url again")
     if now >= expires:
         raise Forbidden(f"The address ended at {times.to_iso(expires)}; ask /files/resolve_url again")
 
 
-def signed(project: str, digest: str, expires: int) -> dict[str, str]:
+def signed(key: bytes, project: str, digest: str, expires: int) -> dict[str, str]:
     """The query of an address."""
-    signature = _signature(project, digest, expires).decode()
+    signature = _signature(key, project, digest, expires).decode()
     return {"project": project, "digest": digest, "expires": str(expires), "signature": signature}
 
 
@@ -108,12 +111,6 @@ def _digest(uri: str, project: str) -> str:
     )
 
 
-@cache
-def _secret() -> bytes:
-    """What addresses of this run are signed with; made when it is first needed."""
-    return os.urandom(32)
-
-
-def _signature(project: str, digest: str, expires: int) -> bytes:
+def _signature(key: bytes, project: str, digest: str, expires: int) -> bytes:
     said = "\n".join((project, digest, str(expires))).encode("utf-8", "replace")
-    return hmac.new(_secret(), said, hashlib.sha256).hexdigest().encode()
+    return hmac.new(key, said, hashlib.sha256).hexdigest().encode()

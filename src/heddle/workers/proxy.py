@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,23 +30,29 @@ class Proxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, and its answer back; a client that goes away ends the request there, too."""
-        try:
-            reader, writer = await asyncio.open_unix_connection(self._path)
-        except OSError:
-            await _answer_away(send)
-            return
-        upload = asyncio.create_task(_upload(scope, receive, writer))
-        answer = asyncio.create_task(_Answer(scope["method"] == "HEAD", send).run(reader))
-        try:
-            done, _ = await asyncio.wait([upload, answer], return_when=asyncio.FIRST_COMPLETED)
-            if answer in done or await upload:
-                # The request ended first because the body was refused, or it was sent: the answer counts.
-                await answer
-        finally:
-            for task in (upload, answer):
-                task.cancel()
-            await asyncio.gather(upload, answer, return_exceptions=True)
-            writer.transport.abort()
+        # No stream: where the body is refused, sending it fails while the answer is still to be read.
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        with connection:
+            try:
+                await asyncio.get_running_loop().sock_connect(connection, str(self._path))
+            except OSError:
+                await _answer_away(send)
+            else:
+                await _exchange(connection, scope, receive, send)
+
+
+async def _exchange(connection: socket.socket, scope: Scope, receive: Receive, send: Send) -> None:
+    upload = asyncio.create_task(_upload(scope, receive, connection))
+    answer = asyncio.create_task(_Answer(scope["method"] == "HEAD", send).run(connection))
+    try:
+        done, _ = await asyncio.wait([upload, answer], return_when=asyncio.FIRST_COMPLETED)
+        if answer in done or await upload:
+            await answer
+    finally:
+        for task in (upload, answer):
+            task.cancel()
+        await asyncio.gather(upload, answer, return_exceptions=True)
 
 
 def _head(scope: Scope) -> tuple[bytes, bool]:
@@ -65,14 +72,14 @@ def _head(scope: Scope) -> tuple[bytes, bool]:
     return b"\r\n".join(lines) + b"\r\n\r\n", in_chunks
 
 
-async def _upload(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> bool:
+async def _upload(scope: Scope, receive: Receive, connection: socket.socket) -> bool:
     """Send the request; returns True when the other side takes no more of it, False when the client has gone."""
-    head, in_chunks = _head(scope)
+    loop, (head, in_chunks) = asyncio.get_running_loop(), _head(scope)
     try:
-        writer.write(head)
+        await loop.sock_sendall(connection, head)
         while (message := await receive())["type"] == "http.request":
-            writer.write(_chunk(message, in_chunks))
-            await writer.drain()
+            if part := _chunk(message, in_chunks):
+                await loop.sock_sendall(connection, part)
     except OSError:
         return True
     return False
@@ -116,10 +123,11 @@ class _Answer:
         """The end."""
         self._is_whole = True
 
-    async def run(self, reader: asyncio.StreamReader) -> None:
+    async def run(self, connection: socket.socket) -> None:
         """Pass the answer on; one that breaks off stays incomplete, which the client sees."""
+        loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError, HttpParserError):
-            while not self._is_whole and (data := await reader.read(_PART)):
+            while not self._is_whole and (data := await loop.sock_recv(connection, _PART)):
                 self._parser.feed_data(data)
                 for message in self._taken():
                     self._has_begun = True

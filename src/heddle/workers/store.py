@@ -28,6 +28,7 @@ from heddle.workers.verbs import WISH
 
 T = TypeVar("T")
 _FOLLOW_SECONDS = 2.0
+_OTHERS_WRITE = Instance(is_shared=True)
 
 
 class _NoWriter(Writer):
@@ -68,7 +69,7 @@ class _Objects(Objects):
     """Objects that are written over the line; nothing about them is remembered here."""
 
     def __init__(self, executor: Executor, line: Line) -> None:
-        super().__init__(executor, Instance(is_shared=True))
+        super().__init__(executor, _OTHERS_WRITE)
         self._line = line
 
     async def create(self, new: NewVersion) -> None:
@@ -80,7 +81,7 @@ class _Files(Files):
     """Files that are written over the line."""
 
     def __init__(self, executor: Executor, line: Line) -> None:
-        super().__init__(executor)
+        super().__init__(executor, _OTHERS_WRITE)
         self._line = line
 
     async def create(self, project: str, name: str, digest: str, size: int, blob: str) -> None:
@@ -104,7 +105,7 @@ class WorkerStore(SqliteStore):
     """Everything that is kept, as far as a worker needs it."""
 
     def __init__(self, settings: Settings, control: SqliteControl, session: Session, line: Line) -> None:
-        super().__init__(settings, control, session)
+        super().__init__(settings, control, session, is_shared=True)
         trials = TrialRows(control.names, self._read_text, trial_rows.known_projects(session.raw))
         self.calls = _Calls(control.writer, control.readers, control.names, self.indexes, self._read_text, trials)
         self.calls.line = self._line = line

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.chat import FORCED, Chat, end_token, word_tokens
-from tests.support.vllm_server import HOTTEST
+from tests.support.vllm_server import HOT_TOKENS, HOTTEST
 
-HOT = {"temperature": HOTTEST, "seed": 7, "max_tokens": 8, "ignore_eos": True}
+HOT = {"temperature": HOTTEST, "seed": 7, "max_tokens": HOT_TOKENS, "ignore_eos": True}
 """Sampling so wide that it gives other tokens than greedy choice does, however sure the model is."""
 Lead = tuple[int, dict[str, Any]]
 
@@ -17,7 +17,7 @@ Lead = tuple[int, dict[str, Any]]
 @pytest.fixture
 def greedy(chat: Chat) -> list[int]:
     """What greedy choice gives where HOT is asked for the rest."""
-    return chat.token_ids(max_tokens=8, ignore_eos=True)
+    return chat.token_ids(max_tokens=HOT_TOKENS, ignore_eos=True)
 
 
 def forced(token: int, bias: float = FORCED) -> dict[str, Any]:
@@ -26,10 +26,12 @@ def forced(token: int, bias: float = FORCED) -> dict[str, Any]:
 
 
 def test_temperature_0_is_greedy_and_repeats(chat: Chat, greedy: list[int]) -> None:
-    assert len(greedy) == 8
+    assert len(greedy) == HOT_TOKENS
     for seed in (1, 2, 3):
-        assert chat.token_ids(max_tokens=8, ignore_eos=True, seed=seed) == greedy
-    top = chat.choice(max_tokens=8, ignore_eos=True, logprobs=True, top_logprobs=1, return_tokens_as_token_ids=True)
+        assert chat.token_ids(max_tokens=HOT_TOKENS, ignore_eos=True, seed=seed) == greedy
+    top = chat.choice(
+        max_tokens=HOT_TOKENS, ignore_eos=True, logprobs=True, top_logprobs=1, return_tokens_as_token_ids=True
+    )
     best = [item["top_logprobs"][0]["token"] for item in top["logprobs"]["content"]]
     assert best == [f"token_id:{token}" for token in greedy]
 
@@ -112,7 +114,7 @@ def test_n_gives_choices_of_their_own(chat: Chat) -> None:
     assert [choice["index"] for choice in choices] == [0, 1, 2, 3]
     assert len({tuple(choice["token_ids"]) for choice in choices}) == 4
     usage = answer["usage"]
-    assert usage["completion_tokens"] == 4 * 8
+    assert usage["completion_tokens"] == 4 * HOT_TOKENS
     assert usage["prompt_tokens"] == len(answer["prompt_token_ids"])
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
     again = chat.answer(return_token_ids=True, **fields)["choices"]

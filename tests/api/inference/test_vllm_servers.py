@@ -1,9 +1,9 @@
 """`--engine vllm` with servers that heddle starts: they come, die, come back, and never outlive it."""
 
 import json
-import shutil
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -11,12 +11,14 @@ import psutil
 import pytest
 
 from heddle.demo.tiny import MODEL_FOLDER
-from tests.support.chat import API_KEY, Chat, data_lines, until
+from tests.support.bare import bare_server
+from tests.support.chat import Chat, data_lines, until
 from tests.support.models import make_adapter
-from tests.support.server import HeddleProcess
-from tests.support.vllm_server import COMMAND
+from tests.support.server import HeddleProcess, free_port
+from tests.support.vllm_server import COMMAND, LookAlikeProcess
 
 ENDLESS = {"max_tokens": 30_000, "ignore_eos": True}
+BOTH = "2 of 2 servers of vLLM"
 OWN = {"engine": "vllm", "vllm_command": COMMAND}
 
 
@@ -39,7 +41,7 @@ def test_servers_come_die_and_come_back(server: HeddleProcess, tmp_path: Path) -
     with HeddleProcess(tmp_path / "data", vllm_replicas=2, **OWN) as process, Chat(process.url) as chat:
         with Chat(server.url) as embedded:
             assert chat.token_ids(max_tokens=12) == embedded.token_ids(max_tokens=12)
-        until(lambda: chat.engine()["kv_blocks_total"] >= 2 * _blocks(server), "both servers are ready")
+        until(lambda: chat.engine()["device"] == BOTH, "both servers are ready")
         loaded = chat.client.post("/v1/load_lora_adapter", json={"lora_name": "tuned", "lora_path": str(folder)})
         assert loaded.status_code == 200, loaded.text
         tuned = chat.token_ids(model="tuned", max_tokens=12, ignore_eos=True)
@@ -58,18 +60,11 @@ def test_servers_come_die_and_come_back(server: HeddleProcess, tmp_path: Path) -
         assert chat.answer()["choices"], "the other one goes on"
         assert httpx.get(f"{process.url}/ready").status_code == 200
 
-        until(lambda: chat.engine()["kv_blocks_total"] >= 2 * _blocks(server), "it came back")
+        until(lambda: chat.engine()["device"] == BOTH, "it came back")
         (other,) = [child for child in before if child.pid != busy.pid]
         other.send_signal(signal.SIGKILL)
         assert chat.token_ids(model="tuned", max_tokens=12, ignore_eos=True) == tuned
         assert "Traceback" not in process.log()
-
-
-def _blocks(server: HeddleProcess) -> int:
-    """Blocks of one server's cache, at the least."""
-    with Chat(server.url) as chat:
-        chat.answer()
-        return int(chat.engine()["kv_blocks_total"] > 0)
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
@@ -92,23 +87,44 @@ def test_a_command_that_cannot_start_is_told_by_ready(tmp_path: Path) -> None:
 
 def test_ready_waits_for_servers_that_run_elsewhere(tmp_path: Path) -> None:
     """503 with the reason until the server is there, and then 200 without a restart."""
-    from tests.support.server import free_port
-    from tests.support.vllm_server import LookAlikeProcess
-
     port = free_port()
-    process = HeddleProcess(tmp_path / "data", engine="vllm", vllm_urls=f"http://127.0.0.1:{port}")
-    with pytest.raises(RuntimeError):
-        process.start(timeout=0)
-    process = HeddleProcess(tmp_path / "data2", engine="vllm", vllm_urls=f"http://127.0.0.1:{port}")
-    with LookAlikeProcess(port), process, Chat(process.url) as chat:
-        assert chat.answer()["choices"]
+    waiting = HeddleProcess(tmp_path / "data", engine="vllm", vllm_urls=f"http://127.0.0.1:{port}")
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(waiting.start)
+        until(lambda: "no connection" in _ready_text(waiting), "the reason is told")
+        with LookAlikeProcess(port), Chat(started.result().url) as chat:
+            assert chat.answer()["choices"]
+    assert waiting.terminate() == 0
+
+
+def _ready_text(process: HeddleProcess) -> str:
+    """What /ready says, empty where nobody listens."""
+    try:
+        return httpx.get(f"{process.url}/ready", timeout=5).text
+    except httpx.TransportError:
+        return ""
+
+
+def test_plug_ins_and_connectors_that_the_settings_name(tmp_path: Path) -> None:
+    """What the servers understand beyond the interface reaches them; what nobody named is refused."""
+    with LookAlikeProcess(free_port()) as behind:
+        settings = {"engine": "vllm", "vllm_urls": behind.url, "vllm_takes": "kv_transfer_params, speed"}
+        with HeddleProcess(tmp_path / "data", **settings) as process, Chat(process.url) as chat:
+            transfer = {"do_remote_decode": True}
+            assert chat.answer(kv_transfer_params=transfer)["kv_transfer_params"] == transfer
+            assert chat.answer(vllm_xargs={"speed": 2})["choices"]
+            assert chat.refused(400, vllm_xargs={"other": 2})["param"] == "vllm_xargs"
+            assert chat.refused(400, temperature=3)["param"] == "temperature"
+            assert chat.refused(400, ignore_eos=True, structured_outputs={"choice": ["a"]})["param"] == "ignore_eos"
 
 
 def test_vllm_needs_no_torch(tmp_path: Path) -> None:
-    """A server whose environment cannot import torch answers through vLLM."""
-    blocked = tmp_path / "blocked"
-    for name in ("torch", "transformers", "safetensors", "httpx"):
-        (blocked / name).mkdir(parents=True)
-        (blocked / name / "__init__.py").write_text("raise ImportError('not here')")
-    assert shutil.which("env")
-    assert API_KEY
+    """A server that cannot import what only the embedded engine needs answers through vLLM."""
+    packages = ("torch", "safetensors", "transformers", "httpx")
+    with LookAlikeProcess(free_port()) as server:
+        process = bare_server(tmp_path, packages, engine="vllm", vllm_urls=server.url)
+        with Chat(process.url) as chat:
+            assert chat.answer()["choices"]
+            form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [7]}}}
+            assert chat.content(response_format=form, max_tokens=20) == "7"
+        assert process.terminate() == 0

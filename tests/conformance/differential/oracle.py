@@ -1,6 +1,7 @@
 """The oracle: the in-memory trace server of `weave` 0.53.0 behind its adapter, one JSON request and answer per line.
 
-Run with the interpreter of an environment that holds `weave==0.53.0`; nothing here imports heddle.
+Run with the interpreter of an environment that holds `weave==0.53.0`; nothing here imports heddle. The first argument is
+the file of the package `emoji`, a second one a folder with the packages `clickhouse_connect` and `sqlparse`.
 A request is `{"verb", "path", "body"}` and perhaps the `user` who asks;
 `{"verb": "PROJECT", "body": {"external", "internal"}}` names a project.
 """
@@ -32,6 +33,9 @@ ABSENT = (
 )
 ABSENT += ("google.api_core", "google.oauth2", "litellm", "openinference", "redis", "sqlparse")
 ABSENT += ("weave.scorers", "weave.trace_server.model_providers")
+if len(sys.argv) > 2:
+    ABSENT = tuple(name for name in ABSENT if name not in ("clickhouse_connect", "sqlparse"))
+    sys.path.append(sys.argv[2])
 
 
 class StubClass(type):
@@ -251,12 +255,11 @@ def find_family(verb: str, path: str, body: dict[str, Any]) -> tuple[str, type[B
 
 
 class Oracle:
-    """One in-memory server, answered as the HTTP service of the reference would."""
+    """A server of the reference, answered as its HTTP service would."""
 
-    def __init__(self) -> None:
-        deviations.correct(memory)
-        self.projects = Projects()
-        self.server = ExternalTraceServer(memory.InMemoryTraceServer(), self.projects)
+    def __init__(self, server: Any, projects: Projects | None = None) -> None:
+        self.projects = projects or Projects()
+        self.server = ExternalTraceServer(server, self.projects)
 
     def answer(self, verb: str, path: str, body: dict[str, Any], user: str = USER) -> tuple[int, Any]:
         """Status and JSON body of one request of a user."""
@@ -327,9 +330,8 @@ def with_user_in_item(item: Any) -> Any:
     return item | {"wb_user_id": USER}
 
 
-def main() -> None:
-    """Serve standard input until it closes."""
-    oracle = Oracle()
+def serve(oracle: Oracle) -> None:
+    """Answer standard input until it closes."""
     for line in sys.stdin:
         request = json.loads(line)
         user = request.get("user", USER)
@@ -339,4 +341,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    deviations.correct(memory)
+    serve(Oracle(memory.InMemoryTraceServer()))

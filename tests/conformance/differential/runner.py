@@ -44,8 +44,8 @@ def found_between(expected: Json, actual: Json) -> list[str]:
 class Pair:
     """The oracle and a heddle server, with a new project for every session."""
 
-    def __init__(self, url: str, label: str) -> None:
-        self.oracle = Oracle()
+    def __init__(self, url: str, label: str, oracle: Oracle | None = None) -> None:
+        self.oracle = oracle or Oracle()
         self.heddle = Heddle(url)
         self.label = label
         self.count = 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import emoji
 import httpx
+import sqlparse  # type: ignore[import-untyped]
 
 from tests.conformance.differential.operations import Json, Operation
 
@@ -19,10 +20,10 @@ Answer = tuple[int, Json]
 
 
 class Oracle:
-    """The oracle process."""
+    """The oracle process; a script and its arguments after the package `emoji`."""
 
-    def __init__(self) -> None:
-        command = [str(ENVIRONMENT / "bin" / "python"), "-I", str(HERE / "oracle.py"), str(emoji.__file__)]
+    def __init__(self, script: str = "oracle.py", *arguments: str) -> None:
+        command = [str(ENVIRONMENT / "bin" / "python"), "-I", str(HERE / script), str(emoji.__file__), *arguments]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def answer(self, verb: str, path: str, body: dict[str, Json], user: str = "local") -> Answer:
@@ -41,6 +42,18 @@ class Oracle:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(30)
+
+
+class ClickhouseOracle(Oracle):
+    """The oracle over a ClickHouse on a port of this machine; its database is made and migrated first."""
+
+    def __init__(self, port: int, database: str = "weave") -> None:
+        packages = str(Path(sqlparse.__file__).parents[1])
+        super().__init__("clickhouse_oracle.py", packages, str(port), database)
+        assert self.process.stdout is not None
+        while (line := self.process.stdout.readline()).strip() != "ready":
+            if not line:
+                raise RuntimeError("the oracle over ClickHouse did not start")
 
 
 class Heddle:

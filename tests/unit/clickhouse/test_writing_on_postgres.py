@@ -94,20 +94,40 @@ def test_everything_at_once_leaves_every_call_once_and_whole() -> None:
         chance = random.Random(4)
 
         async def use(call_id: str) -> None:
-            verbs: list[Awaitable[None]] = []
-            for half in ("start", "start again", "end", "end again", "name"):
-                writes = chance.choice((one, other)).writes
-                if half == "name":
-                    verbs.append(writes.rename(PROJECT, call_id, "named"))
-                elif half.startswith("start"):
-                    verbs.append(writes.write([first_half(call_id, AT + chance.randrange(2))], []))
-                else:
-                    verbs.append(writes.write([], [second_half(call_id)]))
+            start, end = first_half(call_id), second_half(call_id)
+            verbs = [
+                lambda writes: writes.write([start], []),
+                lambda writes: writes.write([start], []),
+                lambda writes: writes.write([], [end]),
+                lambda writes: writes.write([], [end]),
+                lambda writes: writes.rename(PROJECT, call_id, "named"),
+            ]
             chance.shuffle(verbs)
-            await asyncio.gather(*verbs)
+            await asyncio.gather(*(verb(chance.choice((one, other)).writes) for verb in verbs))
 
         for part in range(0, len(ids), 50):
             await asyncio.gather(*map(use, ids[part : part + 50]))
+        assert await other.statuses() == [(call_id, 0) for call_id in ids]
+        # A start that comes to one server while another one gets the whole call may go on waiting.
+        await one.writes.sweep(2**62)
+        assert await one.waiting() == 0
+
+    asyncio.run(with_two(work))
+
+
+def test_starts_of_one_call_that_differ_leave_one() -> None:
+    ids = [f"c{number:04}" for number in range(200)]
+
+    async def work(one: Server, other: Server) -> None:
+        async def use(call_id: str) -> None:
+            await asyncio.gather(
+                one.writes.write([first_half(call_id, AT)], []), other.writes.write([first_half(call_id, AT + 1)], [])
+            )
+
+        for part in range(0, len(ids), 10):
+            await asyncio.gather(*map(use, ids[part : part + 10]))
+        assert await other.statuses() == [(call_id, 3) for call_id in ids]
+        await one.writes.write([], [second_half(call_id) for call_id in ids])
         assert await other.statuses() == [(call_id, 0) for call_id in ids]
         assert await one.waiting() == 0
 

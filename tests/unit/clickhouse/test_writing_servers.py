@@ -34,6 +34,26 @@ class Held(Clickhouse):
         await super().insert(table, columns, rows)
 
 
+class HeldControl:
+    """A way to the control tables on which answers to writes wait until they may come."""
+
+    def __init__(self, control: Executor) -> None:
+        self._control = control
+        self.reached = asyncio.Event()
+        self.may_go = asyncio.Event()
+
+    async def write(self, work: Callable[[Any], Json], size: int = 0) -> Json:
+        """Run the work, then wait."""
+        found = await self._control.write(work, size)
+        self.reached.set()
+        await self.may_go.wait()
+        return found
+
+    async def read(self, work: Callable[[Any], Json]) -> Json:
+        """Run the work."""
+        return await self._control.read(work)
+
+
 class Faults:
     """Fails one step of all, before it is taken or behind it."""
 
@@ -133,6 +153,24 @@ def test_a_start_that_moves_the_call_while_it_ends_leaves_one(tmp_path: Path) ->
 
 def test_a_call_that_is_deleted_while_it_ends_is_gone(tmp_path: Path) -> None:
     assert run_beside_an_end(tmp_path, lambda stores: stores.writes.delete(PROJECT, ["c"], "ada")) == {}
+
+
+def test_a_start_that_another_server_has_replaced_is_not_written(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        held = HeldControl(stores.control)
+        slow = CallWrites(stores.clickhouse, held, two_stores.QUEUE_BYTES)
+        starting = asyncio.create_task(slow.write([first_half()], []))
+        await held.reached.wait()
+        await stores.writes.write([first_half(at=AT + 1)], [])
+        held.may_go.set()
+        await starting
+        assert await statuses(stores) == {"c": 3}
+        await stores.writes.write([], [second_half()])
+        found = await written_calls.in_clickhouse(stores, PROJECT)
+        assert (found["c"]["started_at"], found["c"]["status"]) == (AT + 1, 0)
+        await slow.close()
+
+    two_stores.in_both(tmp_path, work)
 
 
 async def insist(verb: Callable[..., Awaitable[Json]], *arguments: Json) -> None:

@@ -35,8 +35,6 @@ class Sampling:
     """64 bits; with the position in the output it decides every draw, whatever else is in the batch."""
     is_seeded: bool = True
     """False where nobody asked for this seed, so that an engine may draw as it likes."""
-    is_seeded: bool = True
-    """False where nobody asked for this seed, so that an engine may draw as it likes."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0

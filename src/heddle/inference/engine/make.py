@@ -70,4 +70,5 @@ def _vllm(settings: Settings, source: ModelSource) -> Engine:
 
 def _words(text: str) -> tuple[str, ...]:
     """The entries of a list with commas; none for the word `none`."""
-    return tuple(word.strip() for word in text.split(",") if word.strip()) if text != "none" else ()
+    words = (word.strip() for word in text.split(","))
+    return tuple(dict.fromkeys(word for word in words if word and word != "none"))

@@ -8,7 +8,6 @@ reading still finds it and puts it back: a writer that was told "stored" at the 
 """
 
 import contextlib
-import logging
 import re
 import tempfile
 import time
@@ -18,12 +17,11 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from heddle.errors import HeddleError, NotFound, Unavailable
+from heddle.errors import NotFound, Unavailable
 from heddle.store.blobs.base import CHUNK, LISTED, Blobs, BlobWriter, Named, check_key
 from heddle.store.blobs.cache import LocalCopies
+from heddle.store.blobs.gate import Gate
 from heddle.store.blobs.reader import BLOCK, ObjectReader
-
-logger = logging.getLogger("heddle.store")
 
 IN_MEMORY = 4 << 20
 """Content up to this size waits in memory, and is one request."""
@@ -44,6 +42,7 @@ class ObjectBlobs(Blobs):
         self._filesystem = filesystem
         self._root = root.rstrip("/")
         self._copies = LocalCopies(copies)
+        self._gate = Gate()
 
     def begin(self) -> "ObjectWriter":
         """A temporary file, which has no name and is gone after a crash."""
@@ -55,7 +54,7 @@ class ObjectBlobs(Blobs):
         size = int(self._found(key)["size"])
 
         def fetch(start: int, end: int) -> bytes:
-            with answering():
+            with self._gate.passing():
                 content: bytes = self._filesystem.cat_file(place, start=start, end=end)
                 return content
 
@@ -120,24 +119,25 @@ class ObjectBlobs(Blobs):
 
     def upload_small(self, place: str, content: bytes) -> None:
         """Upload in one request."""
-        with answering(writes=True):
+        with self._gate.passing(writes=True):
             self._filesystem.pipe_file(place, content)
 
     def _upload_parts(self, place: str, size: int, file: IO[bytes]) -> None:
         part = max(_SMALLEST_PART, -(-size // _PARTS))
-        with answering(writes=True):
-            remote = self._filesystem.open(place, "wb", block_size=part, autocommit=False)
-            try:
-                while chunk := file.read(CHUNK):
+        remote = self._filesystem.open(place, "wb", block_size=part, autocommit=False)
+        try:
+            while chunk := file.read(CHUNK):
+                with self._gate.passing(writes=True):
                     remote.write(chunk)
+            with self._gate.passing(writes=True):
                 remote.close()
                 remote.commit()
-            except BaseException:
-                with contextlib.suppress(Exception):
-                    remote.discard()
-                remote.closed = True
-                raise
-            stored = int(self._filesystem.info(place)["size"])
+                stored = int(self._filesystem.info(place)["size"])
+        except BaseException:
+            with contextlib.suppress(Exception):
+                remote.discard()
+            remote.closed = True
+            raise
         if stored != size:
             raise Unavailable(f"The object store kept {stored} of {size} bytes")
 
@@ -169,7 +169,7 @@ class ObjectBlobs(Blobs):
 
     def _listed(self, folder: str, kind: str) -> dict[str, int]:
         """The last parts of the names below a place, with sizes."""
-        with answering():
+        with self._gate.passing():
             try:
                 entries = self._filesystem.ls(folder, detail=True)
             except FileNotFoundError:
@@ -177,7 +177,7 @@ class ObjectBlobs(Blobs):
         return {entry["name"].rpartition("/")[2]: int(entry["size"]) for entry in entries if entry["type"] == kind}
 
     def _info(self, place: str) -> dict[str, Any] | None:
-        with answering():
+        with self._gate.passing():
             try:
                 info: dict[str, Any] = self._filesystem.info(place)
             except FileNotFoundError:
@@ -186,7 +186,7 @@ class ObjectBlobs(Blobs):
 
     def _age(self, place: str) -> float:
         """Seconds since an object was stored; infinite for one that is not there."""
-        with answering():
+        with self._gate.passing():
             try:
                 return time.time() - float(self._filesystem.modified(place).timestamp())
             except FileNotFoundError:
@@ -194,7 +194,7 @@ class ObjectBlobs(Blobs):
 
     def _copy(self, source: str, target: str) -> bool:
         """Copy inside the store; False when the source is gone."""
-        with answering():
+        with self._gate.passing():
             try:
                 self._filesystem.cp_file(source, target)
             except FileNotFoundError:
@@ -202,7 +202,7 @@ class ObjectBlobs(Blobs):
         return True
 
     def _remove(self, place: str) -> None:
-        with answering(), contextlib.suppress(FileNotFoundError):
+        with self._gate.passing(), contextlib.suppress(FileNotFoundError):
             self._filesystem.rm_file(place)
 
     def _place(self, key: str) -> str:
@@ -226,17 +226,3 @@ class ObjectWriter(BlobWriter):
     def _drop(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-
-
-@contextlib.contextmanager
-def answering(writes: bool = False) -> Iterator[None]:
-    """Raise Unavailable for whatever a store's own package raises; FileNotFoundError passes, but for writes."""
-    try:
-        yield
-    except HeddleError:
-        raise
-    except Exception as error:
-        if isinstance(error, FileNotFoundError) and not writes:
-            raise
-        logger.warning("the object store: %s: %s", type(error).__name__, error)
-        raise Unavailable(f"The object store of the files does not answer ({type(error).__name__})", 2) from error

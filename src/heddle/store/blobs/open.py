@@ -5,16 +5,13 @@ from typing import Any
 
 from heddle.errors import ExtraMissing, HeddleError
 from heddle.settings import Settings
+from heddle.store.blobs import s3
 from heddle.store.blobs.base import Blobs
 from heddle.store.blobs.folder import FILES, FolderBlobs
 from heddle.store.blobs.objects import ObjectBlobs
 
 COPIES = "copies"
 """The folder of local copies inside the data folder."""
-_OPTIONS: dict[str, dict[str, Any]] = {
-    # An outage is told after two tries: whoever waits can try again.
-    "s3": {"config_kwargs": {"retries": {"mode": "standard", "max_attempts": 2}, "connect_timeout": 3}}
-}
 _LOCAL = ("file", "local", "memory")
 
 
@@ -38,12 +35,14 @@ def _filesystem(address: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError:
         raise ExtraMissing(f"files = {address} needs fsspec: pip install 'heddle[s3]'") from None
-    options = {"use_listings_cache": False, "skip_instance_cache": True, **_OPTIONS.get(scheme, {})}
+    options = {"use_listings_cache": False, "skip_instance_cache": True}
     try:
-        filesystem, root = url_to_fs(address, **options)
+        filesystem, root = url_to_fs(address, **options, **(s3.options() if scheme == "s3" else {}))
     except ImportError as error:
         hint = "pip install 'heddle[s3]'" if scheme == "s3" else str(error)
         raise ExtraMissing(f"files = {address} needs another package: {hint}") from None
     except ValueError as error:
         raise HeddleError(f"files = {address} cannot be used: {error}") from None
+    if scheme == "s3":
+        filesystem.retries = s3.TRIES
     return filesystem, root

@@ -81,7 +81,7 @@ class Assembly:
     """One group: its halves, what they met, and what is stored of the calls that may be stored already.
 
     `left` are positions that calls were just written to, before it showed that they lie elsewhere; `first` is the
-    number of the first call in the order of insertion.
+    number (the instant at which the writing began) of the first call, those after it follow.
     """
 
     def __init__(
@@ -113,10 +113,13 @@ class Assembly:
             self._settle(key, live)
             if key in self._batch.starts or key in self._batch.ends:
                 self._outcome.whole.append(key)
-        position = self._outcome.positions[key] = rows.position_of(start)
+        position = rows.position_of(start)
+        if end is None and rows.was_left(found, position, number):
+            return  # Another server moved it: its start counts.
+        self._outcome.positions[key] = position
         above = self._hide(key, position, found, versions)
         inserted_at = live.inserted_at if live else self._met.inserted_at.get(key, number)
-        version = versions.of_call(end is not None, above)
+        version = rows.version_of(end is not None, number, above)
         self._outcome.rows.append(rows.row(key, start, end, inserted_at, version))
 
     def _start(self, key: Key, live: Stored | None) -> Part | None:
@@ -127,8 +130,12 @@ class Assembly:
         return part.named(name) if part and name is not None else part
 
     def _end(self, key: Key, live: Stored | None) -> Part | None:
-        waiting = self._waiting(key)
-        end = self._batch.ends.get(key) or (waiting if isinstance(waiting, End) else None)
+        end = self._batch.ends.get(key)
+        waiting = self._met.before.get(key)
+        if end is None and waiting is not None and isinstance(waiting.half, End):
+            # A whole call that came meanwhile did not look for it.
+            is_older = live is not None and live.end is not None and waiting.revision < rows.written_at(live)
+            end = None if is_older else waiting.half
         return rows.part_of_end(end) if end else live.end if live else None
 
     def _waiting(self, key: Key) -> Half | None:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from heddle.store.clickhouse.bound import Bound, rows
-from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, repeating, usage_of
+from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, usage_of
 from heddle.store.clickhouse.client import Clickhouse, Row
+from heddle.store.clickhouse.usage_repeats import outer_spans
 from heddle.wire.calls import CallsQuery, CostTest, Usage
 
 COLUMNS = f"c.id, c.trace_id, c.started_at, {IS_SPAN}, {USAGE}"
@@ -16,7 +17,7 @@ async def condition(clickhouse: Clickhouse, sql: str, bound: Bound, query: Calls
     """The SQL of a test on the dollars of a call; `sql` selects the calls with usage that everything else leaves."""
     found = await rows(clickhouse, sql, bound)
     spans = {row[1] for row in found if row[3]}
-    outer = await repeating(clickhouse, query.project, spans) if spans else set()
+    outer = await clickhouse.read(lambda client: outer_spans(client, query.project, spans))
     passing_free = passes(test, 0.0)
     unlike = [row[0] for row in found if passes(test, _dollars(test, row, outer)) is not passing_free]
     if not unlike:
@@ -38,7 +39,7 @@ def passes(test: CostTest, dollars: float) -> bool:
 
 
 def _dollars(test: CostTest, row: Row, outer: set[str]) -> float:
-    if row[0] in outer:
+    if row[3] and row[0] in outer:
         return 0.0
     costs: Iterable[float | None] = (_priced(test, row[2], entry) for entry in usage_of(row[_HEAD:]))
     return sum(cost for cost in costs if cost is not None)

@@ -8,9 +8,10 @@ import sqlalchemy as sa
 from heddle.store.clickhouse import call_rows
 from heddle.store.clickhouse.bound import Bound, rows
 from heddle.store.clickhouse.call_rows import Spots
-from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, repeating, usage_of
+from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, usage_of
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.select import Selection, select
+from heddle.store.clickhouse.usage_repeats import outer_spans
 from heddle.store.control import call_halves
 from heddle.store.control.schema import Executor
 from heddle.store.turns import summed
@@ -127,13 +128,17 @@ class CallReads:
         limit = "" if query.limit is None else f" LIMIT {query.limit}"
         found = await rows(self._clickhouse, selection.sql(f"{head}, {USAGE}") + limit, selection.bound)
         spans = {row[4] for row in found if row[5] and row[6]}
-        outer = await repeating(self._clickhouse, query.project, spans) if spans else set()
+        outer = await self._clickhouse.read(lambda client: outer_spans(client, query.project, spans))
         # Children share the text of their parent's id: a trace may have very many.
         parents: dict[str | None, str | None] = {}
         return [
-            UsageRow(row[0], parents.setdefault(row[1], row[1]), bool(row[2]), row[3], usage_of(row[6:]))
-            if row[0] not in outer
-            else UsageRow(row[0], parents.setdefault(row[1], row[1]), bool(row[2]), row[3], [])
+            UsageRow(
+                row[0],
+                parents.setdefault(row[1], row[1]),
+                bool(row[2]),
+                row[3],
+                [] if row[5] and row[0] in outer else usage_of(row[6:]),
+            )
             for row in found
         ]
 

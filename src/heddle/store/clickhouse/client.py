@@ -20,6 +20,8 @@ Row = tuple[Any, ...]
 _RETRY_SECONDS = 2
 _TIMEOUT, _TOO_COMPLEX = (159, 160, 209), (167, 168, 306, 572)
 """Codes of ClickHouse: what ran too long, and what is too deep or too big to be parsed."""
+_REFUSED = (192, 193, 194, 497, 516)
+_BROKEN = ("OperationalError", "HTTPError", "ProtocolError", "MaxRetryError")
 _FULL = 243
 _LATER = (3, 76, 202, 203, 210, 225, 241, 242, 252, 279, 285, 286, 319, 999)
 """Codes of what may go well a little later: too much at once, memory, parts, replicas, connections of nodes."""
@@ -55,6 +57,11 @@ class Clickhouse:
     def database(self) -> str:
         """The name of the database."""
         return unquote(urlsplit(self._address).path.strip("/")) or "default"
+
+    @property
+    def timeout(self) -> float:
+        """How many seconds a query may take."""
+        return self._timeout
 
     @property
     def place(self) -> Place:
@@ -168,10 +175,14 @@ def explain(error: Exception) -> HeddleError | None:
         return QueryTimeout("The query ran longer than the setting query_timeout allows")
     if code in _TOO_COMPLEX:
         return InvalidRequest(f"The query is too complex: {str(error)[:200]}")
+    if code in _REFUSED:
+        return HeddleError(f"ClickHouse refuses the user of the setting store: {str(error)[:200]}")
     if code == _FULL:
         return StorageFull("The disk of the store of calls is full; nothing of this request was stored")
     if code in _LATER:
         return Unavailable(f"The store of calls has too much to do: {str(error)[:200]}", retry_after=_RETRY_SECONDS)
-    if isinstance(error, OSError) or name in ("OperationalError", "HTTPError", "ProtocolError", "MaxRetryError"):
+    # An error of the database without a code comes from something between: a proxy that finds no server.
+    is_between = name == "DatabaseError" and code is None
+    if is_between or isinstance(error, OSError) or name in _BROKEN:
         return Unavailable(f"The store of calls cannot be reached: {str(error)[:200]}", retry_after=_RETRY_SECONDS)
     return None

@@ -76,7 +76,9 @@ class JsonValue:
 
     def cast(self, target: str) -> str:
         """The value read as `string`, `int`, `double` or `bool`."""
-        read = {"string": jsonread.text, "int": jsonread.integer, "double": jsonread.double, "bool": jsonread.boolean}
+        if target == "string":
+            return self._unless_null(jsonread.text(self._text(), self.parts, self.bound.value))
+        read = {"int": jsonread.integer, "double": jsonread.double, "bool": jsonread.boolean}
         return self._unless_null(read[target](self.raw()))
 
     def plain_text(self) -> str:
@@ -93,8 +95,10 @@ class JsonValue:
 
     def raw(self) -> str:
         """The JSON text at the path, empty where there is none."""
-        source = f"ifNull({self.source}, '')" if self.nullable else self.source
-        return jsonread.fragment(source, self.parts, self.bound.value)
+        return jsonread.fragment(self._text(), self.parts, self.bound.value)
+
+    def _text(self) -> str:
+        return f"ifNull({self.source}, '')" if self.nullable else self.source
 
     def _unless_null(self, value: str) -> str:
         return f"if(isNull({self.source}), NULL, {value})" if self.nullable else value
@@ -189,7 +193,7 @@ def _queue(place: Place) -> str:
 
 def feedback_text(item: CallField, place: Place) -> str:
     """The value of a sent feedback row as text; a missing one is empty."""
-    return jsonread.text(jsonread.fragment("value", item.path, place.bound.value)) if item.path else "value"
+    return jsonread.text("value", item.path, place.bound.value) if item.path else "value"
 
 
 def feedback_rows(item: CallField, place: Place) -> str:

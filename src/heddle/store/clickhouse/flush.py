@@ -67,11 +67,11 @@ class Flush:
         found = await find_stored(self._clickhouse, doubtful) if doubtful else {}
         return Assembly(batch, met, found, left, first).assemble(self.versions), met
 
-    async def _meet(self, batch: Batch, inserted_at: Mapping[Key, int]) -> Met:
+    async def _meet(self, batch: Batch, now: Mapping[Key, int]) -> Met:
         halves, names = batch.single(), dict(batch.names)
         if not halves and not names:
             return _NOTHING_MET
-        return await self._control.write(lambda connection: call_halves.bring(connection, halves, names, inserted_at))
+        return await self._control.write(lambda connection: call_halves.bring(connection, halves, names, now))
 
     async def _follow(self, outcome: Outcome, noted: Sequence[Key], agents: Sequence[AgentSpan]) -> list[Key]:
         """What is to be done behind the rows; returns the calls whose waiting half was changed meanwhile."""

@@ -11,7 +11,22 @@ Bind = Callable[[str], str]
 
 _BLANK = "[\\\\x09-\\\\x0d ]*"
 _INTEGER = f"'^{_BLANK}([+-]?[0-9]+){_BLANK}$'"
-_NUMBER = f"'^{_BLANK}(-?(?:0|[1-9][0-9]*)(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]+){_BLANK}$'"  # as JSON has them, or +7
+_JSON_NUMBER = "-?(?:0|[1-9][0-9]*)(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_NUMBER = f"'^{_BLANK}({_JSON_NUMBER}|[+-]?[0-9]+){_BLANK}$'"
+_WHOLE, _POINT = "73910462850163", "58261907430582"
+_POWERS = {"e": "40713958264917", "e-": "91450273689154", "e[+]": "63092718450376"}
+"""Marks in the place of what makes a number something else than an integer, and before such a number."""
+_LONG = "([[:,]-?)([0-9]{19,})\\\\b", f"\\\\1{_WHOLE}\\\\2"
+_POINT_ZERO = "([[:,]-?)([0-9]+)[.]0\\\\b", f"\\\\1{_WHOLE}\\\\2{_POINT}0"
+_MARKED = [_LONG, _POINT_ZERO]
+_MARKED += [
+    (f"([[:,]-?)([0-9]+)(?:[.]([0-9]+))?{power}([0-9]+)\\\\b", f"\\\\1{_WHOLE}\\\\2{_POINT}\\\\3{mark}\\\\4")
+    for power, mark in _POWERS.items()
+]
+_READ_BACK = [(_WHOLE, "")]
+_READ_BACK += [(before + mark, power.replace("[+]", "+")) for before in (_POINT, "") for power, mark in _POWERS.items()]
+_READ_BACK += [(_POINT, ".")]
+_REWRITTEN = "[[:,]-?[0-9]+(?:[.]0\\\\b|[.]?[0-9]*e|[0-9]{18})"
 _EXACT = "9223372036854774784.0"
 """The largest float below 2^63: integers up to it are read exactly, those beyond as floats."""
 
@@ -37,15 +52,30 @@ def _below(source: str, keys: list[str]) -> str:
     return f"JSONExtractRaw({', '.join((source, *keys))})" if keys else source
 
 
-def text(raw: str) -> str:
+def text(source: str, parts: tuple[str, ...], bind: Bind) -> str:
     """The value as text: strings as they are, missing and null empty, containers as JSON, 5.0 as `5`."""
-    number = "if(f = trunc(f), printf('%.0f', f), v)"
+    number = once("toFloat64OrZero(v)", "f", "if(f = trunc(f), printf('%.0f', f), v)")
+    rewritten = f"match(v, '^[[{{]') AND match({source}, '{_REWRITTEN}')" if parts else "0"
     return once(
-        raw,
+        fragment(source, parts, bind),
         "v",
         "multiIf(startsWith(v, '\"'), JSONExtractString(v), v = 'null', '', "
-        f"match(v, '^-?[0-9]+[.eE]'), {once('toFloat64OrZero(v)', 'f', number)}, v)",
+        f"match(v, '^-?[0-9]+[.eE]'), {number}, {rewritten}, {_exact(source, parts, bind)}, v)",
     )
+
+
+def _exact(source: str, parts: tuple[str, ...], bind: Bind) -> str:
+    """The raw text of a container as it was written, while ClickHouse writes 2.0 as 2 and long integers as texts.
+
+    Such numbers are made integers with marks in them, which it leaves as they are (as texts), and are read back from
+    those. What looks like such a number inside a text is changed and changed back the same way.
+    """
+    for pattern, replacement in _MARKED:
+        source = f"replaceRegexpAll({source}, '{pattern}', '{replacement}')"
+    found = f"replaceRegexpAll({fragment(source, parts, bind)}, '\"(-?{_WHOLE}[0-9]+)\"', '\\\\1')"
+    for mark, character in _READ_BACK:
+        found = f"replaceAll({found}, '{mark}', '{character}')"
+    return found
 
 
 def plain_text(source: str, parts: tuple[str, ...], bind: Bind) -> str:

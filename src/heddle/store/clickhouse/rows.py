@@ -1,7 +1,7 @@
 """A call as a row of ClickHouse: what its start says, what its end says, and where it lies."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,9 @@ _NOTHING: list[Any] = []
 _NO_USAGE = (_NOTHING,) * len(_USAGE)
 _NO_END = (None, RUNNING, None, 0, None, None, None, _NOTHING, *_NO_USAGE)
 
-_RUNNING, _ENDED_RANK, _DELETED = 0, 1, 2
+_RUNNING_RANK, _ENDED_RANK, _DELETED_RANK = 0, 1, 2
 _RANK_BITS = 56
+_CLOCK = (1 << _RANK_BITS) - 1
 MOVED = -1
 """`deleted_at` of the row at a position that the call has left."""
 
@@ -71,7 +72,10 @@ class Stored:
 
 
 class Versions:
-    """Numbers of rows: what is known of a call decides, then the time; each is higher than the one before."""
+    """Numbers of rows: what is known of a call decides, then when the writing began.
+
+    Rows that hide others are numbered as they are made, so that whoever began to write there before loses.
+    """
 
     def __init__(self) -> None:
         self._last = 0
@@ -82,20 +86,28 @@ class Versions:
         self._last = first + count - 1
         return first
 
-    def of_call(self, has_ended: bool, above: int = 0) -> int:
-        """The version of a call that runs or has ended."""
-        return self._next(_ENDED_RANK if has_ended else _RUNNING, above)
-
-    def of_move(self, above: int = 0) -> int:
-        """The version of the row at a position that a call has left."""
-        return self._next(_ENDED_RANK, above)
+    def of_move(self, above: int) -> int:
+        """The version of the row at a position that a call has left, above one that was read."""
+        return max(_ENDED_RANK << _RANK_BITS | self.reserve(1), above + 1)
 
     def of_deletion(self) -> int:
         """The version of a deletion: nothing replaces it."""
-        return self._next(_DELETED, 0)
+        return _DELETED_RANK << _RANK_BITS | self.reserve(1)
 
-    def _next(self, rank: int, above: int) -> int:
-        return max(rank << _RANK_BITS | self.reserve(1), above + 1)
+
+def version_of(has_ended: bool, number: int, above: int) -> int:
+    """The version of a call that runs or has ended, whose writing began at an instant, above one that was read."""
+    return max((_ENDED_RANK if has_ended else _RUNNING_RANK) << _RANK_BITS | number, above + 1)
+
+
+def written_at(found: Stored) -> int:
+    """The instant (microseconds) at which the writing of a row began."""
+    return found.version & _CLOCK
+
+
+def was_left(found: Iterable[Stored], position: Position, number: int) -> bool:
+    """True where a call has left a position since the instant at which the writing began."""
+    return any(row.deleted_at == MOVED and row.position == position and written_at(row) > number for row in found)
 
 
 def part_of_start(start: Start) -> Part:

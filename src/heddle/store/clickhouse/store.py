@@ -89,7 +89,7 @@ class ScaleStore(ControlGroups):
         self.blobs = open_blobs(settings)
         given = (clickhouse, control.executor)
         self.calls = Calls(*given, settings.write_queue_bytes, self._read_text)
-        self.trials = Trials(*given, self._read_text)
+        self.trials = Trials(clickhouse, self._read_text)
         self.call_counts = CallCounts(*given)
         self.call_stats = CallStats(*given)
         self.trace_spans = TraceSpans(clickhouse)

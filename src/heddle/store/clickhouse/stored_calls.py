@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.rows import COLUMNS, Stored, stored
-from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, listed
-from heddle.store.control.call_halves import Key
+from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, listed, quoted
+from heddle.store.control.call_halves import Key, by_project
 from heddle.store.control.table_chunks import parts
 
 _KEYS = 2000
@@ -17,9 +17,11 @@ Spot = tuple[str, int, str]
 async def find_spots(clickhouse: Clickhouse, keys: Iterable[Key]) -> list[Spot]:
     """Everywhere that the calls lie or have lain, also those that were deleted."""
     found: list[Spot] = []
-    for part in parts(keys, _KEYS):
-        query = f"SELECT DISTINCT project, started_at, id FROM {CALL_KEYS} WHERE (project, id) IN {listed(part)}"
-        found.extend((row[0], row[1], row[2]) for row in await clickhouse.rows(query))
+    for project, ids in by_project(keys).items():
+        for part in parts(ids, _KEYS):
+            query = f"SELECT DISTINCT project, started_at, id FROM {CALL_KEYS}"
+            query += f" WHERE project = {quoted(project)} AND id IN {listed(part)}"
+            found.extend((row[0], row[1], row[2]) for row in await clickhouse.rows(query))
     return found
 
 

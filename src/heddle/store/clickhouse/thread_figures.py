@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from heddle.store.clickhouse.call_cost import HAS_USAGE
+from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, usage_of
 from heddle.store.clickhouse.client import Clickhouse, rows_of
 from heddle.store.clickhouse.schema import CALLS, listed
-from heddle.store.clickhouse.usage_repeats import FIGURES, outer_spans, summed_up
+from heddle.store.clickhouse.usage_repeats import outer_spans, summed_up
 from heddle.wire.calls import ERROR, Usage
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
 from heddle.wire.threads import ThreadFigures
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
 _LIVE = f"""FROM {CALLS} AS c FINAL
     WHERE c.project = {{project:String}} AND c.deleted_at = 0 AND c.thread_id IN {{threads}}"""
-_USED = f"""SELECT c.thread_id, c.id, c.started_at, c.trace_id, c.otel_dump IS NOT NULL,
-    arrayZip(c.usage_model, {", ".join(f"c.usage_{name}" for name in FIGURES)}) {_LIVE} AND notEmpty(c.usage_model)"""
+_USED = f"""SELECT c.thread_id, c.id, c.started_at, c.trace_id, {IS_SPAN},
+    {USAGE} {_LIVE} AND {HAS_USAGE}"""
 _ERRORS = f"""SELECT c.thread_id, count() {_LIVE} AND c.turn_id = c.id AND c.status = {ERROR} GROUP BY c.thread_id"""
 
 Used = tuple[int, Usage]
@@ -49,9 +51,9 @@ def _used(client: "Client", project: str, thread_ids: Sequence[str]) -> dict[str
     repeated = summed_up(client, project, [(row[1], row[2]) for row in rows])
     outer = outer_spans(client, project, {row[3] for row in rows if row[4]})
     found: dict[str, list[Used]] = {}
-    for thread_id, call_id, started_at, _, is_span, usage in rows:
+    for thread_id, call_id, started_at, _, is_span, *usage in rows:
         if call_id not in repeated and not (is_span and call_id in outer):
-            found.setdefault(thread_id, []).extend((started_at, Usage(*entry)) for entry in usage)
+            found.setdefault(thread_id, []).extend((started_at, entry) for entry in usage_of(usage))
     return found
 
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from heddle.store.clickhouse.breakdowns import member
+from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, usage_of
 from heddle.store.clickhouse.client import Clickhouse, Row, rows_of
 from heddle.store.clickhouse.expressions import RID
 from heddle.store.clickhouse.schema import CALLS, listed
-from heddle.store.clickhouse.usage_repeats import FIGURES, outer_spans
+from heddle.store.clickhouse.usage_repeats import outer_spans
 from heddle.wire import refs
-from heddle.wire.calls import Usage
 from heddle.wire.outline import Outline, Span
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ _COUNT = f"SELECT count(), count(c.ended_at) {_LIVE}"
 _HEADS = f"""SELECT {RID}, c.id, c.parent_id, {RID.replace("c.id", "c.parent_id")}, c.started_at {_LIVE}
     ORDER BY c.started_at, c.parent_id IS NOT NULL, c.inserted_at, c.id LIMIT {{limit:Int64}}"""
 _SLICE = f"{_LIVE} AND c.started_at >= {{first:Int64}} AND c.started_at <= {{last:Int64}} AND {RID} IN "
-_SPANS = f"""SELECT {RID}, c.id, c.op_name, c.display_name, c.started_at, c.ended_at, c.status, c.otel_dump IS NOT NULL,
-    arrayZip(c.usage_model, {", ".join(f"c.usage_{name}" for name in FIGURES)}) {_SLICE}"""
+_SPANS = f"""SELECT {RID}, c.id, c.op_name, c.display_name, c.started_at, c.ended_at, c.status, {IS_SPAN},
+    {USAGE} {_SLICE}"""
 _SAID = f"SELECT c.op_name, c.attributes {_SLICE}"
 
 
@@ -60,8 +60,8 @@ def _spans(client: "Client", outline: Outline, rids: Sequence[int], start: int) 
 
 
 def _span(outline: Outline, row: Row, outer: set[str]) -> Span:
-    call_id, op, display_name, started_at, ended_at, status, is_span, usage = row
-    used = [] if is_span and call_id in outer else [Usage(*entry) for entry in usage]
+    call_id, op, display_name, started_at, ended_at, status, is_span, *usage = row
+    used = [] if is_span and call_id in outer else usage_of(usage)
     return Span(call_id, refs.operation_name(op), outline.kinds[op], display_name, started_at, ended_at, status, used)
 
 

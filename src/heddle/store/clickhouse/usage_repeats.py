@@ -47,7 +47,10 @@ def outer_spans(client: "Client", project: str, trace_ids: Collection[str]) -> s
     if not trace_ids:
         return set()
     within = f"project = {{project:String}} AND deleted_at = 0 AND trace_id IN {listed(trace_ids)}"
-    return {row[2] for row in rows_of(client, _outer(within), {"project": project})}
+    # A parent that a call names may be in another trace.
+    inside = f"(trace, above) IN (SELECT trace_id, id FROM {CALLS} FINAL WHERE {within})"
+    sql = f"SELECT above FROM ({_outer(within)}) WHERE {inside}"
+    return {row[0] for row in rows_of(client, sql, {"project": project})}
 
 
 def summed_up(client: "Client", project: str, calls: Collection[tuple[str, int]]) -> set[str]:

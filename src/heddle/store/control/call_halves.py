@@ -34,6 +34,8 @@ call_halves = sa.Table(
     sa.Index("call_halves_by_start", "project", "started_at"),
 )
 _c = call_halves.c
+_MARK = "\U0010ffff"
+"""No character of any text, by the Unicode standard; ids with a zero, which JSON lists lack, are written with it."""
 _COLUMNS = ("project", "id", "half", "is_end", "started_at", "revision", "inserted_at", "has_files")
 _write = Upsert(call_halves, _COLUMNS, ("project", "id"))
 _mine = sa.and_(_c.project == sa.bindparam("of_project"), Listed(_c.id, "ids"))
@@ -43,7 +45,10 @@ _remove = Prepared(sa.delete(call_halves).where(_mine))
 
 
 class Waiting(NamedTuple):
-    """A half that waits, how often it was replaced, and when (microseconds) the first of its call came."""
+    """A half that waits, the instant (microseconds) at which it came, and that at which the first of its call did.
+
+    The former is its revision: no two halves of a call have the same.
+    """
 
     half: Half
     revision: int
@@ -63,22 +68,23 @@ class Met:
 
 
 def bring(
-    connection: sa.Connection, halves: Mapping[Key, Half], names: Mapping[Key, str], inserted_at: Mapping[Key, int]
+    connection: sa.Connection, halves: Mapping[Key, Half], names: Mapping[Key, str], now: Mapping[Key, int]
 ) -> Met:
     """Let halves wait, except where the other half waits already; a half of the same kind is replaced.
 
-    Starts that wait also take the display names in `names`. `inserted_at` (microseconds) is for what did not wait yet.
+    Starts that wait also take the display names in `names`. `now` is the instant (microseconds) for each call.
     """
     before = read(connection, dict.fromkeys((*halves, *names)))
     revisions = {key: waiting.revision for key, waiting in before.items()}
-    since = {key: before[key].inserted_at if key in before else inserted_at[key] for key in halves}
+    since = {key: before[key].inserted_at if key in before else now[key] for key in halves}
     rows: list[tuple[Any, ...]] = []
 
     def add(key: Key, half: Half) -> None:
-        revisions[key] = revisions.get(key, 0) + 1
+        revisions[key] = max(now[key], revisions.get(key, 0) + 1)
         started_at = half.started_at if isinstance(half, Start) else None
         is_end = int(isinstance(half, End))
-        rows.append((*key, _packed(half), is_end, started_at, revisions[key], since[key], int(bool(half.files))))
+        place = key[0], _name(key[1]), _packed(half), is_end, started_at
+        rows.append((*place, revisions[key], since[key], int(bool(half.files))))
 
     for key, half in halves.items():
         if key not in before or type(before[key].half) is type(half):
@@ -97,8 +103,8 @@ def read(connection: sa.Connection, keys: Iterable[Key]) -> dict[Key, Waiting]:
     """The halves that wait, of these calls."""
     found: dict[Key, Waiting] = {}
     for project, ids in by_project(keys).items():
-        for call_id, half, is_end, revision, since in _read(connection, of_project=project, ids=_listed(ids)):
-            found[project, call_id] = Waiting(_unpacked(half, bool(is_end)), revision, since)
+        for name, half, is_end, revision, since in _read(connection, of_project=project, ids=_listed(ids)):
+            found[project, _call_id(name)] = Waiting(_unpacked(half, bool(is_end)), revision, since)
     return found
 
 
@@ -111,7 +117,7 @@ def take(connection: sa.Connection, done: Mapping[Key, int | None]) -> list[Key]
     for project, ids in by_project(done).items():
         rows = _read_revisions(connection, of_project=project, ids=_listed(ids)).all()
         gone = []
-        for call_id, revision in rows:
+        for call_id, revision in ((_call_id(name), revision) for name, revision in rows):
             if done[project, call_id] in (None, revision):
                 gone.append(call_id)
             else:
@@ -133,7 +139,7 @@ def purge_older(connection: sa.Connection, project: str, before: int) -> None:
 
 def waits(connection: sa.Connection, project: str, call_id: str) -> bool:
     """True while a half of the call waits."""
-    query = sa.select(sa.literal(1)).where(_c.project == project, _c.id == call_id)
+    query = sa.select(sa.literal(1)).where(_c.project == project, _c.id == _name(call_id))
     return connection.execute(query).first() is not None
 
 
@@ -142,7 +148,7 @@ def oldest(connection: sa.Connection, after: int, before: int, limit: int) -> tu
     query = sa.select(_c.project, _c.id, _c.revision, _c.inserted_at)
     query = query.where(_c.inserted_at > after, _c.inserted_at < before).order_by(_c.inserted_at).limit(limit)
     rows = connection.execute(query).all()
-    return (rows[-1].inserted_at if rows else after), {(row.project, row.id): row.revision for row in rows}
+    return (rows[-1].inserted_at if rows else after), {(row.project, _call_id(row.id)): row.revision for row in rows}
 
 
 def blobs(connection: sa.Connection) -> set[str]:
@@ -172,4 +178,12 @@ def _unpacked(content: bytes, is_end: bool) -> Half:
 
 
 def _listed(ids: Collection[str]) -> str:
-    return orjson.dumps(list(ids)).decode()
+    return orjson.dumps([_name(call_id) for call_id in ids]).decode()
+
+
+def _name(call_id: str) -> str:
+    return call_id.replace(_MARK, _MARK + "1").replace("\0", _MARK + "0")
+
+
+def _call_id(name: str) -> str:
+    return name.replace(_MARK + "0", "\0").replace(_MARK + "1", _MARK) if _MARK in name else name

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
+from heddle.store.control.leases import Instance
 from heddle.store.control.projects import audit
 from heddle.store.control.rowtable import RowRequest, RowTable, Selection
 from heddle.store.control.rowvalues import Column, Kind
@@ -82,8 +83,9 @@ def _external(project: str) -> str:
 class Costs:
     """What can be done with a project's prices; projects are internal ids."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         self._executor = executor
+        self._is_shared = (instance or Instance()).is_shared
         self._cached: dict[str, ProjectPrices] = {}
         self._changes = 0
 
@@ -112,13 +114,13 @@ class Costs:
             self._forget(project)
 
     async def project_rows(self, project: str) -> ProjectPrices:
-        """The project's own prices, from memory where nothing was written since they were read."""
+        """The project's own prices, from memory where no other server writes and nothing was written since."""
         known = self._cached.get(project)
         if known is not None:
             return known
         changes = self._changes
         prices = await self._executor.read(lambda connection: _project_prices(connection, project))
-        if changes == self._changes:
+        if changes == self._changes and not self._is_shared:
             if len(self._cached) >= _MAX_CACHED_PROJECTS:
                 self._cached.clear()
             self._cached[project] = prices

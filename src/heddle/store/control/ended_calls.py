@@ -38,7 +38,7 @@ class EndedCalls:
         """The oldest endings of one project as a batch; the same again until it is dropped."""
 
         def work(connection: sa.Connection) -> list[Ending]:
-            oldest = sa.select(_c.project).where(_c.project.not_in(skipping)).order_by(_c.seq).limit(1)
+            oldest = sa.select(_c.project).where(_c.project.not_in(list(skipping))).order_by(_c.seq).limit(1)
             project = connection.execute(oldest).scalar_one_or_none()
             if project is None:
                 return []

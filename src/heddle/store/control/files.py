@@ -1,17 +1,20 @@
 """Which files a project has; their bytes are blobs, shared by all projects with the same content."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from heddle.store.control.leases import Instance
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import times
 
 _EXPECT_SECONDS = 1.0
 _ARRIVAL_SECONDS = 4.0
+_LOOK_SECONDS = 0.1
 
 files = sa.Table(
     "files",
@@ -38,8 +41,9 @@ class StoredFile:
 class Files:
     """The file table."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         self._executor = executor
+        self._is_shared = (instance or Instance()).is_shared
         self._arriving = 0
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
 
@@ -87,15 +91,25 @@ class Files:
         try:
             found = await self.find(project, digest)
             if found is None:
-                await asyncio.wait([stored], timeout=_EXPECT_SECONDS)
-                if self._arriving and not stored.done():
-                    await asyncio.wait([stored], timeout=_ARRIVAL_SECONDS)
-                found = await self.find(project, digest)
+                found = await self._await(project, digest, stored, _EXPECT_SECONDS)
+            if found is None and self._arriving:
+                found = await self._await(project, digest, stored, _ARRIVAL_SECONDS)
             return found
         finally:
             waiting.discard(stored)
             if not waiting:
                 self._waiting.pop((project, digest), None)
+
+    async def _await(
+        self, project: str, digest: str, stored: asyncio.Future[None], seconds: float
+    ) -> StoredFile | None:
+        """The file once it has come; another server says nothing of it, so that one is asked for again and again."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not stored.done():
+            await asyncio.wait([stored], timeout=min(left, _LOOK_SECONDS) if self._is_shared else left)
+            if self._is_shared and (found := await self.find(project, digest)) is not None:
+                return found
+        return await self.find(project, digest)
 
     async def total_size(self, project: str) -> int:
         """The bytes of all files of the project."""

@@ -16,6 +16,16 @@ _ODD_INDEX = re.compile(r"(\s+[+-]?|[+-])\d+$")
 """What PostgreSQL takes for a place in a list and the query language for a key."""
 
 
+class AnyNumber(sa.TypeDecorator[int | float]):
+    """A number as the database gives it, whole or not."""
+
+    impl = sa.Float
+    cache_ok = True
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:
+        """Nothing is done to it: as floating point, whole numbers of more than 53 bits would be others."""
+
+
 class JsonRead(sa.ColumnElement[Any]):
     """The value at a path of a JSON text: `reading` is text, integer, double, boolean, scalar, size or exists."""
 
@@ -133,7 +143,7 @@ _TYPES: dict[str, sa.types.TypeEngine[Any]] = {
     "scalar": sa.Text(),
     "integer": sa.BigInteger(),
     "double": sa.Float(),
-    "number": sa.Float(),
+    "number": AnyNumber(),
     "boolean": sa.Integer(),
     "exists": sa.Integer(),
     "size": sa.BigInteger(),
@@ -168,8 +178,6 @@ def _read_postgresql(element: JsonRead, compiler: SQLCompiler, **options: Any) -
         return f"({value} IS NOT NULL)::int"
     if element.reading == "scalar":
         return f"({value} #>> '{{}}')"
-    if element.reading == "number":
-        return f"(CASE json_typeof({value}) WHEN 'number' THEN ({value} #>> '{{}}')::double precision END)"
     return f"heddle_{element.reading}({value})"
 
 
@@ -233,7 +241,7 @@ def _spelled_sqlite(element: Spelled, compiler: SQLCompiler, **options: Any) -> 
 @compiles(Spelled, "postgresql")
 def _spelled_postgresql(element: Spelled, compiler: SQLCompiler, **options: Any) -> str:
     number = "once.v::numeric"
-    text = f"CASE WHEN {number} = trunc({number}) THEN trunc({number})::text ELSE {number}::text END"
+    text = f"CASE WHEN {number} = trunc({number}) THEN trunc(once.v::text::numeric)::text ELSE {number}::text END"
     if element.instant:
         form = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
         text = f"to_char(to_timestamp({number} / 1000000) AT TIME ZONE 'UTC', '{form}')"

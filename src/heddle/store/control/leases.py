@@ -27,7 +27,7 @@ leases = sa.Table(
 )
 
 
-class database_time(FunctionElement[int]):  # noqa: N801 (it reads as a function of SQL)
+class database_time(FunctionElement[int]):  # in small letters, as it reads as a function of SQL
     """The instant of the database in microseconds, as it goes on inside a transaction."""
 
     type = sa.BigInteger()

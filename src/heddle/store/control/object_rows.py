@@ -182,5 +182,5 @@ def latest_digests(connection: sa.Connection, project: str, kind: str, names: Se
     found: dict[str, str] = {}
     for part in parts(names):
         values = {"of_project": project, "of_kind": kind, "names": part}
-        found.update(connection.execute(_LATEST_DIGESTS, values).tuples().all())
+        found.update({row[0]: row[1] for row in connection.execute(_LATEST_DIGESTS, values)})
     return found

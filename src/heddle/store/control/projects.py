@@ -125,7 +125,8 @@ class Projects:
         """Commit a tiny write; raises what any other write would."""
 
         def work(connection: sa.Connection) -> None:
-            if not connection.execute(heartbeat.update().where(heartbeat.c.number == 0).values(at=times.now())).rowcount:
+            change = heartbeat.update().where(heartbeat.c.number == 0).values(at=times.now())
+            if not connection.execute(change).rowcount:
                 connection.execute(heartbeat.insert().values(number=0, at=times.now()))
 
         await self._executor.write(work)

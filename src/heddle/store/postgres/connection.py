@@ -8,6 +8,8 @@ from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, QueryTimeou
 
 Isolation = Literal["SERIALIZABLE", "REPEATABLE READ", "READ COMMITTED"]
 
+ANSWERED = "answered"
+"""The key in the `info` of a connection under which it says that a statement was answered."""
 _CONNECT_SECONDS = 5
 _LOCK_SECONDS = 10
 _IDLE_SECONDS = 60
@@ -22,12 +24,14 @@ _UNUSABLE = ("08", "25006", "28", "3D", "40003", "53", "55P03", "57P", "58")
 def connect(address: str, size: int, isolation: Isolation, statement_seconds: float) -> sa.Engine:
     """Up to `size` connections to `postgresql://user:password@host:port/database`, made when they are needed.
 
-    Those of REPEATABLE READ cannot write. Raises ExtraMissing without the driver.
+    Those of REPEATABLE READ cannot write. Raises ExtraMissing without the extra.
     """
     try:
-        from heddle.store.postgres.text import hold_every_text
+        import alembic  # noqa: F401 - migrations need it
+
+        from heddle.store.postgres.values import adapt
     except ImportError:
-        raise ExtraMissing("PostgreSQL needs its driver: pip install 'heddle[postgres]'") from None
+        raise ExtraMissing("PostgreSQL needs packages that are not installed: pip install 'heddle[postgres]'") from None
     engine = sa.create_engine(
         sa.make_url(address).set(drivername="postgresql+psycopg"),
         isolation_level=isolation,
@@ -41,8 +45,12 @@ def connect(address: str, size: int, isolation: Isolation, statement_seconds: fl
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, record: object) -> None:
         del record
-        hold_every_text(connection)
+        adapt(connection)
         connection.read_only = isolation == "REPEATABLE READ"
+
+    @sa.event.listens_for(engine, "after_cursor_execute")
+    def note(connection: sa.Connection, *_: object) -> None:
+        connection.info[ANSWERED] = True
 
     return engine
 

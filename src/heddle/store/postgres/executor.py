@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from heddle.errors import Busy, Unavailable
-from heddle.store.postgres.connection import Isolation, connect, explain, is_conflict, is_lost
+from heddle.store.postgres.connection import ANSWERED, Isolation, connect, explain, is_conflict, is_lost
 
 T = TypeVar("T")
 
@@ -118,12 +118,16 @@ class PostgresExecutor:
     def _read(self, work: Callable[[sa.Connection], T]) -> T:
         lost = 0
         while True:
+            state: dict[Any, Any] = {}
             try:
                 with self._readers.engine.connect() as connection:
+                    state = connection.info
+                    state[ANSWERED] = False
                     return work(connection)
             except sa.exc.SQLAlchemyError as error:
                 lost += 1
-                if not is_lost(error) or lost > _FRESH_CONNECTIONS:
+                # Work that has seen rows may have passed them on already.
+                if not is_lost(error) or state.get(ANSWERED) or lost > _FRESH_CONNECTIONS:
                     raise explain(error) or error from error
 
 
@@ -134,7 +138,7 @@ class _Attempt:
         self._engine = engine
         self.is_committing = False
 
-    def run(self, work: Callable[[sa.Connection], Any]) -> Any:
+    def run(self, work: Callable[[sa.Connection], T]) -> T:
         with self._engine.connect() as connection:
             result = work(connection)
             self.is_committing = True

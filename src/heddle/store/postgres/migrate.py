@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from alembic.script import Script, ScriptDirectory
 
 logger = logging.getLogger("heddle.store")
+logging.getLogger("alembic").setLevel(logging.WARNING)
 
 _PACKAGE = "heddle.store.postgres:migrations"
 _LOCK = 0x686564646C65
@@ -34,6 +35,18 @@ def migrate(address: str) -> list[str]:
     try:
         with engine.begin() as connection:
             return _migrate(connection)
+    except sa.exc.SQLAlchemyError as error:
+        raise explain(error) or error from error
+    finally:
+        engine.dispose()
+
+
+def found(address: str) -> int:
+    """The number of the last revision of a database; 0 for an empty one. Raises Unavailable."""
+    engine = connect(address, 1, "READ COMMITTED", _STATEMENT_SECONDS)
+    try:
+        with engine.connect() as connection:
+            return version(connection)
     except sa.exc.SQLAlchemyError as error:
         raise explain(error) or error from error
     finally:

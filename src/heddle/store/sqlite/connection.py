@@ -58,6 +58,15 @@ def open_reader(path: Path) -> Session:
     return _session(raw)
 
 
+def open_scratch() -> Session:
+    """A private database that is gone when it is closed; what little memory does not hold is in a temporary file."""
+    raw = sqlite3.connect("", isolation_level=None, check_same_thread=False, cached_statements=256)
+    for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "cache_size = -16384"):
+        raw.execute(f"PRAGMA {pragma}")
+    raw.create_function("unicode_lower", 1, _lower, deterministic=True)
+    return _session(raw)
+
+
 def _lower(value: str | int | float | None) -> str | int | float | None:
     return value.lower() if isinstance(value, str) else value
 

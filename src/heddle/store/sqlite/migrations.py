@@ -38,7 +38,7 @@ from heddle.store.sqlite.connection import Session
 
 logger = logging.getLogger("heddle.store")
 
-_CALL_TABLES = (
+CALL_TABLES = (
     "CREATE TABLE names (k INTEGER PRIMARY KEY, v TEXT NOT NULL UNIQUE, label TEXT NOT NULL)",
     """CREATE TABLE calls (
         rid INTEGER PRIMARY KEY, project INTEGER NOT NULL, id TEXT NOT NULL, trace_id TEXT, parent_id TEXT, op INTEGER,
@@ -83,7 +83,7 @@ class Migration:
 
 
 def _create_all(session: Session) -> None:
-    for statement in _CALL_TABLES:
+    for statement in CALL_TABLES:
         session.raw.execute(statement)
     metadata.create_all(session.control)
 

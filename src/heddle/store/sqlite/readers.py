@@ -6,13 +6,21 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from heddle.store.sqlite.connection import Session, explain, open_reader
 
 T = TypeVar("T")
 
 _STEPS_BETWEEN_CHECKS = 20_000
+
+
+class SessionReads(Protocol):
+    """Runs what reads from a database."""
+
+    async def read(self, work: Callable[[Session], T]) -> T:
+        """Run `work` in another thread; raises QueryTimeout after a deadline."""
+        ...
 
 
 class Readers:
@@ -31,16 +39,7 @@ class Readers:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
 
     def _run(self, work: Callable[[Session], T]) -> T:
-        session = self._session()
-        deadline = time.monotonic() + self._timeout
-        session.raw.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
-        try:
-            return work(session)
-        except Exception as error:
-            known = explain(error)
-            if known is None:
-                raise
-            raise known from error
+        return run_in(self._session(), work, self._timeout)
 
     def _session(self) -> Session:
         session: Session | None = getattr(self._local, "session", None)
@@ -55,3 +54,16 @@ class Readers:
         self._pool.shutdown(wait=True)
         for session in self._sessions:
             session.close()
+
+
+def run_in(session: Session, work: Callable[[Session], T], timeout: float) -> T:
+    """Run `work` in this thread, within `timeout` seconds; failures are explained."""
+    deadline = time.monotonic() + timeout
+    session.raw.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
+    try:
+        return work(session)
+    except Exception as error:
+        known = explain(error)
+        if known is None:
+            raise
+        raise known from error

@@ -44,8 +44,10 @@ class SqliteStore(ControlGroups):
 
     schema = CURRENT
 
-    def __init__(self, settings: Settings, control: SqliteControl, session: Session) -> None:
-        super().__init__(control.executor, control.keys, control.spans, ControlRowTexts(control.executor))
+    def __init__(
+        self, settings: Settings, control: SqliteControl, session: Session, *, is_shared: bool = False
+    ) -> None:
+        super().__init__(control.executor, control.keys, control.spans, ControlRowTexts(control.executor), is_shared)
         self._control = control
         self._session = session
         readers = self._readers = control.readers

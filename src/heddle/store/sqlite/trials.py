@@ -11,7 +11,7 @@ import orjson
 from heddle.store.sqlite import call_rows
 from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.names import NameReader
-from heddle.store.sqlite.readers import Readers
+from heddle.store.sqlite.readers import SessionReads
 from heddle.store.sqlite.trial_select import PLAIN_SCORES, WHOLE_INPUTS, WHOLE_OUTPUT, RowSelection, select_rows
 from heddle.wire import refs, times
 from heddle.wire.calls import CallRow, Usage
@@ -34,7 +34,7 @@ Placed = tuple[int, int]
 class Trials:
     """Reads what `trial_rows` keeps; the calls themselves are read for the rows of a page only."""
 
-    def __init__(self, readers: Readers, read_file: Callable[[str], str]) -> None:
+    def __init__(self, readers: SessionReads, read_file: Callable[[str], str]) -> None:
         self._readers = readers
         self._read_file = read_file
         self._names = NameReader()
@@ -95,6 +95,8 @@ class Trials:
         return call_rows.fetch(raw, self._names, rids, columns, self._read_file)
 
     def _children(self, raw: sqlite3.Connection, project: int, ids: Sequence[str]) -> dict[str, list[CallRow]]:
+        if not ids:
+            return {}
         marks = ", ".join("?" * len(ids))
         sql = f"""SELECT rid FROM calls INDEXED BY calls_parent WHERE project = ? AND parent_id IN ({marks})
             AND deleted_at IS NULL AND started_at IS NOT NULL ORDER BY started_at, id"""
@@ -192,9 +194,9 @@ class Trials:
         number = self._names.number(raw, query.project)
         selection = select_rows(query, number or 0)
         self._local.values = query.values
-        if not getattr(self._local, "has_functions", False):
+        if getattr(self._local, "connection", None) is not raw:
             self._add_functions(raw)
-            self._local.has_functions = True
+            self._local.connection = raw
         return None if number is None else selection
 
     def _add_functions(self, raw: sqlite3.Connection) -> None:

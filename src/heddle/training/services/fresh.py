@@ -14,6 +14,7 @@ from uuid import UUID
 from heddle.errors import InvalidRequest, StorageFull, Unavailable
 from heddle.store.disk import FULL
 from heddle.training.folders import ADAPTER_FILE
+from heddle.wire.tensors import folder_shapes
 
 if TYPE_CHECKING:
     import numpy
@@ -48,9 +49,10 @@ def base_shape(folder: Path, config: dict[str, Any]) -> BaseShape:
 
     `config` is the content of its `config.json`.
     """
-    shapes: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        shapes |= _header(path)
+    try:
+        shapes = folder_shapes(folder)
+    except ValueError as error:
+        raise Unavailable(f"The base model's file {error}") from None
     chosen = {
         name.removesuffix(_WEIGHT): shape
         for name, shape in shapes.items()
@@ -65,15 +67,6 @@ def base_shape(folder: Path, config: dict[str, Any]) -> BaseShape:
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def _header(path: Path) -> dict[str, list[int]]:
-    try:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
-        raise Unavailable(f"The base model's file {path.name} cannot be read: {error}") from None
 
 
 def make_adapter(target: Path, base: BaseShape, base_id: str, lora: dict[str, Any], seed: str) -> None:

@@ -31,6 +31,7 @@ TINY = "heddle-tiny"
 TINY_SPELLINGS = ("tiny/chat", "heddle/heddle-tiny")
 """What recorded clients call the shipped model."""
 _MOST_SECONDS_TO_END = 60.0
+_BEING_MADE = 60 * times.SECOND
 
 
 class TrainableModels:
@@ -139,7 +140,10 @@ class TrainableModels:
 
     async def finish(self) -> None:
         """What a crash left half made is served after all; for the start of the server."""
-        for row in await self._table.all():
+        # What is younger may be in the making at another server.
+        age = _BEING_MADE if self._jobs.instance.is_shared else 0
+        made = [row for row in await self._table.all() if row.created_at <= times.now() - age]
+        for row in made:
             try:
                 await self._ensure_served(row)
             except HeddleError as error:

@@ -26,6 +26,7 @@ from heddle.inference.engine.base import (
 )
 from heddle.inference.engine.vllm.client import VllmEngine, VllmOptions
 from heddle.inference.engine.vllm.routing import choose, prefix_key
+from tests.support.models import make_adapter, make_model
 from tests.support.server import free_port
 from tests.support.vllm import LookAlike, StubEngine, make_app, parse
 
@@ -123,6 +124,12 @@ def pair() -> Iterator[list[Served]]:
         yield [stack.enter_context(Served()) for _ in range(2)]
 
 
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> AdapterRef:
+    """A version that fits the model."""
+    return AdapterRef("team/p/a@1#0", make_adapter(tmp_path_factory.mktemp("adapter"), MODEL_FOLDER))
+
+
 @asynccontextmanager
 async def running(*servers: Served, **options: Any) -> AsyncIterator[VllmEngine]:
     """The engine before these servers, all of them known to be ready."""
@@ -212,8 +219,7 @@ async def test_closing_the_iterator_ends_the_request_at_the_server(pair: list[Se
 
 
 @on_loop
-async def test_a_server_that_goes_is_left_out_and_comes_back(pair: list[Served]) -> None:
-    adapter = AdapterRef("team/p/a@1#0", MODEL_FOLDER)
+async def test_a_server_that_goes_is_left_out_and_comes_back(pair: list[Served], adapter: AdapterRef) -> None:
     async with running(*pair) as engine:
         await engine.load_adapter(adapter)
         assert [set(server.server.adapters) for server in pair] == [{adapter.id}] * 2
@@ -230,8 +236,7 @@ async def test_a_server_that_goes_is_left_out_and_comes_back(pair: list[Served])
 
 
 @on_loop
-async def test_an_adapter_that_the_server_lost_is_loaded_again(pair: list[Served]) -> None:
-    adapter = AdapterRef("team/p/a@1#0", MODEL_FOLDER)
+async def test_an_adapter_that_the_server_lost_is_loaded_again(pair: list[Served], adapter: AdapterRef) -> None:
     async with running(*pair) as engine:
         await engine.load_adapter(adapter)
         for server in pair:
@@ -240,10 +245,9 @@ async def test_an_adapter_that_the_server_lost_is_loaded_again(pair: list[Served
 
 
 @on_loop
-async def test_an_adapter_leaves_with_its_last_request(pair: list[Served]) -> None:
+async def test_an_adapter_leaves_with_its_last_request(pair: list[Served], adapter: AdapterRef) -> None:
     for server in pair:
         server.engine = server.server.engine = Recording(rate=100)
-    adapter = AdapterRef("team/p/a@1#0", MODEL_FOLDER)
     async with running(*pair) as engine:
         async with aclosing(engine.generate(asked(tokens=30_000, adapter=adapter))) as events:  # type: ignore[type-var]
             assert (await anext(events)).policy == adapter.id
@@ -254,8 +258,8 @@ async def test_an_adapter_leaves_with_its_last_request(pair: list[Served]) -> No
 
 
 @on_loop
-async def test_the_least_used_adapter_makes_room(pair: list[Served]) -> None:
-    adapters = [AdapterRef(f"a@{number}", MODEL_FOLDER) for number in range(3)]
+async def test_the_least_used_adapter_makes_room(pair: list[Served], adapter: AdapterRef) -> None:
+    adapters = [replace(adapter, id=f"a@{number}") for number in range(3)]
     async with running(*pair, max_adapters=2) as engine:
         await engine.load_adapter(adapters[0])
         await engine.load_adapter(adapters[1])
@@ -268,10 +272,25 @@ async def test_the_least_used_adapter_makes_room(pair: list[Served]) -> None:
 @on_loop
 async def test_an_adapter_that_does_not_fit_is_refused(pair: list[Served]) -> None:
     async with running(*pair) as engine:
-        with pytest.raises(RequestRefused, match="No adapter found") as refused:
+        with pytest.raises(RequestRefused, match="No such file") as refused:
             await engine.load_adapter(AdapterRef("a@1", Path("/nowhere")))
-        assert refused.value.param == "lora_path"
+        assert refused.value.param == "model"
         assert (await engine.stats()).adapters == ()
+
+
+@on_loop
+async def test_an_adapter_that_does_not_fit_is_known_here(pair: list[Served], tmp_path: Path) -> None:
+    """vLLM itself takes one of another model or kind."""
+    other = make_adapter(tmp_path / "other", make_model(tmp_path / "model"))
+    kind = make_adapter(tmp_path / "kind", MODEL_FOLDER, peft_type="IA3")
+    async with running(*pair) as engine:
+        for folder, reason in ((other, "has shape"), (kind, "IA3")):
+            reference = AdapterRef("a@1", folder)
+            with pytest.raises(RequestRefused, match=reason):
+                await engine.load_adapter(reference)
+            with pytest.raises(RequestRefused, match=reason):
+                await tokens_of(engine, asked(adapter=reference))
+        assert not any(server.server.adapters for server in pair)
 
 
 @on_loop
@@ -305,14 +324,14 @@ async def test_the_shortest_context_counts() -> None:
 
 
 @on_loop
-async def test_no_server_is_a_failure_at_once() -> None:
+async def test_no_server_is_a_failure_at_once(adapter: AdapterRef) -> None:
     engine = VllmEngine(VllmOptions(MODEL_FOLDER, MODEL_NAME, (f"http://127.0.0.1:{free_port()}",)))
     try:
         with pytest.raises(EngineFailed, match="no connection"):
             await engine.start()
         stats = await engine.stats()
         assert stats.state == "failed" and stats.error is not None
-        await engine.load_adapter(AdapterRef("a@1", MODEL_FOLDER), start=False)
+        await engine.load_adapter(adapter, start=False)
     finally:
         await engine.stop()
     assert (await engine.stats()).state == "idle"

@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import cached_property
+from urllib.parse import urlsplit
 
 from heddle.inference.engine.base import (
     AdapterRef,
@@ -18,6 +19,7 @@ from heddle.inference.engine.base import (
     TokenRequest,
 )
 from heddle.inference.engine.local.options import LocalOptions, read_facts
+from heddle.inference.engine.vllm.adapter_check import check_adapter
 from heddle.inference.engine.vllm.figures import add_figures
 from heddle.inference.engine.vllm.http import Client
 from heddle.inference.engine.vllm.options import KV_TRANSFER, VllmOptions
@@ -25,6 +27,7 @@ from heddle.inference.engine.vllm.process import Supervisor
 from heddle.inference.engine.vllm.replica import Replica, ReplicaFailed
 from heddle.inference.engine.vllm.routing import choose, prefix_key
 from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.wire.tensors import Shapes, folder_shapes
 
 __all__ = ["VllmEngine", "VllmOptions"]
 
@@ -90,6 +93,8 @@ class VllmEngine:
         RequestRefused.
         """
         await self.start()
+        if request.adapter is not None and request.adapter.id not in self._adapters:
+            await asyncio.to_thread(self._check, request.adapter)
         self._admit(request)
         ended = False
         try:
@@ -148,6 +153,7 @@ class VllmEngine:
             del self._running[name]
             if name in self._leaving:
                 await self._forget(name)
+            await self._make_room()
 
     async def load_adapter(self, adapter: AdapterRef, start: bool = True) -> None:
         """Make a version ready on every server that answers; the others get it before they take requests again.
@@ -159,7 +165,10 @@ class VllmEngine:
             await self.start()
         if not self._tasks:
             return
+        if adapter.id not in self._adapters:
+            await asyncio.to_thread(self._check, adapter)
         self._use(adapter)
+        self._leaving.discard(adapter.id)
         outcomes = await asyncio.gather(
             *(replica.load_adapter(adapter) for replica in self._ready()), return_exceptions=True
         )
@@ -183,17 +192,17 @@ class VllmEngine:
         """What the servers say now, all of them together; of one that is slow what it said last."""
         await asyncio.gather(*(replica.refresh() for replica in self._ready()))
         states = {replica.state for replica in self.replicas}
-        stats = dataclasses.replace(self._totals, device="vllm")
+        ready = self._ready()
+        stats = dataclasses.replace(self._totals, device=f"{len(ready)} of {len(self.replicas)} servers of vLLM")
         stats.state = next((state for state in ("ready", "loading", "failed") if state in states), "idle")
         stats.error = "; ".join(one.reason for one in self.replicas) if stats.state == "failed" else None
         stats.adapters = tuple(self._adapters)
-        add_figures(stats, [replica.figures for replica in self._ready()])
+        add_figures(stats, [replica.figures for replica in ready])
         return stats
 
     def _use(self, adapter: AdapterRef) -> None:
         self._adapters[adapter.id] = adapter
         self._adapters.move_to_end(adapter.id)
-        self._leaving.discard(adapter.id)
 
     async def _make_room(self) -> None:
         """Take away idle adapters above the limit, the least recently used first."""
@@ -210,6 +219,14 @@ class VllmEngine:
     def _tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.options.folder)
 
+    @cached_property
+    def _shapes(self) -> Shapes:
+        """Of the model's weights, where they lie here too."""
+        return folder_shapes(self.options.folder)
+
+    def _check(self, adapter: AdapterRef) -> None:
+        check_adapter(adapter, self._shapes)
+
     def _decode(self, token_ids: tuple[int, ...]) -> str:
         return self._tokenizer.decode(list(token_ids))
 
@@ -219,7 +236,7 @@ class VllmEngine:
         for number in range(len(self.options.urls) or self.options.replicas):
             port = 0 if self.options.urls else _free_port()
             url = self.options.urls[number] if self.options.urls else f"http://127.0.0.1:{port}"
-            name = f"vllm server {url}" if self.options.urls else f"vllm server {number}"
+            name = f"vllm server {urlsplit(url).netloc.rpartition('@')[2] if self.options.urls else number}"
             replica = Replica(name, Client(url, self.options.key), bool(port), self._adapters, self._note_change)
             self.replicas.append(replica)
             if port:

@@ -62,7 +62,7 @@ class Reader:
         stop = last.get("stop_reason")
         details = usage.get("prompt_tokens_details") or {}
         return TokenEvent(
-            token_ids=tuple(token for choice in choices for token in choice["token_ids"]),
+            token_ids=tuple(token for choice in choices for token in _tokens(choice)),
             logprobs=tuple(item for choice in choices for item in self._logprobs(choice)),
             prompt_logprobs=_prompt_logprobs(last, self._prompt_count),
             cached_tokens=details.get("cached_tokens"),
@@ -78,10 +78,15 @@ class Reader:
             return []
         return [
             _described(token, own, best, self._count)
-            for token, own, best in zip(
-                choice["token_ids"], found["token_logprobs"], found["top_logprobs"], strict=True
-            )
+            for token, own, best in zip(_tokens(choice), found["token_logprobs"], found["top_logprobs"], strict=True)
         ]
+
+
+def _tokens(choice: Json) -> list[int]:
+    found = choice.get("token_ids")
+    if not isinstance(found, list):
+        raise Strange("the answer has no token ids; is this vLLM, and not older than 0.32?")
+    return found
 
 
 def _described(token: int, own: float, best: Mapping[str, float], count: int) -> TokenLogprobs:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from heddle.inference.engine.base import EngineStats
 
-_LINE = re.compile(r"^(vllm:\w+|process_resident_memory_bytes)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_LINE = re.compile(r"^(vllm:\w+|process_resident_memory_bytes)(?:\{(.*)\})? ([-+.\deE]+)$", re.MULTILINE)
 _BLOCKS = re.compile(r'num_gpu_blocks="(\d+)"')
 
 Figures = Mapping[str, float]

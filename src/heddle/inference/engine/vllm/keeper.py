@@ -31,8 +31,8 @@ def main() -> None:
     ended = os.pidfd_open(server.pid) if hasattr(os, "pidfd_open") else None
     while server.poll() is None:
         # The socket becomes readable when its other end is gone; nothing is ever sent.
-        watched = [heddle] if ended is None else [heddle, ended]
-        if heddle in select.select(watched, [], [], _LOOK_SECONDS if ended is None else None)[0]:
+        watched = [heddle.fileno()] if ended is None else [heddle.fileno(), ended]
+        if heddle.fileno() in select.select(watched, [], [], _LOOK_SECONDS if ended is None else None)[0]:
             break
     code = end_group(server)
     sys.exit(code if code >= 0 else 128 - code)

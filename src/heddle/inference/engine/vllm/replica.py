@@ -13,7 +13,7 @@ from heddle.inference.engine.base import AdapterRef, EngineBusy, RequestRefused,
 from heddle.inference.engine.vllm.body import Decode, body_of, streams
 from heddle.inference.engine.vllm.events import Reader, Strange
 from heddle.inference.engine.vllm.figures import read_figures
-from heddle.inference.engine.vllm.http import CONNECT_SECONDS, Client, Refused, Unanswered
+from heddle.inference.engine.vllm.http import Client, Refused, Unanswered
 
 logger = logging.getLogger("heddle.inference.engine")
 
@@ -23,6 +23,8 @@ SOON_SECONDS = 0.2
 """The same while it is not ready."""
 PATIENCE = 3
 """Looks without an answer after which a server that was ready counts as gone."""
+HEALTH_SECONDS = 10.0
+"""A server with much to do is slow to answer, and not gone."""
 ADAPTER_SECONDS = 120.0
 FIGURES_SECONDS = 1.0
 State = Literal["loading", "ready", "failed"]
@@ -100,13 +102,13 @@ class Replica:
             await self._read_figures(FIGURES_SECONDS)
 
     async def _read_figures(self, seconds: float) -> None:
-        self.figures = read_figures((await self._client.ask("GET", "/metrics", seconds=seconds)).decode())
+        self.figures = read_figures((await self._client.ask("GET", "/metrics", seconds=seconds)).decode("latin-1"))
 
     async def _look(self) -> None:
-        await self._client.ask("GET", "/health")
+        await self._client.ask("GET", "/health", seconds=HEALTH_SECONDS)
         if self.state != "ready":
             await self._recover()
-        await self._read_figures(CONNECT_SECONDS)
+        await self._read_figures(HEALTH_SECONDS)
         seen = self.figures.get("num_requests_running", 0.0) + self.figures.get("num_requests_waiting", 0.0)
         self._others = max(0.0, seen - self.running)
         self._missed = 0
@@ -115,12 +117,14 @@ class Replica:
     async def _recover(self) -> None:
         """Learn what it serves, and give it every adapter that it must have: it may have been started anew."""
         body = _json(await self._client.ask("GET", "/v1/models"))
-        models = [entry for entry in body.get("data") or [] if isinstance(entry, dict)]
+        listed = body.get("data")
+        models = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
         base = next((entry for entry in models if not entry.get("parent")), None)
         if base is None:
             raise Strange("it serves no model")
-        self.model, self.max_model_len = str(base["id"]), int(base.get("max_model_len") or 0)
-        self._adapters = {str(entry["id"]) for entry in models if entry.get("parent")}
+        length = base.get("max_model_len")
+        self.model, self.max_model_len = str(base.get("id")), length if isinstance(length, int) else 0
+        self._adapters = {str(entry.get("id")) for entry in models if entry.get("parent")}
         for adapter in list(self._wanted.values()):
             try:
                 await self.load_adapter(adapter)

@@ -10,6 +10,12 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from heddle.store.control.jsonread import Condition
 
+_ZEROS = (
+    r"CASE WHEN strpos({items}, '\u0000') = 0 THEN {items}"
+    r" ELSE regexp_replace({items}, '(?<!\\)((?:\\\\)*)\\u0000', '\1' || chr(1114111) || '0', 'g') END"
+)
+"""A JSON list with zero characters as texts of PostgreSQL have them (see postgres/values.py)."""
+
 
 class DistinctList(sa.ColumnElement[str]):
     """Aggregate: the different texts of a group as a JSON list."""
@@ -70,7 +76,8 @@ def _listed_sqlite(element: Listed, compiler: SQLCompiler, **options: Any) -> st
 def _listed_postgresql(element: Listed, compiler: SQLCompiler, **options: Any) -> str:
     value, items = compiler.process(element.value, **options), compiler.process(element.items, **options)
     kind = "::double precision" if element.is_number else ""
-    return f"({value} IN (SELECT item{kind} FROM json_array_elements_text(({items})::json) AS items(item)))"
+    listed = items if element.is_number else _ZEROS.format(items=items)
+    return f"({value} IN (SELECT item{kind} FROM json_array_elements_text(({listed})::json) AS items(item)))"
 
 
 @compiles(Whole, "sqlite")

@@ -1,6 +1,6 @@
 -- How values inside JSON texts are read by queries: as store/sqlite/jsonpath.py reads them.
 
--- A text as JSON whose zero characters are what stands for them in texts (see text.py): PostgreSQL refuses them.
+-- A text as JSON whose zero characters are what stands for them in texts (see values.py): PostgreSQL refuses them.
 CREATE FUNCTION heddle_json(source text) RETURNS json LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     IF strpos(source, '\u0000') > 0 THEN
@@ -21,7 +21,7 @@ BEGIN
     ELSIF kind = 'number' AND value::text ~ '[.eE]' AND value::text::numeric = trunc(value::text::numeric) THEN
         RETURN trunc(value::text::numeric)::text;
     END IF;
-    RETURN value::text;
+    RETURN replace(value::text, E'\U0010FFFF0', '\u0000');
 END $$;
 
 -- A text of digits as a number within 64 bits, null when it is none.
@@ -84,9 +84,20 @@ BEGIN
         RETURN heddle_integer_of(value #>> '{}');
     ELSIF kind = 'number' THEN
         number := value::text::numeric;
-        IF number = trunc(number) THEN
+        IF value::text !~ '[.eE]' THEN
+            RETURN number;
+        ELSIF number = trunc(number) THEN
             RETURN least(greatest(number, -9223372036854775808), 9223372036854775807);
         END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Numbers as they are.
+CREATE FUNCTION heddle_number(value json) RETURNS numeric LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF json_typeof(value) = 'number' THEN
+        RETURN value::text::numeric;
     END IF;
     RETURN NULL;
 END $$;
@@ -119,7 +130,7 @@ BEGIN
     IF kind = 'array' THEN
         RETURN json_array_length(value);
     ELSIF kind = 'string' THEN
-        RETURN length(value #>> '{}');
+        RETURN length(replace(value #>> '{}', E'\U0010FFFF0', ' '));
     ELSIF kind = 'object' THEN
         RETURN (SELECT count(*) FROM json_object_keys(value));
     END IF;

@@ -1,7 +1,11 @@
-"""Texts that PostgreSQL cannot hold: a zero character is written as two others, and read as itself again."""
+"""Values between Python and PostgreSQL: every text can be written, and numbers come as they come from SQLite.
+
+A text of PostgreSQL cannot hold a zero character: it is written as two others, and read as itself again.
+"""
 
 from psycopg import Connection
 from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 from psycopg.types.string import StrDumperUnknown, TextLoader
 
 _MARK = "\U0010ffff"
@@ -9,6 +13,7 @@ _MARK = "\U0010ffff"
 ZERO = _MARK + "0"
 """What stands for a zero character in the database."""
 _ITSELF = _MARK + "1"
+_BEYOND = 2**63
 
 
 class _Dumper(StrDumperUnknown):
@@ -26,8 +31,17 @@ class _Loader(TextLoader):
         return text
 
 
-def hold_every_text(connection: Connection) -> None:
-    """Let a connection write and read every text of Python but lone surrogates."""
+class _NumberLoader(Loader):
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data).decode()
+        if text.removeprefix("-").isdigit() and -_BEYOND <= (number := int(text)) < _BEYOND:
+            return number
+        return float(text)
+
+
+def adapt(connection: Connection) -> None:
+    """Let a connection write and read every text of Python but lone surrogates, and read its numbers."""
     connection.adapters.register_dumper(str, _Dumper)
+    connection.adapters.register_loader("numeric", _NumberLoader)
     for kind in ("text", "varchar"):
         connection.adapters.register_loader(kind, _Loader)

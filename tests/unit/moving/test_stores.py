@@ -1,0 +1,48 @@
+"""From SQLite to ClickHouse and PostgreSQL and back: the same answers and the same rows everywhere."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle import settings
+from heddle.moving.apply import apply
+from heddle.moving.export import export
+from tests.support import scale
+from tests.support.inprocess import running_house
+from tests.support.moved import answers, control_rows, fill_project, fill_tables
+
+PROJECT = "team/source"
+pytestmark = pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
+
+
+async def everything(folder: Path, **stores: str) -> tuple[dict[str, str], Any]:
+    """What a server on these stores answers, and its rows."""
+    async with running_house(folder, **stores) as (house, client):
+        return await answers(client, PROJECT), await control_rows(house.store)
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    large = scale.databases().settings()
+
+    def of(folder: str, **stores: str) -> settings.Settings:
+        return settings.load({"data": str(tmp_path / folder), **stores}, {})
+
+    async def run() -> None:
+        async with running_house(tmp_path / "small") as (house, client):
+            await fill_project(client, PROJECT)
+            await fill_tables(house.store, tmp_path / "small")
+        before = await everything(tmp_path / "small")
+        await export(of("small"), tmp_path / "one.heddle", (), False)
+        first = await apply(of("large", **large), tmp_path / "one.heddle", ())
+        again = await apply(of("large", **large), tmp_path / "one.heddle", ())
+        assert set(again.new.values()) == {0} and again.known == first.new
+        moved = await everything(tmp_path / "large", **large)
+        assert moved[0] == before[0]
+        assert moved[1] == before[1]
+        await export(of("large", **large), tmp_path / "two.heddle", (), False)
+        await apply(of("back"), tmp_path / "two.heddle", ())
+        assert await everything(tmp_path / "back") == before
+
+    asyncio.run(run())

@@ -1,0 +1,301 @@
+"""The control tables on SQLite and on PostgreSQL: the same work has the same answers.
+
+Each story below runs on both; the routes of every group are tested on both by `make test-scale`.
+"""
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import sqlalchemy as sa
+
+from heddle.errors import HeddleError
+from heddle.settings import Settings
+from heddle.store.control import ended_calls
+from heddle.store.control.adapters import AdapterRow
+from heddle.store.control.costs import PriceRow
+from heddle.store.control.dataset_sources import SourceRow
+from heddle.store.control.eval_jobs import JobRow as EvalJob
+from heddle.store.control.feedback import SPANS, STRUCTURES
+from heddle.store.control.feedback import feedback as feedback_table
+from heddle.store.control.groups import ControlGroups
+from heddle.store.control.inference import Used
+from heddle.store.control.jobs import EventRow
+from heddle.store.control.jobs import JobRow as TrainJob
+from heddle.store.control.monitors import Waiting
+from heddle.store.control.object_rows import NewVersion, ObjectFilter
+from heddle.store.control.registry import LinkRow
+from heddle.store.control.replays import ReplayItem
+from heddle.store.control.row_texts import ControlRowTexts
+from heddle.store.control.rowtable import RowRequest, Sort
+from heddle.store.control.rowvalues import Kind
+from heddle.store.control.runtimes import RuntimeRow
+from heddle.store.postgres.control import open_control
+from heddle.store.sqlite.control import SqliteControl
+from heddle.store.sqlite.store import DATABASE, open_file
+from heddle.wire import query, rowsort
+from tests.support.postgres import PostgresServer
+
+Story = Callable[[ControlGroups], Awaitable[list[Any]]]
+STORIES: list[Story] = []
+_P = "cHJvamVjdA"
+
+
+def story(told: Story) -> Story:
+    """Let a story be told on both."""
+    STORIES.append(told)
+    return told
+
+
+@pytest.mark.parametrize("told", STORIES, ids=lambda told: told.__name__)
+def test_both_tell_the_same(told: Story, postgres: PostgresServer, tmp_path: Path) -> None:
+    async def on_sqlite() -> list[Any]:
+        settings = Settings(data=str(tmp_path))
+        path = tmp_path / DATABASE
+        control = SqliteControl(settings, path, open_file(settings, path))
+        try:
+            return await told(_groups(control))
+        finally:
+            await control.close()
+
+    async def on_postgres() -> list[Any]:
+        control = await open_control(Settings(control=postgres.new_database()))
+        try:
+            return await told(_groups(control))
+        finally:
+            await control.close()
+
+    ours, theirs = _plain(asyncio.run(on_sqlite())), _plain(asyncio.run(on_postgres()))
+    assert theirs == ours
+    assert any(ours), "the story says nothing"
+
+
+def _groups(control: Any) -> ControlGroups:
+    return ControlGroups(control.executor, control.keys, control.spans, ControlRowTexts(control.executor))
+
+
+def _plain(value: Any) -> Any:
+    """What a story told, without instants and names of servers, which differ from run to run."""
+    text = orjson.dumps(value, default=_shown, option=orjson.OPT_NON_STR_KEYS).decode()
+    text = re.sub(r"\b1[789]\d{14}\b|\b20\d\d-\d\d-\d\dT2?\d+:\d\d:\d\d\.\d{6}Z", "0", text)
+    return orjson.loads(re.sub(r'"lease_owner":"[^"]*"', '"lease_owner":"me"', text))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, sa.Row):
+        return dict(value._mapping)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return [type(value).__name__, str(value)]
+
+
+async def _told(work: Awaitable[Any]) -> Any:
+    """What it comes to, or how it was refused."""
+    try:
+        return await work
+    except HeddleError as error:
+        return f"{type(error).__name__}: {error.reason}"
+
+
+@story
+async def objects(store: ControlGroups) -> list[Any]:
+    for number, name in enumerate(("b", "B", "a", "é", "b", "b")):
+        digest = f"{number:043}" if number != 4 else f"{0:043}"
+        new = NewVersion(_P, "object", name, digest, f'{{"n":{number}}}', "Model" if name == "b" else None, None, "me")
+        await store.objects.create(new)
+    found: list[Any] = [
+        await store.objects.query(_P, ObjectFilter(), sort=[("object_id", down)]) for down in (False, True)
+    ]
+    other = NewVersion(_P, "object", "b", "9" * 43, "{}", "Dataset", None, "me")
+    found.append(await _told(store.objects.create(other)))
+    await store.objects.set_aliases(_P, "b", f"{0:043}", ["prod", "latest"], "me")
+    await store.objects.add_tags(_P, "b", f"{5:043}", ["x", "a", "x"], "me")
+    found.append(await store.objects.read(_P, "b", "prod", with_labels=True))
+    found.append(await store.objects.delete(_P, "b", ["v0"], "me"))
+    found.append(await _told(store.objects.delete(_P, "b", ["v0", "v1"], "me")))
+    found.append([page async for page in store.objects.pages(_P, ObjectFilter(), by_name=True)])
+    found.append([await store.objects.total_size(_P), await store.objects.tags(_P), await store.objects.aliases(_P)])
+    found.append(await store.objects.latest_of_class("Model"))
+    found.append(await store.objects.latest.digests(_P, "object", ["b", "a", "nothing"]))
+    return [
+        *found,
+        await store.projects.audited(),
+        await store.projects.exists(_P),
+        await store.projects.stored_bytes(_P),
+    ]
+
+
+@story
+async def tables(store: ControlGroups) -> list[Any]:
+    rows = {
+        f"{number:043}": orjson.dumps({"n": number * 7 % 11, "t": f"{number}\x00é"}).decode() for number in range(2500)
+    }
+    names = list(rows)
+    for _ in range(2):
+        await store.tables.create(_P, "t1", [*names, names[0]], rows)
+    await store.tables.create(_P, "t2", ["absent", *names[:3]], {})
+    keys = [rowsort.parse("n", True)]
+    found: list[Any] = [await store.tables.query(_P, "t1", limit=3, offset=1998)]
+    found.append(await store.tables.query(_P, "t1", sort=keys, limit=5, offset=2))
+    found.append(await store.tables.query(_P, "t1", sort=keys, row_digests=names[:9]))
+    found.append(await store.tables.query(_P, "t2"))
+    found.append(await store.tables.stats(_P, ["t1", "t2", "no"], True))
+    found.append(await store.tables.digests_at(_P, "t1", [0, 2500, 1000]))
+    return [*found, await store.tables.total_size(_P), await store.tables.count(_P, "no")]
+
+
+_EMPTY = dict.fromkeys(column.name for column in feedback_table.columns if column.name != "seq")
+_EMPTY |= {"project": _P, "wb_user_id": "me", "feedback_type": "t", **SPANS}
+_EMPTY |= {name: "[]" if kind is Kind.TEXTS else "{}" for name, kind in STRUCTURES.items()}
+
+
+@story
+async def feedback(store: ControlGroups) -> list[Any]:
+    payloads = ({"a": 1}, {"a": "x", "b": [1]}, {"a": 2.5}, {"a": None}, {"a\u0000": "\u0000"}, {"a": 10**15, "%": "%"})
+    rows = []
+    for number, payload in enumerate(payloads):
+        row = _EMPTY | {"id": f"f{number}", "weave_ref": f"ref{number % 2}", "created_at": number * 10**6}
+        rows.append(row | {"payload": orjson.dumps(payload).decode(), "scorer_ratings": f'{{"a b":{number}.5}}'})
+    await store.feedback.create(rows)
+    found: list[Any] = [await store.feedback.query(_P, RowRequest())]
+    for sort in ("payload.a", "id", "created_at", "payload", "scorer_ratings.a b"):
+        for down in (False, True):
+            request = RowRequest(fields=["id", "payload.a"], sort_by=[Sort(sort, down)])
+            found.append((await store.feedback.query(_P, request)).rows)
+    for expression in (
+        {"$eq": [{"$getField": "payload.a"}, {"$literal": 1}]},
+        {"$gt": [{"$getField": "payload.a"}, {"$literal": 1.5}]},
+        {"$contains": {"input": {"$getField": "payload"}, "substr": {"$literal": "%"}}},
+        {"$in": [{"$getField": "weave_ref"}, [{"$literal": "ref1"}, {"$literal": "\x00"}]]},
+        {"$not": [{"$eq": [{"$convert": {"input": {"$getField": "payload.a"}, "to": "string"}}, {"$literal": "x"}]}]},
+    ):
+        request = RowRequest(fields=["id"], query=query.parse_stored({"$expr": expression}))
+        found.append((await store.feedback.query(_P, request)).rows)
+    found.append(await store.feedback.purge(_P, ["f0", "f1", "unknown"], "me"))
+    return [*found, await store.feedback.query(_P, RowRequest(fields=["count(*)"]))]
+
+
+@story
+async def prices_and_usage(store: ControlGroups) -> list[Any]:
+    prices = [
+        PriceRow(f"c{n}", model, "p", n, 1e-7 * n, 0.25, 0.0, 1e22, "USD", "USD", "me", n)
+        for n, model in enumerate(("m", "M", "m"))
+    ]
+    await store.costs.create(_P, prices)
+    found: list[Any] = [await store.costs.project_rows(_P)]
+    for sort in ("llm_id", "prompt_token_cost", "effective_date"):
+        found.append(await store.costs.query(_P, RowRequest(sort_by=[Sort(sort, True)])))
+    found.append(await store.costs.purge(_P, ["c0", "no"], "me"))
+    for number in range(6):
+        used = Used(
+            _P,
+            20_000 + number % 2,
+            "m",
+            user=f"u{number % 3}",
+            prompt_tokens=2**40,
+            seconds=0.3,
+            completion_tokens=number,
+        )
+        await store.inference.add(used)
+    found.append(await store.inference.usage((20_000, 20_001), ["day", "user"]))
+    found.append(await store.inference.usage((20_000, 20_001), [], [_P]))
+    found.append(await store.inference.usage((1, 2), []))
+    await store.inference.set_limit("project", "a/b", 3, None, "me")
+    return [*found, await store.inference.limits(), await store.inference.projects(0, 30_000)]
+
+
+@story
+async def jobs(store: ControlGroups) -> list[Any]:
+    found: list[Any] = []
+    for number in range(3):
+        job = EvalJob(f"j{number}", "run", "a/b", {"n": number}, {"user": "me"}, number)
+        found.append(await _told(store.eval_jobs.add(job, 2)))
+    found.append(await store.eval_jobs.take(["run"], 5))
+    await store.eval_jobs.note("j0", {"done": 1})
+    found.append(await store.eval_jobs.ask_to_cancel("a/b", "j1"))
+    found += [await store.eval_jobs.take(["run"], 5, only_cancelled=True), await store.eval_jobs.take(["run"], 5)]
+    found += [await store.eval_jobs.finish("j0", "succeeded", 9, result={"x": "\x00"}, error=None)]
+    found += [
+        await store.eval_jobs.put_back("j1", not_before=7, error="again"),
+        await store.eval_jobs.next_time(["run"]),
+    ]
+    found += [
+        await store.eval_jobs.query("a/b"),
+        await store.eval_jobs.count_open(),
+        await store.eval_jobs.forget_older(10),
+    ]
+    await store.replays.choose("j1", [f"call{number}" for number in range(2100)])
+    await store.replays.decide([ReplayItem("j1", number, "", "failed", "no") for number in range(3)])
+    found += [await store.replays.left("j1", 2), await store.replays.page("j1", ["failed"], 2, 1)]
+    return [*found, await store.replays.counts("j1"), await store.leases.take("tidy", 5.0)]
+
+
+@story
+async def training(store: ControlGroups) -> list[Any]:
+    found: list[Any] = []
+    for number in range(4):
+        job = TrainJob(f"j{number}", f"m{number % 2}", "rl", {"n": 1}, "blob", number, "me")
+        found.append(await _told(store.train_jobs.add(job, 5)))
+    found += [await store.train_jobs.lease(10, 30.0), await store.train_jobs.lease(10, 30.0)]
+    found.append(await store.train_jobs.lease(10, 30.0))
+    await store.train_jobs.update("j0", step=1, metrics={"loss": 0.5})
+    for number in range(2):
+        event = EventRow("j0", number, f"e{number}", "gradient_step", {"loss": 1e-9}, number)
+        found.append(await store.train_jobs.add_event(event, number))
+    found.append(await store.train_jobs.add_event(EventRow("j0", 1, "e1", "gradient_step", {}, 3), 1))
+    await store.train_jobs.ask_to_cancel("j1")
+    found += [await store.train_jobs.is_cancel_asked("j1"), await store.train_jobs.events("j0", 0)]
+    found += [
+        await store.train_jobs.open(),
+        await store.train_jobs.release_all(),
+        await store.train_runs.jobs(["m0", "m1"]),
+    ]
+    row = AdapterRow("e", "p", "n", 1, "base", "folder", 1, "me")
+    await store.adapters.add(row)
+    await store.adapters.point(("e", "p", "n"), 1)
+    return [*found, await store.adapters.all(), list(await store.adapters.pointers())]
+
+
+@story
+async def small_groups(store: ControlGroups) -> list[Any]:
+    await store.files.create(_P, "n\x00ame", "d", 2**40, "blob")
+    await store.files.create(_P, "other", "d", 1, "blob2")
+    found: list[Any] = [
+        await store.files.find(_P, "d"),
+        await store.files.total_size(_P),
+        await store.files.find(_P, "x"),
+    ]
+    for number in range(2):
+        await store.runtimes.apply(
+            RuntimeRow(_P, "r", f"http://{number}", None, {"a": "b"}, {"m": number}, number, "me")
+        )
+    found.append(await store.runtimes.all(_P))
+    link = LinkRow("registry", "portfolio", "ref", "d", 1, "me")
+    await store.registry.link(link)
+    await store.registry.link(link)
+    found.append(await store.registry.links("registry"))
+    source = SourceRow("s1", _P, "set", "d", "row", "call", "c1", "t1", None, "me", 1, 1)
+    found.append(await store.dataset_sources.link([source, dataclasses.replace(source, id="s2", link_metadata="{}")]))
+    found.append(await store.dataset_sources.delete(_P, ["s1"], 5))
+    found.append(await store.dataset_sources.of_sources(_P, [source.source], True))
+    waits = [Waiting(_P, "m", group, f"c{number}", number) for number, group in enumerate(("g", "h", "g"))]
+    await store.monitor_waits.put(waits)
+    found += [await store.monitor_waits.due(5, 10), await store.monitor_waits.next_due()]
+    await store.monitor_waits.done(waits[:2])
+    found.append(await store.monitor_waits.due(5, 10))
+    await store.projects.set_retention(_P, 7, "me")
+    await store.projects.make(_P, "said")
+    found += [await store.projects.with_retention(), await store.projects.description(_P)]
+    await store.ping()
+    await store.control.write(lambda connection: ended_calls.note(connection, [(_P, "c1"), ("q", "c2"), (_P, "c3")]))
+    ended = ended_calls.EndedCalls(store.control)
+    found += [await ended.take(1, []), await ended.take(5, [_P]), await ended.count()]
+    await ended.drop(_P)
+    return [*found, await ended.take(5, [])]

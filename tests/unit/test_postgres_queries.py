@@ -1,0 +1,200 @@
+"""Values inside JSON texts, read by SQLite and by PostgreSQL: the same answers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from heddle.store.control.jsonread import CodePoints, JsonRead, Lowered, Member, Reread, Spelled, Within
+from heddle.store.postgres.connection import connect
+from heddle.store.postgres.migrate import migrate
+from heddle.store.sqlite.connection import open_reader, open_writer
+from tests.support.postgres import PostgresServer
+
+Connections = tuple[sa.Connection, sa.Connection]
+
+VALUES = (
+    *(
+        "1",
+        "-1",
+        "0",
+        "1.0",
+        "1.5",
+        "-2.5",
+        "1e2",
+        "1E+2",
+        "1e-3",
+        "100.0",
+        "255",
+        "256",
+        "-0",
+        "1e15",
+        "1e16",
+        "1e300",
+    ),
+    *("12345678901234567890", "9007199254740993", "0.1", "0.30000000000000004", "true", "false", "null"),
+    *(
+        '""',
+        '"a"',
+        '"ä"',
+        '"ÄÖ"',
+        '"true"',
+        '"false"',
+        '"12"',
+        '" 12 "',
+        '"+5"',
+        '"-5"',
+        '"--5"',
+        '"1.5"',
+        '".5"',
+        '"5."',
+    ),
+    *(
+        '"1e5"',
+        '"0x10"',
+        '"nan"',
+        '"inf"',
+        '"1e400"',
+        '"-1e99999"',
+        '"1e-400"',
+        '"1e999999999"',
+        '"05"',
+        '"%"',
+        '"\\/"',
+    ),
+    *(
+        '"99999999999999999999"',
+        '"' + "9" * 400 + '"',
+        '"\\\\u0000"',
+        '"😀"',
+        '"\\n\\t"',
+        '"12\\n"',
+        '"\\u00a05"',
+        '"a\\"b"',
+    ),
+    *("[]", "[1]", "[1,2,3]", '["a","B"]', "{}", '{"a":1}', '{"a":1,"b":[1,2]}', '{"a":{"b":"x"}}', '{"0":"zero"}'),
+    *(
+        '["zero"]',
+        '[["x"]]',
+        '{"a b":1}',
+        '{"x":1.50}',
+        '{"k":"\\u0041"}',
+        '{"a":null}',
+        "[null]",
+        '{"":3}',
+        '{"a.b":4}',
+    ),
+    *("[1,[2,[3]]]", '{"-1":"last"}', '{"+1":1}', '{" 1":1}', '{"%":"percent"}', '{"it\'s":1}', '{"a\\u0000b":5}'),
+)
+PATHS = (
+    *(
+        ("v",),
+        ("a",),
+        ("v", "a"),
+        ("v", "0"),
+        ("v", "00"),
+        ("v", "1"),
+        ("v", "-1"),
+        ("v", "+1"),
+        ("v", " 1"),
+        ("v", ""),
+    ),
+    *(("v", "a", "b"), ("v", "b", "1"), ("v", "1", "1", "0"), ("v", "a b"), ("v", "a.b"), ("v", "%"), ("v", "it's")),
+    *(("v", "x"), ("v", "k"), ("v", "0", "0"), ("v", "a\x00b"), ("v", "9999999999")),
+)
+READINGS = ("text", "integer", "double", "boolean", "size", "exists")
+
+table = sa.Table(
+    "documents", sa.MetaData(), sa.Column("number", sa.Integer, primary_key=True), sa.Column("document", sa.Text)
+)
+document = table.c.document
+INSIDE = JsonRead(document, ("v",), "text")
+
+
+@pytest.fixture(scope="module")
+def both(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connections]:
+    """The documents `{"v": value}` in SQLite and in PostgreSQL."""
+    path = tmp_path_factory.mktemp("documents") / "documents.db"
+    address = postgres.new_database()
+    migrate(address)
+    engine = connect(address, 1, "READ COMMITTED", 30)
+    writer = open_writer(path, "normal", 0)
+    with engine.connect() as connection:
+        for each in (writer.control, connection):
+            table.create(each)
+            rows = [{"number": number, "document": f'{{"v":{value}}}'} for number, value in enumerate(VALUES)]
+            each.execute(table.insert(), rows)
+            each.commit()
+        reader = open_reader(path)
+        yield reader.control, connection
+        reader.close()
+    writer.close()
+    engine.dispose()
+
+
+def compare(both: Connections, expression: sa.ColumnElement[Any]) -> None:
+    """An expression has the same value for every document in both databases."""
+    query = sa.select(expression).select_from(table).order_by(table.c.number)
+    ours, theirs = ([row[0] for row in connection.execute(query)] for connection in both)
+    differing = [(value, *pair) for value, *pair in zip(VALUES, ours, theirs, strict=True) if pair[0] != pair[1]]
+    assert differing == []
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_value_at_a_path(both: Connections, reading: str) -> None:
+    for path in PATHS:
+        compare(both, JsonRead(document, path, reading))
+
+
+@pytest.mark.parametrize("reading", ["integer", "double", "boolean"])
+def test_a_text_that_is_read_anew(both: Connections, reading: str) -> None:
+    compare(both, Reread(INSIDE, reading))
+
+
+def test_numbers_spelled_out(both: Connections) -> None:
+    """Apart from those beyond the precision with which SQLite prints."""
+    number = JsonRead(document, ("v",), "double")
+    compare(both, sa.case((sa.func.abs(number) < 10**15, Spelled(number, False)), else_=""))
+    compare(both, Spelled(sa.literal(1_234_567_890_123_456, sa.BigInteger()), True))
+
+
+def test_parts_of_texts_and_lists(both: Connections) -> None:
+    compare(both, Lowered(INSIDE))
+    for part in ("", "a", "Ä", "%", '"', "\x00"):
+        compare(both, sa.case((Within(INSIDE, sa.literal(part, sa.Text())), 1), else_=0))
+
+
+def test_members_of_lists(both: Connections) -> None:
+    for texts in ('["a","B","Ä"]', "[]", '["%","\\u0041"]'):
+        for item in ("a", "b", "B", "ä", "A", "%"):
+            for folded in (False, True):
+                tested = Member(sa.literal(texts, sa.Text()), sa.literal(item, sa.Text()), folded)
+                compare(both, sa.case((tested, 1), else_=0))
+
+
+def test_order_by_code_points(both: Connections) -> None:
+    query = sa.select(table.c.number).order_by(CodePoints(INSIDE), table.c.number)
+    ours, theirs = ([row[0] for row in connection.execute(query)] for connection in both)
+    assert ours == theirs
+
+
+def test_zero_characters(both: Connections) -> None:
+    """Where SQLite ends a text early, PostgreSQL reads all of it."""
+    _, connection = both
+    text = JsonRead(sa.literal('{"v":"\\u0000a\\u0000\\\\u0000"}', sa.Text()), ("v",), "text")
+    assert connection.execute(sa.select(text)).scalar_one() == "\x00a\x00\\u0000"
+    assert connection.execute(sa.select(text == sa.literal("\x00a\x00\\u0000", sa.Text()))).scalar_one() is True
+    size = JsonRead(sa.literal('{"v":"\\u0000a"}', sa.Text()), ("v",), "size")
+    assert connection.execute(sa.select(size)).scalar_one() == 2
+    whole = JsonRead(sa.literal('{"v":["\\u0000"]}', sa.Text()), ("v",), "text")
+    assert connection.execute(sa.select(whole)).scalar_one() == '["\\u0000"]'
+
+
+def test_numbers_keep_all_their_digits(both: Connections) -> None:
+    number = JsonRead(sa.literal('{"v":9007199254740993,"w":0.5,"x":1e22}', sa.Text()), ("v",), "number")
+    for connection in both:
+        assert connection.execute(sa.select(number)).scalar_one() == 9007199254740993
+    for path, found in (("w", 0.5), ("x", 1e22)):
+        other = JsonRead(number.source, (path,), "number")
+        assert [connection.execute(sa.select(other)).scalar_one() for connection in both] == [found, found]
