@@ -25,7 +25,7 @@ POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-scale test-vllm soak bench lint clients otel-recordings
+.PHONY: help demo serve test test-scale test-vllm soak bench lint clients otel-recordings import-recordings
 .DELETE_ON_ERROR:
 
 help:

@@ -3,9 +3,7 @@
 import base64
 import json
 import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +18,6 @@ from tests.support.server import HeddleProcess
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 SEEDS = range(1, 21)
 CALLS, QUERIES = 60, 300
-MIGRATED = Path(__file__).parents[2] / ".cache" / "weave-0.53.0-clickhouse"
-"""A database of the reference without calls: to migrate one takes a minute."""
 
 pytestmark = [
     pytest.mark.differential,
@@ -48,12 +44,6 @@ class NumberedOracle(ClickhouseOracle):
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A heddle server and the oracle over ClickHouse."""
     folder = tmp_path_factory.mktemp("third")
-    if not MIGRATED.exists():
-        with ClickhouseProcess(folder / "migrated") as clickhouse:
-            ClickhouseOracle(clickhouse.port).close()
-        MIGRATED.parent.mkdir(exist_ok=True)
-        shutil.copytree(folder / "migrated", MIGRATED)
-    shutil.copytree(MIGRATED, folder / "clickhouse")
     with ClickhouseProcess(folder / "clickhouse") as clickhouse, HeddleProcess(folder / "data") as server:
         both = Pair(server.url, "third", NumberedOracle(clickhouse.port))
         yield both

@@ -75,6 +75,24 @@ def test_no_update_is_lost_between_servers(postgres: PostgresServer) -> None:
     asyncio.run(whole())
 
 
+def test_a_key_that_is_taken_for_good(postgres: PostgresServer) -> None:
+    """The work is run again a few times, for another transaction may have come first; then it fails as on SQLite."""
+
+    async def work(control: PostgresControl) -> None:
+        runs = []
+
+        def insert(connection: sa.Connection) -> None:
+            runs.append(1)
+            connection.execute(projects.insert().values(project="p", created_at=0))
+
+        await control.executor.write(insert)
+        with pytest.raises(sa.exc.IntegrityError):
+            await control.executor.write(insert)
+        assert 2 < len(runs) < 20
+
+    run(postgres.new_database(), work)
+
+
 def test_what_work_raises_undoes_it(postgres: PostgresServer) -> None:
     async def work(control: PostgresControl) -> None:
         def refuse(connection: sa.Connection) -> None:

@@ -10,60 +10,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from heddle.auth import Caller
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.inference.adapter_files import FILES, FOLDER, NAME, copy, same_files, sweep
+from heddle.inference.adapter_table import AdapterTable, Seen
 from heddle.inference.addresses import Address, artifact
 from heddle.inference.engine.base import AdapterRef
 from heddle.store.control.adapters import AdapterRow, Name
 from heddle.store.control.changes import ADAPTERS
-from heddle.store.control.leases import Instance
 from heddle.wire import times
 
 _OLD_SECONDS = 3600.0
-
-
-class AdapterTable(Protocol):
-    """Where versions are kept."""
-
-    async def add(self, row: AdapterRow) -> None:
-        """Make a version known; raises InvalidRequest when it exists."""
-        ...
-
-    async def remove(self, row: AdapterRow, at: int, user: str) -> None:
-        """Forget a version."""
-        ...
-
-    async def all(self) -> list[AdapterRow]:
-        """Every version, oldest first."""
-        ...
-
-    async def point(self, name: Name, step: int) -> None:
-        """Let a trainable name mean a step from now on."""
-        ...
-
-    async def forget(self, name: Name) -> None:
-        """A trainable name ends."""
-        ...
-
-    async def pointers(self) -> dict[Name, int]:
-        """The step that every trainable name means."""
-        ...
-
-
-class Seen(Protocol):
-    """How often adapters changed, on any server."""
-
-    @property
-    def instance(self) -> Instance:
-        """This server."""
-        ...
-
-    async def number(self, name: str) -> int:
-        """Another number after each change; always the same where one server is alone."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

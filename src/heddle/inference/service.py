@@ -14,7 +14,8 @@ from typing import Any
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.inference import fields, source
 from heddle.inference.accounts import Accounts, Ticket
-from heddle.inference.adapters import Adapters, AdapterTable, Seen, Version
+from heddle.inference.adapter_table import AdapterTable, Seen
+from heddle.inference.adapters import Adapters, Version
 from heddle.inference.addresses import Address
 from heddle.inference.arrival import Arrival
 from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused

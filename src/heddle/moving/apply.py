@@ -22,7 +22,7 @@ from heddle.wire.calls import CallRow, CallsQuery, End, Filter, Start
 
 Row = dict[str, Any]
 _CALLS_AT_A_TIME = 200
-_ORDER = (BLOBS, FOLDERS, tables.ROWS + "/", tables.TABLES + "/", export.RECORDS + "/", export.CALLS + "/")
+_ORDER = (tables.ROWS + "/", tables.TABLES + "/", BLOBS, FOLDERS, export.RECORDS + "/", export.CALLS + "/")
 """The passes over an archive: what is named comes before what names it."""
 
 
@@ -52,14 +52,17 @@ class Import:
             for name, content in archive.members():
                 if name.startswith(kind):
                     await self._member(kind, name, content)
+        # Servers beside this one remove what nothing named for an hour, which a long import may have needed.
+        for name, content in archive.members():
+            if name.startswith((BLOBS, FOLDERS)):
+                await self._file(name, content)
         return self.report
 
     async def _member(self, kind: str, name: str, content: IO[bytes]) -> None:
-        if kind == BLOBS:
-            await self._blob(name.removeprefix(BLOBS), content)
-        elif kind == FOLDERS:
-            is_new = await asyncio.to_thread(put_file, Path(self._settings.data), _inside(name), content)
-            self.report.add("files of adapters and checkpoints", int(is_new), int(not is_new))
+        if kind in (BLOBS, FOLDERS):
+            is_new = await self._file(name, content)
+            group = "contents of files" if kind == BLOBS else "files of adapters and checkpoints"
+            self.report.add(group, int(is_new), int(not is_new))
         else:
             found = await asyncio.to_thread(lambda: parts.read(name, content.read()))
             await self.store(name.rsplit("/", 1)[0], [self._renames.record(row) for row in found])
@@ -77,17 +80,19 @@ class Import:
         else:
             await self._records.write(group.removeprefix(export.RECORDS + "/"), rows)
 
-    async def _blob(self, key: str, content: IO[bytes]) -> None:
-        def put() -> bool:
-            if self._store.blobs.exists(key):
-                return False
-            # The content is the reader's own stream of bytes.
-            if self._store.blobs.put(content) != key:  # type: ignore[arg-type]
-                raise HeddleError(f"The archive changed while it was read: {key} is another content now")
-            return True
+    async def _file(self, name: str, content: IO[bytes]) -> bool:
+        """Store a blob or a file of a folder; false when it is there already."""
+        if name.startswith(FOLDERS):
+            return await asyncio.to_thread(put_file, Path(self._settings.data), _inside(name), content)
+        return await asyncio.to_thread(self._blob, name.removeprefix(BLOBS), content)
 
-        is_new = await asyncio.to_thread(put)
-        self.report.add("contents of files", int(is_new), int(not is_new))
+    def _blob(self, key: str, content: IO[bytes]) -> bool:
+        if self._store.blobs.exists(key):
+            return False
+        # The content is the reader's own stream of bytes.
+        if self._store.blobs.put(content) != key:  # type: ignore[arg-type]
+            raise HeddleError(f"The archive changed while it was read: {key} is another content now")
+        return True
 
     async def _table_rows(self, rows: list[Row]) -> None:
         for project, mine in _by_project(rows):

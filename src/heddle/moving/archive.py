@@ -162,7 +162,7 @@ class ArchiveReader:
         blobs = blob_bytes = 0
         for name, content in self._members():
             if name == MANIFEST:
-                manifest = Manifest(**orjson.loads(content.read()))
+                manifest = _manifest(self._source, content.read())
                 continue
             with self._reading():
                 digest, size = _copy(content, None)
@@ -218,6 +218,13 @@ def _header(source: Path, text: bytes) -> Header:
             f"this one reads up to version {VERSION}: upgrade heddle"
         )
     return Header(heddle=str(found["heddle"]), made_at=str(found["made_at"]), projects=list(found["projects"]))
+
+
+def _manifest(source: Path, text: bytes) -> Manifest:
+    try:
+        return Manifest(**orjson.loads(text))
+    except (orjson.JSONDecodeError, TypeError):
+        raise HeddleError(f"{source} is damaged: its {MANIFEST} is none of version {VERSION}") from None
 
 
 def _copy(source: "BinaryIO | IO[bytes]", target: IO[bytes] | None) -> tuple[str, int]:

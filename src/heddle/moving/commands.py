@@ -76,9 +76,12 @@ def import_archive(
 ) -> None:
     """Store an archive; a second time adds nothing, and after a kill it goes on where it stopped."""
     from heddle.moving.apply import apply
+    from heddle.moving.patience import understood
 
     settings = _settings(data, store, control, files, config)
-    _tell(f"imported {source}:", asyncio.run(apply(settings, source, project or [])))
+    with understood(source):
+        report = asyncio.run(apply(settings, source, project or []))
+    _tell(f"imported {source}:", report)
 
 
 @importing.command("weave")

@@ -19,7 +19,9 @@ Json = dict[str, Any]
 _BASE = "langfuse.observation."
 _PLAIN = {
     **{name: name for name in ("id", "input", "output", "completion_start_time", "level", "status_message")},
-    "model.name": "provided_model_name", "prompt.name": "prompt_name", "prompt.version": "prompt_version",
+    "model.name": "provided_model_name",
+    "prompt.name": "prompt_name",
+    "prompt.version": "prompt_version",
     "version": "version",
 }
 _OBJECTS = {
@@ -28,8 +30,12 @@ _OBJECTS = {
     "cost_details": "cost_details",
 }
 _OF_TRACE = {
-    "langfuse.session.id": "session_id", "user.id": "user_id", "langfuse.release": "release",
-    "langfuse.environment": "environment", "langfuse.trace.id": "trace_id", "langfuse.trace.tags": "tags",
+    "langfuse.session.id": "session_id",
+    "user.id": "user_id",
+    "langfuse.release": "release",
+    "langfuse.environment": "environment",
+    "langfuse.trace.id": "trace_id",
+    "langfuse.trace.tags": "tags",
 }
 _LATEST = 2**63 - 1
 _PAYLOAD = ("name", "value", "string_value", "data_type", "source", "comment", "timestamp")

@@ -82,9 +82,7 @@ def serve(arguments: list[str], start: Start) -> None:
     parser = argparse.ArgumentParser(prog="heddle.worker", description=__doc__)
     parser.add_argument("socket", nargs="?", type=Path, help="the server's socket")
     parser.add_argument("--job", type=Path, help="a folder with task.json: do it, print its messages as JSON lines")
-    parser.add_argument(
-        "--watch", type=Path, help="a folder in which servers offer jobs: DATA/handover"
-    )
+    parser.add_argument("--watch", type=Path, help="a folder in which servers offer jobs: DATA/handover")
     parser.add_argument("--jobs", type=int, default=0, help="end after so many jobs of --watch; 0: never")
     parser.add_argument("--beat", type=float, default=5.0, help="seconds between heartbeats")
     options = parser.parse_args(arguments)

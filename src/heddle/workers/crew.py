@@ -117,14 +117,22 @@ class _Crew:
         clock, pause = asyncio.get_running_loop().time, _FIRST_PAUSE
         while not self._stopping.is_set():
             begun = clock()
-            child = Child("a worker", self._arguments, logger, sockets=[self._listener.fileno()])
-            self._children.add(child)
-            while not child.has_ended:
-                await asyncio.sleep(_LOOK_SECONDS)
-            await asyncio.to_thread(child.end)
-            self._children.discard(child)
+            how = await self._one()
             if self._stopping.is_set():
                 return
-            logger.error("%s; another one takes its place", child.how_it_ended())
+            logger.error("%s; another one takes its place", how)
             pause = _FIRST_PAUSE if clock() - begun > _LIVED_SECONDS else min(2 * pause, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
+
+    async def _one(self) -> str:
+        """A worker, from its start to its end; how it ended."""
+        try:
+            child = Child("a worker", self._arguments, logger, sockets=[self._listener.fileno()])
+        except OSError as error:
+            return f"a worker cannot be started: {error}"
+        self._children.add(child)
+        while not child.has_ended:
+            await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.to_thread(child.end)
+        self._children.discard(child)
+        return child.how_it_ended()

@@ -12,6 +12,7 @@ from tests.support.server import HeddleProcess, free_port
 from tests.support.training import TrainingWire
 
 WITHIN = 120.0
+VARIABLES = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def launch(root: Path, jobs: int, log: Path) -> "subprocess.Popen[bytes]":
@@ -20,7 +21,7 @@ def launch(root: Path, jobs: int, log: Path) -> "subprocess.Popen[bytes]":
     worker = ["-m", "heddle.worker", "--watch", str(root), "--jobs", str(jobs)]
     command = [sys.executable, "-m", "torch.distributed.run", *meeting, *worker]
     with log.open("wb") as output:
-        return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=output, stderr=output)
+        return subprocess.Popen(command, env=os.environ | VARIABLES, stdout=output, stderr=output)
 
 
 @pytest.mark.parametrize("files", ["folder", "s3"])

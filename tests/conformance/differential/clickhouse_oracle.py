@@ -12,10 +12,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import oracle  # type: ignore[import-not-found]  # noqa: E402
-from ddtrace import tracer  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-from sqlparse.engine import grouping  # type: ignore[import-untyped,unused-ignore]  # noqa: E402
-from weave.trace_server import datadog  # noqa: E402
+import oracle  # type: ignore[import-not-found]
+from ddtrace import tracer  # type: ignore[import-not-found,unused-ignore]
+from sqlparse.engine import grouping  # type: ignore[import-untyped,unused-ignore]
+from weave.trace_server import datadog
 
 
 class Silent:

@@ -1,7 +1,7 @@
 """The oracle: the in-memory trace server of `weave` 0.53.0 behind its adapter, one JSON request and answer per line.
 
-Run with the interpreter of an environment that holds `weave==0.53.0`; nothing here imports heddle. The first argument is
-the file of the package `emoji`, a second one a folder with the packages `clickhouse_connect` and `sqlparse`.
+Run with the interpreter of an environment that holds `weave==0.53.0`; nothing here imports heddle. The first argument
+is the file of the package `emoji`, a second one a folder with the packages `clickhouse_connect` and `sqlparse`.
 A request is `{"verb", "path", "body"}` and perhaps the `user` who asks;
 `{"verb": "PROJECT", "body": {"external", "internal"}}` names a project.
 """

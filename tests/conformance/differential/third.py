@@ -12,7 +12,10 @@ from tests.conformance.differential.operations import Json, Operation, World, is
 DISPUTED = {
     "texts with blanks around a number": "heddle reads them as the number, as the server in memory does (section 5)",
     "the text 'null'": "it is a string and compares as itself (section 5); there it counts as missing",
-    "texts beyond ASCII": "a string compares as itself (section 5); there its JSON escapes are compared",
+    "texts that JSON escapes, or beyond ASCII": "a string compares as itself (section 5); there as its JSON has it",
+    "number texts as constants": "they match numbers too (section 5); there strings alone",
+    "the order by an element of a list": "by presence, number and text (section 5); there it is another one",
+    "5.0": "its text is 5 (section 5); there it is 5.0, and a list of literals of both kinds of numbers is refused",
     "integer parts of a path over an object": "heddle finds the key; there such a part is a list index only",
     "1e16 and 0.0001": "numbers compare as numbers and print shortest; there large floats are no integers",
     "true read as bool": "booleans convert to booleans (section 5); there only their texts do",
@@ -23,12 +26,12 @@ DISPUTED = {
 """What is not compared, and who is right by the contract (trace-core) where the two differ."""
 
 _INTEGERS: list[Json] = [0, 1, 2, 5, 7, -3, 10, 255, 256]
-_FLOATS: list[Json] = [0.5, 1.5, 5.0, 5.7, -2.25]
+_FLOATS: list[Json] = [0.5, 1.5, 5.25, 5.7, -2.25]
 _NUMBER_TEXTS: list[Json] = ["0", "1", "5", "5.7", "-2", "0.5"]
-_TEXTS: list[Json] = ["a", "A", "abc", "ABC", "b", "zebra", 'q"q', "a.b", "it's", "back\\slash"]
+_TEXTS: list[Json] = ["a", "A", "abc", "ABC", "b", "zebra", "a.b", "it's"]
 _SCALARS = [*_INTEGERS, *_FLOATS, *_NUMBER_TEXTS, *_TEXTS]
 _PATHS = ["i", "f", "n", "s", "m", "d.x", "d.y.z", "l.0", "l.1.k", "k\\.dot", "missing", "d.missing.x"]
-_SORTED = ["i", "f", "n", "s", "m", "d.x", "l.0"]
+_SORTED = ["i", "f", "n", "s", "m", "d.x"]
 _SCORES: list[Json] = [5, 0.5, 7]
 
 
@@ -85,17 +88,17 @@ def _field(world: World) -> Json:
 
 
 def _dynamic(world: World) -> Json:
-    literal = world.pick([*_SCALARS, "", None])
+    literal = world.pick([*_INTEGERS, *_FLOATS, *_TEXTS, "", None])
     return {world.pick(queries.COMPARISONS) if literal is not None else "$eq": [_field(world), {"$literal": literal}]}
 
 
 def _membership(world: World) -> Json:
-    pool = world.pick([_INTEGERS, _FLOATS, _TEXTS, _NUMBER_TEXTS])
+    pool = world.pick([_INTEGERS, _FLOATS, _TEXTS])
     return {"$in": [_field(world), [{"$literal": item} for item in world.some(pool, 4)]]}
 
 
 def _contains(world: World) -> Json:
-    substr = {"$literal": world.pick(["a", "A", "b", "e", ".", "5", "q", "'", "\\"])}
+    substr = {"$literal": world.pick(["a", "A", "b", "e", ".", "5", "'"])}
     return {"$contains": {"input": _field(world), "substr": substr, "case_insensitive": world.chance(0.5)}}
 
 

@@ -52,7 +52,7 @@ def compared(folder: Path, seed: int, work: Callable[[TwoStores, random.Random],
             starts, ends = [half for some, _ in parts for half in some], [half for _, some in parts for half in some]
             # Spans come whole, in any order and in several requests; an SDK sends the halves of calls.
             spans = {half.id for half in starts if half.otel_dump is not None}
-            early = {call_id for call_id in spans if chance.random() < 0.5}
+            early = {call_id for call_id in sorted(spans) if chance.random() < 0.5}
             for ids in (early, spans - early):
                 await stores.write(*([half for half in halves if half.id in ids] for halves in (starts, ends)))
             await stores.write([half for half in starts if half.id not in spans], [])

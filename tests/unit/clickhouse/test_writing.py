@@ -41,6 +41,7 @@ async def assert_equal(stores: TwoStores) -> int:
     return total
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(200 if SOAK else 3))
 def test_random_writing_comes_to_the_same_calls(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -15,6 +15,8 @@ from heddle.moving import plan
 from heddle.moving.apply import apply
 from heddle.moving.archive import HEADER, MANIFEST, ArchiveReader, ArchiveWriter, Header
 from heddle.moving.export import export
+from heddle.moving.records import RecordWriter
+from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.control.schema import metadata
 from heddle.store.lock import DataLock
 from tests.support.inprocess import running_house
@@ -164,7 +166,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path, archive: Path) -> Non
     assert not (tmp_path / "target").exists()
 
 
-@pytest.mark.parametrize("kind", ["cut", "changed", "missing", "no manifest", "blob", "text"])
+@pytest.mark.parametrize("kind", ["cut", "changed", "missing", "no manifest", "bad manifest", "blob", "text"])
 def test_a_damaged_archive_changes_nothing(tmp_path: Path, archive: Path, kind: str) -> None:
     damaged = tmp_path / "damaged"
     blob = next(name for name, _ in ArchiveReader(archive).members() if name.startswith("blobs/"))
@@ -172,6 +174,7 @@ def test_a_damaged_archive_changes_nothing(tmp_path: Path, archive: Path, kind: 
         "changed": {"calls/000001.parquet": b"other"},
         "missing": {"calls/000001.parquet": None},
         "no manifest": {MANIFEST: None},
+        "bad manifest": {MANIFEST: b'{"other": 1}'},
         "blob": {blob: b"other"},
     }
     if kind == "cut":
@@ -183,6 +186,22 @@ def test_a_damaged_archive_changes_nothing(tmp_path: Path, archive: Path, kind: 
     with pytest.raises(HeddleError, match=r"damaged|not whole|no whole archive|no archive"):
         asyncio.run(apply(of(tmp_path / "target"), damaged, ()))
     assert not (tmp_path / "target").exists()
+
+
+def test_what_a_server_beside_it_collects_is_stored_again(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = RecordWriter.write
+
+    async def write_late(self: RecordWriter, name: str, rows: list[dict[str, object]]) -> None:
+        for blob in (tmp_path / "target" / "files").glob("??/*"):
+            blob.unlink()
+        await write(self, name, rows)
+
+    monkeypatch.setattr(RecordWriter, "write", write_late)
+    asyncio.run(apply(of(tmp_path / "target"), archive, ()))
+    named = {name.removeprefix("blobs/") for name, _ in ArchiveReader(archive).members() if name.startswith("blobs/")}
+    assert named and named <= set(FolderBlobs(tmp_path / "target" / "files").keys())
 
 
 def test_a_folder_in_use_is_refused_and_can_still_be_exported(tmp_path: Path, source: Path, archive: Path) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from heddle.store.clickhouse.call_cost import HAS_USAGE
+from heddle.store.clickhouse.call_usage import IS_SPAN
 from heddle.store.clickhouse.client import Clickhouse, Row, rows_of
 from heddle.store.clickhouse.schema import CALLS, listed
 from heddle.store.clickhouse.usage_repeats import EACH_MODEL, around, counted, outer_spans
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 _MOST_OPS = 500
 _NEWEST = 200
+_FIRST_CALLS = 200
+"""Of so many calls the first one is found that has the usage that its row holds."""
 _NAMES = {"op": "c.op_name", "user": "ifNull(c.user, '')"}
 SUMS = "sum(requests), sum(prompt), sum(completion), sum(cache_read), sum(cache_creation), min(c.started_at)"
 """The sums of `ModelUsage`, over rows of `EACH_MODEL`."""
@@ -37,10 +41,17 @@ class Breakdowns:
 
     async def first_usage(self, project: str) -> int | None:
         """When the first call that used tokens started; None where there is none."""
-        sql = f"""SELECT started_at FROM {CALLS} FINAL WHERE project = {{project:String}} AND deleted_at = 0
-            AND notEmpty(usage_model) ORDER BY started_at LIMIT 1"""
-        found = await self._clickhouse.rows(sql, {"project": project})
-        return found[0][0] if found else None
+        sql = f"""SELECT c.started_at, c.id, c.trace_id, {IS_SPAN} FROM {CALLS} AS c FINAL
+            WHERE c.project = {{project:String}} AND c.deleted_at = 0 AND {HAS_USAGE}
+            ORDER BY c.started_at LIMIT {_FIRST_CALLS}"""
+
+        def work(client: "Client") -> int | None:
+            found = rows_of(client, sql, {"project": project})
+            outer = outer_spans(client, project, {row[2] for row in found if row[3]})
+            own = next((row[0] for row in found if not (row[3] and row[1] in outer)), None)
+            return found[0][0] if own is None and found else own
+
+        return await self._clickhouse.read(work)
 
     async def usage(
         self, project: str, by: str, lower: int, upper: int, shift: int, width: int, cuts: Sequence[int] = ()
@@ -74,7 +85,7 @@ def _kinds(client: "Client", project: str, ops: Sequence[Row]) -> dict[str, str 
     """What the newest call of each op says it is; one that used tokens and says nothing is one of a model."""
     if not ops:
         return {}
-    sql = f"""SELECT c.op_name, c.attributes, notEmpty(c.usage_model), c.otel_dump IS NOT NULL, c.trace_id, c.id
+    sql = f"""SELECT c.op_name, c.attributes, {HAS_USAGE}, {IS_SPAN}, c.trace_id, c.id
         FROM {CALLS} AS c FINAL WHERE c.project = {{project:String}} AND c.deleted_at = 0
         AND c.started_at IN {listed(op[2] for op in ops)}
         AND (c.op_name, c.started_at) IN {listed((op[0], op[2]) for op in ops)} LIMIT 1 BY c.op_name"""

@@ -50,11 +50,11 @@ _CALLS = (
     ("inserted_at", "Int64"),
     ("version", "UInt64"),
 )
-CALL_COLUMNS = tuple(name for name, _ in _CALLS)
-"""The columns of a call in the order in which they are inserted; instants are microseconds, `deleted_at` 0 is live.
+"""The columns of a call; instants are microseconds. `deleted_at` is 0 for a live call, below for a place it has left.
 
 `files` maps a field whose text was shortened to the blob with the whole. `inserted_at` is when the first half was
 written, and orders what was not sorted. `version` grows with what is known: running, ended, deleted, then by time.
+The `usage_` columns have one element for each model that the end reported.
 """
 _KEYS = (("project", "LowCardinality(String)"), ("id", "String"), ("started_at", "Int64"), ("version", "UInt64"))
 _ROWS = (("project", "LowCardinality(String)"), ("digest", "String"), ("val", f"String {_TEXT}"))

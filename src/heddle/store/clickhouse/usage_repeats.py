@@ -15,13 +15,15 @@ from heddle.wire import times
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
 
-DEEPEST = 100
-"""Levels that are looked through; also the end of parents that go in a circle."""
+DEEPEST = 40
+"""Levels that are looked through, each in a scan of its own; also the end of parents that go in a circle."""
 _BEFORE, _AFTER = times.DAY, 30 * times.DAY
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 FIGURES = ("requests", "prompt", "completion", "total", "cache_read", "cache_creation")
 """What is counted of each model, in the order of `Usage`."""
+_SPAN, _ABOVE = "cityHash64(project, trace_id, id)", "cityHash64(project, trace_id, assumeNotNull(parent_id))"
+"""A number for a call, and that of its parent in the same trace: comparing them takes less than comparing texts."""
 EACH_MODEL = "ARRAY JOIN c.usage_model AS model, " + ", ".join(f"c.usage_{name} AS {name}" for name in FIGURES)
 """Behind `FROM calls AS c FINAL`: one row per call and model."""
 
@@ -34,12 +36,13 @@ def around(projects: str, lower: int = _FIRST, upper: int = _LAST) -> str:
 
 def reported(within: str) -> str:
     """The condition that a call `c` has the usage that its row holds; `within` is where that of others lies."""
-    return f"(c.otel_dump IS NULL OR (c.project, c.trace_id, c.id) GLOBAL NOT IN ({_outer(within)}))"
+    return f"(c.otel_dump IS NULL OR cityHash64(c.project, c.trace_id, c.id) GLOBAL NOT IN ({_outer(within)}))"
 
 
 def counted(within: str) -> str:
     """The condition that totals count the usage of a call `c`."""
-    return f"{reported(within)} AND (c.project, c.id) GLOBAL NOT IN ({_summed_up(within)})"
+    summed = f"SELECT cityHash64(project, assumeNotNull(parent_id)) {_parents(within)}"
+    return f"{reported(within)} AND cityHash64(c.project, c.id) GLOBAL NOT IN ({summed})"
 
 
 def outer_spans(client: "Client", project: str, trace_ids: Collection[str]) -> set[str]:
@@ -47,9 +50,7 @@ def outer_spans(client: "Client", project: str, trace_ids: Collection[str]) -> s
     if not trace_ids:
         return set()
     within = f"project = {{project:String}} AND deleted_at = 0 AND trace_id IN {listed(trace_ids)}"
-    # A parent that a call names may be in another trace.
-    inside = f"(trace, above) IN (SELECT trace_id, id FROM {CALLS} FINAL WHERE {within})"
-    sql = f"SELECT above FROM ({_outer(within)}) WHERE {inside}"
+    sql = f"SELECT id FROM {CALLS} FINAL WHERE {within} AND {_SPAN} GLOBAL IN ({_outer(within)})"
     return {row[0] for row in rows_of(client, sql, {"project": project})}
 
 
@@ -59,25 +60,23 @@ def summed_up(client: "Client", project: str, calls: Collection[tuple[str, int]]
         return set()
     instants = [started_at for _, started_at in calls]
     within = around("project = {project:String}", min(instants), max(instants) + 1)
-    children = _summed_up(f"{within} AND parent_id IN {listed(call_id for call_id, _ in calls)}")
-    return {row[0] for row in rows_of(client, f"SELECT DISTINCT above FROM ({children})", {"project": project})}
+    parents = _parents(f"{within} AND parent_id IN {listed(call_id for call_id, _ in calls)}")
+    return {row[0] for row in rows_of(client, f"SELECT DISTINCT parent_id {parents}", {"project": project})}
 
 
 def _outer(within: str) -> str:
-    """Project, trace and id of what lies above OpenTelemetry spans with usage; of a circle nothing keeps its usage."""
-    below = f"FROM {CALLS} FINAL WHERE {within} AND parent_id IS NOT NULL"
+    """The numbers of what lies above OpenTelemetry spans with usage; of a circle nothing keeps its usage."""
+    below = f"FROM {CALLS} FINAL WHERE {within} AND parent_id IS NOT NULL AND parent_id <> id"
     return f"""WITH RECURSIVE up AS (
-            SELECT project, trace_id AS trace, assumeNotNull(parent_id) AS above, id AS inner, 1 AS level {below}
-                AND otel_dump IS NOT NULL AND notEmpty(usage_model)
+            SELECT DISTINCT {_ABOVE} AS above, 1 AS level {below} AND otel_dump IS NOT NULL AND notEmpty(usage_model)
             UNION ALL
-            SELECT up.project, up.trace, p.parent, up.inner, up.level + 1 FROM up GLOBAL INNER JOIN (
-                SELECT project, trace_id, id, assumeNotNull(parent_id) AS parent {below}) AS p
-                ON p.project = up.project AND p.trace_id = up.trace AND p.id = up.above
+            SELECT DISTINCT p.parent, up.level + 1 FROM up GLOBAL INNER JOIN (
+                SELECT {_SPAN} AS span, {_ABOVE} AS parent {below}) AS p ON p.span = up.above
             WHERE up.level < {DEEPEST})
-        SELECT DISTINCT project, trace, above FROM up WHERE above <> inner"""
+        SELECT DISTINCT above FROM up"""
 
 
-def _summed_up(within: str) -> str:
-    """Project and id of what has a child with usage."""
-    return f"""SELECT project, assumeNotNull(parent_id) AS above FROM {CALLS} FINAL
+def _parents(within: str) -> str:
+    """FROM and WHERE of the calls that have usage below another one."""
+    return f"""FROM {CALLS} FINAL
         WHERE {within} AND parent_id IS NOT NULL AND parent_id <> id AND notEmpty(usage_model)"""

@@ -240,12 +240,12 @@ def _spelled_sqlite(element: Spelled, compiler: SQLCompiler, **options: Any) -> 
 
 @compiles(Spelled, "postgresql")
 def _spelled_postgresql(element: Spelled, compiler: SQLCompiler, **options: Any) -> str:
-    number = "once.v::numeric"
-    text = f"CASE WHEN {number} = trunc({number}) THEN trunc(once.v::text::numeric)::text ELSE {number}::text END"
+    source = compiler.process(element.source, **options)
     if element.instant:
         form = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
-        text = f"to_char(to_timestamp({number} / 1000000) AT TIME ZONE 'UTC', '{form}')"
-    return _once(text, compiler.process(element.source, **options))
+        return f"to_char(to_timestamp(({source})::numeric / 1000000) AT TIME ZONE 'UTC', '{form}')"
+    kind = "double precision" if isinstance(element.source.type, sa.Float) else "numeric"
+    return f"heddle_spelled(({source})::{kind})"
 
 
 @compiles(Lowered, "sqlite")

@@ -15,8 +15,10 @@ _LOCK_SECONDS = 10
 _IDLE_SECONDS = 60
 """A transaction whose server fell silent is undone after this, so that it holds nobody up."""
 _DEAD_LINE_SECONDS = 30
-_CONFLICTS = ("40001", "40P01", "23505")
-"""Serialization failure, deadlock, and a key that another transaction took in between."""
+"""A server of PostgreSQL that acknowledges nothing for so long is taken for lost."""
+_CONFLICTS = ("40001", "40P01")
+"""Serialization failure and deadlock."""
+_TAKEN = "23505"
 _TOO_COMPLEX = ("54000", "54001", "54011", "54023")
 _UNUSABLE = ("08", "25006", "28", "3D", "40003", "53", "55P03", "57P", "58")
 
@@ -39,7 +41,7 @@ def connect(address: str, size: int, isolation: Isolation, statement_seconds: fl
         pool_size=size,
         max_overflow=0,
         pool_timeout=statement_seconds,
-        connect_args=_arguments(statement_seconds),
+        connect_args=_arguments(isolation, statement_seconds),
     )
 
     @sa.event.listens_for(engine, "connect")
@@ -55,24 +57,33 @@ def connect(address: str, size: int, isolation: Isolation, statement_seconds: fl
     return engine
 
 
-def _arguments(statement_seconds: float) -> dict[str, Any]:
-    limits = {
+def _arguments(isolation: Isolation, statement_seconds: float) -> dict[str, Any]:
+    settings = {
         "statement_timeout": int(statement_seconds * 1000),
         "lock_timeout": _LOCK_SECONDS * 1000,
         "idle_in_transaction_session_timeout": _IDLE_SECONDS * 1000,
+        "jit": "off",
     }
+    if isolation == "SERIALIZABLE":
+        # Whoever reads a whole table is in conflict with everybody who writes to it.
+        settings["enable_seqscan"] = "off"
     return {
         "application_name": "heddle",
         "connect_timeout": _CONNECT_SECONDS,
         "keepalives_idle": _DEAD_LINE_SECONDS // 3,
         "tcp_user_timeout": _DEAD_LINE_SECONDS * 1000,
-        "options": " ".join(f"-c {name}={value}" for name, value in limits.items()) + " -c enable_seqscan=off",
+        "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
     }
 
 
 def is_conflict(error: Exception) -> bool:
     """True when a transaction was undone because of another one, so that it may be tried again."""
     return _state(error) in _CONFLICTS
+
+
+def is_taken(error: Exception) -> bool:
+    """True when a row with the same key is there, which another transaction may have written in between."""
+    return _state(error) == _TAKEN
 
 
 def is_lost(error: Exception) -> bool:

@@ -10,19 +10,21 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from heddle.errors import Busy, Unavailable
-from heddle.store.postgres.connection import ANSWERED, Isolation, connect, explain, is_conflict, is_lost
+from heddle.store.postgres.connection import ANSWERED, Isolation, connect, explain, is_conflict, is_lost, is_taken
 
 T = TypeVar("T")
 
 _CONFLICT_SECONDS = 15.0
 """How long work is run again and again because others get in its way."""
 _LONGEST_PAUSE = 0.1
+_TAKEN_TRIES = 5
+"""How often work is run again that found a key taken: by then it has seen who took it, or always fails."""
 _FRESH_CONNECTIONS = 2
 """How often work is run again on another connection, the first having been dead since before."""
 
@@ -36,6 +38,8 @@ class WriteFigures:
     waiting_bytes: int = 0
     again: int = 0
     """Transactions that were undone because of others, and run again."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while they change, by any of the threads."""
 
 
 class Pool:
@@ -67,13 +71,12 @@ class PostgresExecutor:
         self._readers = readers
         self._figures = figures
         self._queue_bytes = queue_bytes
-        self._lock = threading.Lock()
 
     async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
         """Run `work` in a transaction and return after its commit.
 
-        Raises what `work` raises, Busy when too much waits or when others kept changing the same rows, Unavailable
-        when PostgreSQL does not answer (with a lost connection during the commit: the work may be stored or not).
+        Raises what `work` raises, Busy when too much waits, Unavailable when others kept changing the same rows, and
+        when PostgreSQL does not answer (with a connection lost during the commit: the work may be stored or not).
         """
         if self._figures.waiting_bytes and self._figures.waiting_bytes + size > self._queue_bytes:
             raise Busy("Too much waits to be written; try again")
@@ -85,7 +88,7 @@ class PostgresExecutor:
         return await self._readers.run(lambda: self._read(work))
 
     def _count(self, size: int) -> None:
-        with self._lock:
+        with self._figures.lock:
             self._figures.waiting_bytes += size
 
     def _write(self, work: Callable[[sa.Connection], T], size: int) -> T:
@@ -93,7 +96,7 @@ class PostgresExecutor:
             result = self._until_committed(work)
         finally:
             self._count(-size)
-        with self._lock:
+        with self._figures.lock:
             self._figures.groups += 1
             self._figures.items += 1
         return result
@@ -106,9 +109,10 @@ class PostgresExecutor:
             try:
                 return attempt.run(work)
             except sa.exc.SQLAlchemyError as error:
-                if is_conflict(error) and time.monotonic() < deadline:
+                if time.monotonic() < deadline and (is_conflict(error) or (is_taken(error) and tries < _TAKEN_TRIES)):
                     tries += 1
-                    self._figures.again += 1
+                    with self._figures.lock:
+                        self._figures.again += 1
                     time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2 ** min(tries, 10))))
                 elif is_lost(error) and not attempt.is_committing and lost < _FRESH_CONNECTIONS:
                     lost += 1

@@ -138,7 +138,9 @@ USAGE = (
 
 
 def test_a_stream_in_any_pieces() -> None:
-    data = chunk(token_ids=[7, 8]) + chunk(token_ids=[9], finish_reason="stop", stop_reason=9) + USAGE
+    data = (
+        b": a comment\n\n" + chunk(token_ids=[7, 8]) + chunk(token_ids=[9], finish_reason="stop", stop_reason=9) + USAGE
+    )
     for size in (1, 3, 50, len(data)):
         reader = Reader(with_sampling(stop_token_ids=(9,)), eos=(2,))
         events = [event for start in range(0, len(data), size) if (event := reader.feed(data[start : start + size]))]

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -21,6 +23,8 @@ from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perf
 from tests.unit.training.trainer.test_sft import CHAT  # noqa: E402
 
 WITHIN = 240.0
+CLOSE = 1e-5
+"""Of steps of 1e-3: Adam divides by the size of a gradient, and where that is near zero the order of sums shows."""
 
 
 def tasks_in(folder: Path) -> list[Task]:
@@ -37,9 +41,46 @@ def launch(root: Path, jobs: int, port: int, log: Path) -> "subprocess.Popen[byt
     """One of two launchers of one process each."""
     meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "heddle"]
     meeting += ["--rdzv-endpoint", f"127.0.0.1:{port}", "-m", "heddle.worker", "--watch", str(root)]
-    command = [sys.executable, "-m", "torch.distributed.run", *meeting, "--jobs", str(jobs)]
+    return start([*meeting, "--jobs", str(jobs)], log)
+
+
+def start(arguments: list[str], log: Path) -> "subprocess.Popen[bytes]":
+    """torchrun, as docs/training.md starts it."""
+    variables = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", *arguments]
     with log.open("wb") as output:
-        return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=output, stderr=output)
+        return subprocess.Popen(command, env=os.environ | variables, stdout=output, stderr=output)
+
+
+def children(launcher: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    """The processes of a worker."""
+    found = psutil.Process(launcher.pid).children(recursive=True)
+    return [process for process in found if "heddle.worker" in process.cmdline()]
+
+
+def finished(folder: Path, launcher: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until a job has its result."""
+    deadline, messages = time.monotonic() + WITHIN, folder / handover.MESSAGES
+    while not messages.exists() or '"finished"' not in messages.read_text():
+        assert time.monotonic() < deadline and launcher.poll() is None, log.read_text(errors="replace")[-3000:]
+        time.sleep(0.1)
+
+
+def test_a_process_that_died_is_started_again(tmp_path: Path) -> None:
+    first, second = tasks_in(tmp_path)
+    root, log = tmp_path / handover.ROOT, tmp_path / "log"
+    meeting = ["--nproc-per-node", "2", "--max-restarts", "3", "--rdzv-backend", "c10d"]
+    meeting += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    launcher = start([*meeting, "-m", "heddle.worker", "--watch", str(root)], log)
+    try:
+        finished(handover.offer(root, first, 0.5), launcher, log)
+        children(launcher)[-1].kill()
+        finished(handover.offer(root, second, 0.5), launcher, log)
+    finally:
+        for process in [*children(launcher), launcher]:
+            process.kill()
+        launcher.wait()
+    assert Path(second.target).is_dir()
 
 
 def test_two_nodes_make_the_weights_of_one_process(tmp_path: Path) -> None:
@@ -66,4 +107,4 @@ def test_two_nodes_make_the_weights_of_one_process(tmp_path: Path) -> None:
         weights = [load_file(Path(task.target) / "adapter_model.safetensors") for task in (first, second)]
         assert any(not torch.equal(tensor, weights[0][name]) for name, tensor in before.items())
         for name, tensor in weights[0].items():
-            torch.testing.assert_close(weights[1][name], tensor, atol=1e-5, rtol=0)
+            torch.testing.assert_close(weights[1][name], tensor, atol=CLOSE, rtol=0)

@@ -24,6 +24,8 @@ from tests.unit.training.trainer.rows import make_row  # noqa: E402
 from tests.unit.training.trainer.test_sft import CHAT  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
+CLOSE = 1e-5
+"""Of steps of 1e-3: Adam divides by the size of a gradient, and where that is near zero the order of sums shows."""
 PROGRAM = """
 import json, sys
 from heddle.training.base import Task, Stepped
@@ -38,6 +40,20 @@ for values in tasks:
     run_task(Task(**values), RENDERER, steps.append, lambda: False, PolicyCache(spread=values['kind'] == 'rl'), ranks)
     if ranks.rank == 0:
         print(json.dumps([step.data for step in steps if isinstance(step, Stepped)]))
+"""
+
+
+GROUP_OF_THE_STARTER = """
+import json, sys
+from torch import distributed
+from heddle.training.trainer.ranks import join
+
+distributed.init_process_group("gloo")
+ranks = join()
+shared = ranks.share([ranks.count] if ranks.rank == 0 else None)
+ranks.leave()
+print(json.dumps([shared, distributed.is_initialized()]))
+distributed.destroy_process_group()
 """
 
 
@@ -56,15 +72,15 @@ def test_every_trained_token_has_one_rank(count: int) -> None:
             assert set(part.parents[part.segments == number].tolist()) <= set(part.segments.tolist())
 
 
-def run_ranks(tasks: Sequence[dict[str, Any]], count: int) -> list[list[dict[str, float]]]:
-    """Do tasks with some processes; the steps that rank 0 reported."""
+def run_ranks(tasks: Sequence[dict[str, Any]], count: int, program: str = PROGRAM) -> list[list[Any]]:
+    """Do tasks with some processes; the lists that rank 0 printed, of `PROGRAM` the steps."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     variables = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     environment = os.environ | variables | {"PYTHONPATH": str(ROOT)}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(tasks)],
+            [sys.executable, "-c", program, json.dumps(tasks)],
             env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
@@ -79,6 +95,10 @@ def run_ranks(tasks: Sequence[dict[str, Any]], count: int) -> list[list[dict[str
         for process in processes:
             process.kill()
     return [json.loads(line) for line in output.splitlines() if line.startswith("[")]
+
+
+def test_a_group_that_the_starter_made_is_used_and_left_to_it() -> None:
+    assert run_ranks([], 2, GROUP_OF_THE_STARTER) == [[[2], True]]
 
 
 def test_two_ranks_equal_one(tmp_path: Path) -> None:
@@ -113,4 +133,4 @@ def test_two_ranks_equal_one(tmp_path: Path) -> None:
         before = load_file(Path(first.parent) / "adapter_model.safetensors")
         assert any(not torch.equal(tensor, weights[0][name]) for name, tensor in before.items())
         for name, tensor in weights[0].items():
-            torch.testing.assert_close(weights[1][name], tensor, atol=1e-5, rtol=0)
+            torch.testing.assert_close(weights[1][name], tensor, atol=CLOSE, rtol=0)

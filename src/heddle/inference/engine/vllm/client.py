@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import logging
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -30,6 +31,8 @@ from heddle.inference.prompt.tokenizer import Tokenizer
 from heddle.wire.tensors import Shapes, folder_shapes
 
 __all__ = ["VllmEngine", "VllmOptions"]
+
+logger = logging.getLogger("heddle.inference.engine")
 
 
 class VllmEngine:
@@ -85,6 +88,8 @@ class VllmEngine:
         for replica in self.replicas:
             replica.close()
         self._tasks, self.replicas = [], []
+        # Whoever waits for a server learns that there is none.
+        self._changed.set()
 
     async def generate(self, request: TokenRequest) -> AsyncIterator[TokenEvent]:
         """The tokens of one request; closing the iterator aborts it.
@@ -221,8 +226,12 @@ class VllmEngine:
 
     @cached_property
     def _shapes(self) -> Shapes:
-        """Of the model's weights, where they lie here too."""
-        return folder_shapes(self.options.folder)
+        """Of the model's weights, where they lie here too and can be read."""
+        try:
+            return folder_shapes(self.options.folder)
+        except ValueError as error:
+            logger.warning("adapters are not compared with the model: %s", error)
+            return {}
 
     def _check(self, adapter: AdapterRef) -> None:
         check_adapter(adapter, self._shapes)

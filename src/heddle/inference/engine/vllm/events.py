@@ -36,6 +36,8 @@ class Reader:
         *lines, self._rest = (self._rest + data).split(_END)
         choices: list[Json] = []
         for line in lines:
+            if not line.startswith(_DATA):
+                continue
             chunk = _object(line.removeprefix(_DATA)) if line != b"data: [DONE]" else {"choices": [], "usage": {}}
             found = chunk["choices"]
             if found and found[0].get("finish_reason") is not None:

@@ -122,6 +122,18 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- A number as text: 5.0 is 5.
+CREATE FUNCTION heddle_spelled(number numeric) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE WHEN number = trunc(number) THEN trunc(number)::text ELSE number::text END;
+END $$;
+
+-- The same of floating point: whole numbers with all their digits, others with fifteen.
+CREATE FUNCTION heddle_spelled(number double precision) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE WHEN number = trunc(number) THEN trunc(number::text::numeric)::text ELSE number::numeric::text END;
+END $$;
+
 -- Elements of a list or an object, characters of a text; null for anything else.
 CREATE FUNCTION heddle_size(value json) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
