@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from heddle.errors import Busy, HeddleError, Unavailable
+from heddle.errors import Busy, HeddleError, StorageFull, Unavailable
 from heddle.store.clickhouse.assembly import Change
 
 logger = logging.getLogger("heddle.store")
@@ -92,7 +92,7 @@ class Flusher:
         problem: Exception | None = None
         try:
             await self._flush([item.change for item in group])
-        except HeddleError as error:
+        except (Unavailable, Busy, StorageFull) as error:
             problem = error
         except Exception as error:  # whatever it is, everybody who waits is told
             if len(group) > 1:
@@ -100,7 +100,8 @@ class Flusher:
                 for item in group:
                     await self._write([item])
                 return
-            logger.exception("a change of calls was not written")
+            if not isinstance(error, HeddleError):
+                logger.exception("a change of calls was not written")
             problem = error
         else:
             self.figures.groups += 1
