@@ -33,7 +33,8 @@ app.command()(moving.export)
 
 Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
 Control = Annotated[
-    str | None, typer.Option("--control", help="sqlite, or the postgresql://... address of the servers.", metavar="WHERE")
+    str | None,
+    typer.Option("--control", help="sqlite, or the postgresql://... address of the servers.", metavar="WHERE"),
 ]
 Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
 

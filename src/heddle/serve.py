@@ -34,6 +34,8 @@ def _log(level: str) -> None:
     logging.getLogger("uvicorn.error").setLevel("WARNING")
     # It names every address that is asked, and those of webhooks and of signed files are secrets.
     logging.getLogger("httpx").setLevel("WARNING")
+    # It warns of what is tried again anyhow.
+    logging.getLogger("psycopg").setLevel("ERROR")
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:

@@ -1,13 +1,16 @@
 """A ClickHouse look-alike as a process of its own: it can be killed, and started again on what it stored."""
 
+import atexit
 import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 import uuid
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
@@ -73,3 +76,17 @@ class ClickhouseProcess:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+
+@cache
+def clickhouse_process() -> ClickhouseProcess:
+    """The ClickHouse look-alike of this test process, started when first asked for."""
+    folder = tempfile.TemporaryDirectory(prefix="heddle-clickhouse-")
+    process = ClickhouseProcess(Path(folder.name) / "clickhouse").start()
+
+    def end() -> None:
+        process.kill()
+        folder.cleanup()
+
+    atexit.register(end)
+    return process

@@ -1,5 +1,6 @@
 """A real PostgreSQL of Debian's package, run by an ordinary user in a folder of its own on a free port."""
 
+import atexit
 import itertools
 import os
 import pwd
@@ -138,5 +139,12 @@ def postgres() -> Iterator[PostgresServer]:
     """One server per test worker; without an installed PostgreSQL the tests are skipped."""
     if programs() is None:
         pytest.skip(f"no PostgreSQL is installed under {_HOME}: apt-get install postgresql")
-    with PostgresServer() as server:
-        yield server
+    yield postgres_server()
+
+
+@cache
+def postgres_server() -> PostgresServer:
+    """The server of this test process, started when first asked for."""
+    server = PostgresServer().start()
+    atexit.register(server.__exit__)
+    return server

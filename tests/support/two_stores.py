@@ -1,12 +1,9 @@
 """Calls written to SQLite and to ClickHouse alike, so that what is read from both can be compared."""
 
 import asyncio
-import atexit
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from heddle import settings
@@ -18,23 +15,9 @@ from heddle.store.sqlite.control import SqliteControl
 from heddle.store.sqlite.store import DATABASE, SqliteStore, open_file
 from heddle.wire.calls import End, Start
 from heddle.wire.spans import AgentSpan
-from tests.support.clickhouse import ClickhouseProcess
+from tests.support.clickhouse import clickhouse_process
 
 QUEUE_BYTES = 64 * 1024 * 1024
-
-
-@cache
-def clickhouse_process() -> ClickhouseProcess:
-    """The ClickHouse look-alike of this test process, started when first asked for."""
-    folder = tempfile.TemporaryDirectory(prefix="heddle-clickhouse-")
-    process = ClickhouseProcess(Path(folder.name) / "clickhouse").start()
-
-    def end() -> None:
-        process.kill()
-        folder.cleanup()
-
-    atexit.register(end)
-    return process
 
 
 @dataclass(frozen=True)

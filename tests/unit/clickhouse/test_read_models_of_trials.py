@@ -23,7 +23,6 @@ Json = Any
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 SEEDS = range(20 if SOAK else 2)
 PROJECT = refs.internal_project("team/trials")
-OTHER = refs.internal_project("team/other")
 MODEL = f"{refs.INTERNAL}{PROJECT}/object/m:v"
 SCORE_REF = f"{refs.INTERNAL}{PROJECT}/object/score:v"
 DIGESTS = [f"row{number}" for number in range(4)]

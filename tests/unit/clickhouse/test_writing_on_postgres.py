@@ -57,7 +57,7 @@ async def opened(given: dict[str, str]) -> AsyncIterator[Server]:
 
 async def with_two(work: Callable[[Server, Server], Awaitable[None]]) -> None:
     """Run with two servers that start at the same time."""
-    given = scale.databases().settings()
+    given = scale.new_databases()
     contexts = opened(given), opened(given)
     servers = await asyncio.gather(*(context.__aenter__() for context in contexts))
     try:

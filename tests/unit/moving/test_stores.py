@@ -24,7 +24,7 @@ async def everything(folder: Path, **stores: str) -> tuple[dict[str, str], Any]:
 
 
 def test_there_and_back(tmp_path: Path) -> None:
-    large = scale.databases().settings()
+    large = scale.new_databases()
 
     def of(folder: str, **stores: str) -> settings.Settings:
         return settings.load({"data": str(tmp_path / folder), **stores}, {})
