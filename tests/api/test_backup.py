@@ -10,8 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support import scale
 from tests.support.cli import heddle
 from tests.support.server import HeddleProcess
+
+pytestmark = scale.on_sqlite
 
 PROJECT = "team/backup"
 

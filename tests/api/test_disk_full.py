@@ -10,8 +10,11 @@ import httpx
 import pytest
 
 from tests.soak.load import KINDS, Item, Writer, lost
+from tests.support import scale
 from tests.support.server import HeddleProcess
 from tests.support.training import TrainingWire
+
+pytestmark = scale.on_sqlite
 
 PROJECT = "disk/full"
 

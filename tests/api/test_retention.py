@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from tests.support import scale
 from tests.support.server import HeddleProcess
 
 
@@ -45,6 +46,7 @@ def audited(data: Path, action: str) -> list[tuple[str, str]]:
         database.close()
 
 
+@scale.on_sqlite
 def test_old_calls_are_deleted_right_after_the_update(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data") as server, httpx.Client(base_url=server.url) as client:
         for project in ("team/short", "team/long"):

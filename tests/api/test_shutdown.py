@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.support import scale
 from tests.support.cli import heddle
 from tests.support.server import HeddleProcess
 
@@ -119,6 +120,7 @@ def test_a_wrong_setting_stops_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@scale.on_sqlite
 def test_a_file_of_a_newer_heddle_is_left_alone(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data"):
         pass
@@ -130,6 +132,7 @@ def test_a_file_of_a_newer_heddle_is_left_alone(tmp_path: Path) -> None:
         assert done.returncode == 1 and "newer heddle" in done.stderr, done.stderr
 
 
+@scale.on_sqlite
 def test_a_folder_or_a_database_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "damaged").mkdir()

@@ -10,6 +10,7 @@ import pytest
 
 from heddle.app import routes
 from heddle.auth import hash_key
+from tests.support import scale
 from tests.support.cli import heddle, make_key
 from tests.support.server import HeddleProcess
 
@@ -69,6 +70,7 @@ def set_cookie_path(visitor: Browser) -> None:
         visitor.client.cookies.set("heddle_session", value)
 
 
+@scale.on_sqlite
 def test_a_key_becomes_a_cookie_that_only_the_browser_sees(visitor: Browser, key: str, guarded: HeddleProcess) -> None:
     answer = visitor.log_in(f" {key} ")
     assert (answer.status_code, answer.json()) == (200, {"user": "ann", "admin": False})
@@ -162,6 +164,7 @@ def test_revoking_the_key_ends_its_sessions(visitor: Browser, guarded: HeddlePro
     assert "revoked" in visitor.client.post("/calls/query_stats", json={}, headers=visitor.own).json()["reason"]
 
 
+@scale.on_sqlite
 def test_a_session_slides_and_ends_when_it_is_not_used(visitor: Browser, guarded: HeddleProcess) -> None:
     slow = make_key(guarded.data, "slow")
     token = visitor.log_in(slow).cookies["heddle_session"]

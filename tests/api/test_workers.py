@@ -8,9 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support import scale
 from tests.support.cli import heddle
 from tests.support.server import HeddleProcess
 from tests.support.traffic import PROJECT, Traffic, count, store, stored, until
+
+pytestmark = scale.on_sqlite
 
 
 def worker_pids(process: HeddleProcess) -> list[int]:

@@ -4,12 +4,16 @@ import os
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.support import clickhouse, postgres
 
 KINDS = ("sqlite", "clickhouse")
 """The stores on which the tests of the interface run."""
 EVERYWHERE = os.environ.get("HEDDLE_TEST_STORE", "sqlite")
 """The store of every server that does not say on which it runs."""
+on_sqlite = pytest.mark.skipif(EVERYWHERE != "sqlite", reason="of the embedded store, such as its file")
+"""Marks tests of what only the embedded store has."""
 
 
 def missing() -> str | None:

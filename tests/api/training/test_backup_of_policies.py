@@ -3,9 +3,12 @@
 import shutil
 from pathlib import Path
 
+from tests.support import scale
 from tests.support.cli import heddle
 from tests.support.server import HeddleProcess
 from tests.support.training import TrainingWire
+
+pytestmark = scale.on_sqlite
 
 
 def test_trained_policies_survive_backup_and_restore(tmp_path: Path) -> None:

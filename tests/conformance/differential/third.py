@@ -13,7 +13,7 @@ DISPUTED = {
     "texts with blanks around a number": "heddle reads them as the number, as the server in memory does (section 5)",
     "the text 'null'": "it is a string and compares as itself (section 5); there it counts as missing",
     "texts that JSON escapes, or beyond ASCII": "a string compares as itself (section 5); there as its JSON has it",
-    "number texts as constants": "they match numbers too (section 5); there strings alone",
+    "number texts, and parts of them": "they match numbers too (section 5); there strings alone",
     "the order by an element of a list": "by presence, number and text (section 5); there it is another one",
     "5.0": "its text is 5 (section 5); there it is 5.0, and a list of literals of both kinds of numbers is refused",
     "integer parts of a path over an object": "heddle finds the key; there such a part is a list index only",
@@ -98,7 +98,7 @@ def _membership(world: World) -> Json:
 
 
 def _contains(world: World) -> Json:
-    substr = {"$literal": world.pick(["a", "A", "b", "e", ".", "5", "'"])}
+    substr = {"$literal": world.pick(["a", "A", "b", "e", "'", "zeb"])}
     return {"$contains": {"input": _field(world), "substr": substr, "case_insensitive": world.chance(0.5)}}
 
 

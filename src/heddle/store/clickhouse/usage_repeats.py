@@ -5,7 +5,7 @@ also leave out calls whose direct children have usage, as SDKs sum that up. What
 before the first of them to 30 days after the last.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from heddle.store.clickhouse.client import rows_of
@@ -46,12 +46,17 @@ def counted(within: str) -> str:
 
 
 def outer_spans(client: "Client", project: str, trace_ids: Collection[str]) -> set[str]:
-    """The calls of traces above OpenTelemetry spans that have usage; runs in the thread of the caller."""
+    """The calls of traces above OpenTelemetry spans that have usage; runs in the thread of the caller.
+
+    Of parents in a circle one with usage is left out, so that it keeps its own.
+    """
     if not trace_ids:
         return set()
     within = f"project = {{project:String}} AND deleted_at = 0 AND trace_id IN {listed(trace_ids)}"
-    sql = f"SELECT id FROM {CALLS} FINAL WHERE {within} AND {_SPAN} GLOBAL IN ({_outer(within)})"
-    return {row[0] for row in rows_of(client, sql, {"project": project})}
+    columns = "id, parent_id, notEmpty(usage_model)"
+    sql = f"SELECT {columns} FROM {CALLS} FINAL WHERE {within} AND {_SPAN} GLOBAL IN ({_outer(within)})"
+    found = {row[0]: (row[1], row[2]) for row in rows_of(client, sql, {"project": project})}
+    return found.keys() - _one_of_each_circle(found)
 
 
 def summed_up(client: "Client", project: str, calls: Collection[tuple[str, int]]) -> set[str]:
@@ -64,8 +69,24 @@ def summed_up(client: "Client", project: str, calls: Collection[tuple[str, int]]
     return {row[0] for row in rows_of(client, f"SELECT DISTINCT parent_id {parents}", {"project": project})}
 
 
+def _one_of_each_circle(above: Mapping[str, tuple[str | None, int]]) -> set[str]:
+    """One call with usage of each circle of parents; `above` says of calls their parent and whether they have usage."""
+    chosen: set[str] = set()
+    seen: set[str | None] = set()
+    for call_id in above:
+        path: list[str] = []
+        at: str | None = call_id
+        while at is not None and at in above and at not in seen:
+            seen.add(at)
+            path.append(at)
+            at = above[at][0]
+        circle = path[path.index(at) :] if at in path else []
+        chosen.update(sorted(one for one in circle if above[one][1])[:1])
+    return chosen
+
+
 def _outer(within: str) -> str:
-    """The numbers of what lies above OpenTelemetry spans with usage; of a circle nothing keeps its usage."""
+    """The numbers of what lies above OpenTelemetry spans with usage, all of a circle of parents among them."""
     below = f"FROM {CALLS} FINAL WHERE {within} AND parent_id IS NOT NULL AND parent_id <> id"
     return f"""WITH RECURSIVE up AS (
             SELECT DISTINCT {_ABOVE} AS above, 1 AS level {below} AND otel_dump IS NOT NULL AND notEmpty(usage_model)
