@@ -1,5 +1,6 @@
 """Phoenix and MLflow themselves as sources of `heddle import`, filled by their own clients."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from benchmarks.peers import SERVERS, install
 from tests.support.server import HeddleProcess, free_port
 from tools.record_imports import filled, import_command
 
-pytestmark = pytest.mark.soak
+SOAK = os.environ.get("HEDDLE_SOAK") == "1"
+
+pytestmark = [pytest.mark.soak, pytest.mark.skipif(not SOAK, reason="installs two products: runs in `make soak`")]
 
 
 @pytest.mark.parametrize("name", ["mlflow", "phoenix"])

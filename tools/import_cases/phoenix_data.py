@@ -1,6 +1,7 @@
 """Fills a Phoenix server through its own clients: spans of a chat, annotations, a dataset, an experiment."""
 
 import sys
+import time
 
 from opentelemetry import trace
 from phoenix.client import Client
@@ -43,7 +44,13 @@ if __name__ == "__main__":
         span_id=f"{chat.context.span_id:016x}", annotation_name="length", annotator_kind="CODE", score=0.25
     )
     note = {"data": [{"trace_id": trace_id, "name": "whole", "annotator_kind": "LLM", "result": {"label": "good"}}]}
-    client._client.post("v1/trace_annotations?sync=true", json=note).raise_for_status()
+    deadline = time.monotonic() + 60
+    # Spans are answered before they are stored; until then their trace is not known.
+    while (noted := client._client.post("v1/trace_annotations?sync=true", json=note)).status_code == 404:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    noted.raise_for_status()
     client.datasets.create_dataset(
         name="questions",
         inputs=[{"question": "Paris?"}, {"question": "Rome?"}],

@@ -44,9 +44,12 @@ export function cellEditor({ source, cursor, box, frame, cellAt, reveal }) {
       });
     } else if (typeof value === "boolean" && initial === null) source.set([{ row: at.row, key: column.key, value: !value }]);
     else open = { ...overlay(frame, cell, initial ?? editable(value), column.name, onkeydown, () => close(true)), row: at.row,
-      column, value };
+      column, value, top: box.scrollTop, left: box.scrollLeft };
   };
-  box.addEventListener("scroll", () => close(true));
+  // The event of a scroll that came before the editor opened may come after.
+  box.addEventListener("scroll", () => {
+    if (open && (box.scrollTop !== open.top || box.scrollLeft !== open.left)) close(true);
+  });
   return { open: start, isOpen: () => open !== null, commit: () => close(true) };
 }
 
