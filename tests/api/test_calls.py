@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import Wire
 
+ON_BOTH_STORES = True
+
 T0 = "2026-03-01T10:00:00.000000Z"
 MISSING = {"reason", "detail"}
 

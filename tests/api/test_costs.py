@@ -7,6 +7,8 @@ import pytest
 
 from tests.conftest import Wire
 
+ON_BOTH_STORES = True
+
 Json = Any
 PRICE = {"prompt_token_cost": 0.01, "completion_token_cost": 0.1}
 UNITS = {"prompt_token_cost_unit": "USD", "completion_token_cost_unit": "USD"}

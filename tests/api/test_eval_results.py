@@ -9,6 +9,8 @@ from heddle.wire import digests
 from tests.conftest import Wire
 from tests.support.trials import LOGGER, PYTHON, TYPESCRIPT, Run
 
+ON_BOTH_STORES = True
+
 Json = Any
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.conftest import Wire
 
+ON_BOTH_STORES = True
+
 CLASSED = {"_type": "Thing", "_class_name": "Thing", "_bases": ["Model", "Object", "BaseModel"], "v": 1}
 OP = {"_type": "CustomWeaveType", "weave_type": {"type": "Op"}, "files": {"obj.py": "x"}}
 

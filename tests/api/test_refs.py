@@ -20,6 +20,8 @@ from tests.api.test_tables import create as create_table
 from tests.conftest import Wire
 from tests.support.memory import MemoryExecutor, small_app
 
+ON_BOTH_STORES = True
+
 
 def ref(wire: Wire, name: str, digest: str, path: str = "", kind: str = "object") -> str:
     """The external ref of a version."""

@@ -9,6 +9,8 @@ import pytest
 from heddle.wire import digests
 from tests.conftest import Wire
 
+ON_BOTH_STORES = True
+
 EMPTY = hashlib.sha256(b"").hexdigest()
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.conftest import Client, Wire
 
+ON_BOTH_STORES = True
+
 MODES: dict[str, dict[str, str]] = {
     "default": {},
     "client digests": {"WEAVE_ENABLE_CLIENT_SIDE_DIGESTS": "true"},
