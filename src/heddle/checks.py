@@ -19,12 +19,14 @@ from rich.markup import escape
 from heddle.errors import HeddleError
 from heddle.settings import GIB, MIB, Settings
 from heddle.store import direct, lock
+from heddle.store import open as opening
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.connection import MINIMUM_VERSION
 from heddle.store.sqlite.store import DATABASE
 
 LEAST_FREE_BYTES = GIB
 _OLDEST_CLOCK = 1_760_000_000
+_ANSWER_SECONDS = 10
 _NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "sshfs", "fuse.sshfs", "9p", "afs", "ceph", "glusterfs")
 )
@@ -34,6 +36,8 @@ _EXTRAS = {
     "clickhouse": ("clickhouse_connect",),
     "postgres": ("psycopg", "alembic"),
     "s3": ("fsspec", "s3fs"),
+    "parquet": ("pyarrow",),
+    "mcp": ("mcp",),
     "demo": ("weave", "gql"),
 }
 
@@ -69,7 +73,7 @@ def look(settings: Settings) -> Iterator[Finding]:
     yield _sqlite()
     yield _clock()
     yield _folder(folder)
-    yield _file_system(folder)
+    yield _file_system(folder, settings.control == "sqlite")
     yield _free_space(folder)
     holder = lock.holder(folder)
     yield Finding("data lock", f"held by {holder}" if holder else "free")
@@ -78,6 +82,7 @@ def look(settings: Settings) -> Iterator[Finding]:
         yield from _policies(folder)
     else:
         yield _control(settings)
+    yield from _elsewhere(settings)
     yield _port(settings, served=holder is not None)
     yield from _keys(settings)
     yield from _extras()
@@ -127,10 +132,10 @@ def _folder(folder: Path) -> Finding:
     return Finding("data folder", found)
 
 
-def _file_system(folder: Path) -> Finding:
+def _file_system(folder: Path, has_database: bool) -> Finding:
     kind = _mounted(_existing(folder).resolve())
     mend = "SQLite needs a local disk: locks of network file systems are not reliable; choose another --data"
-    return Finding("file system", kind or "not known", mend if kind in _NETWORK_FILE_SYSTEMS else "")
+    return Finding("file system", kind or "not known", mend if has_database and kind in _NETWORK_FILE_SYSTEMS else "")
 
 
 def _mounted(path: Path) -> str | None:
@@ -185,6 +190,29 @@ def _control(settings: Settings) -> Finding:
         return Finding("control", f"PostgreSQL, schema {found} of a newer heddle", "upgrade heddle", True)
     mend = "" if found == known else "heddle migrate (serve does it too)"
     return Finding("control", f"PostgreSQL, schema {found} of {known}", mend)
+
+
+def _elsewhere(settings: Settings) -> Iterator[Finding]:
+    """Whether the settings of the stores go together, and whether ClickHouse answers."""
+    try:
+        opening.check(settings)
+    except HeddleError as error:
+        yield Finding("stores", error.reason, "change one of these settings", True)
+        return
+    if settings.store == "sqlite":
+        return
+    # The packages of ClickHouse are an extra.
+    from heddle.store.clickhouse.client import Clickhouse
+
+    clickhouse = Clickhouse(settings.store, 1, _ANSWER_SECONDS)
+    try:
+        found = clickhouse.look()
+    except HeddleError as error:
+        yield Finding("store", error.reason, "start ClickHouse, or mend the setting store", True)
+    else:
+        yield Finding("store", found)
+    finally:
+        clickhouse.close()
 
 
 def _policies(folder: Path) -> Iterator[Finding]:

@@ -97,6 +97,10 @@ class ValidationFailed(HeddleError):
         super().__init__("; ".join(str(item.get("msg")) for item in detail))
         self.detail = list(detail)
 
+    def __reduce__(self) -> tuple[type["ValidationFailed"], tuple[list[dict[str, Any]]]]:
+        """Processes hand failures on to each other."""
+        return type(self), (self.detail,)
+
     @classmethod
     def at(cls, location: Sequence[str | int], message: str, kind: str = "value_error") -> "ValidationFailed":
         """One problem at one place."""

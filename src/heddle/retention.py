@@ -32,8 +32,9 @@ class Retention:
             try:
                 if await self._store.leases.take(_PURGING, self._interval) or is_asked:
                     await self.purge()
-            except HeddleError as error:
-                logger.warning("old calls could not be deleted now: %s", error)
+            except Exception as error:  # whatever it is, the next look may go well
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("old calls could not be deleted now: %s", error, exc_info=is_ours)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._interval)
 

@@ -34,8 +34,12 @@ def _log(level: str) -> None:
     logging.getLogger("uvicorn.error").setLevel("WARNING")
     # It names every address that is asked, and those of webhooks and of signed files are secrets.
     logging.getLogger("httpx").setLevel("WARNING")
-    # It warns of what is tried again anyhow.
-    logging.getLogger("psycopg").setLevel("ERROR")
+    # They warn of what is tried again or told anyhow.
+    for name in ("psycopg", "urllib3.connectionpool", "clickhouse_connect"):
+        logging.getLogger(name).setLevel("ERROR")
+    # They tell at each start where they found what they need.
+    for name in ("aiobotocore", "botocore"):
+        logging.getLogger(name).setLevel("WARNING")
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 _UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB, "t": TIB, "tib": TIB}
 _UNITS |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"://.*@", re.DOTALL)
 
 ENVIRONMENT_PREFIX = "HEDDLE_"
 CONFIG_VARIABLE = "HEDDLE_CONFIG"
@@ -105,6 +107,7 @@ def address(*schemes: str, plain: str) -> Kind:
         found = re.match(r"([a-z][a-z0-9+.-]*)://[^\s]+\Z", value.strip())
         if value.strip() != plain and (found is None or (schemes and found[1] not in schemes)):
             raise ValueError
+        urlsplit(value.strip()).port  # noqa: B018 - ValueError for what is no port
         return value.strip()
 
     return Kind(parse, f"{plain}, or {' or '.join(f'{scheme}://...' for scheme in schemes) or 'scheme://...'}")
@@ -146,6 +149,11 @@ def show_size(value: int) -> str:
         if value and value % unit == 0:
             return f"{value // unit}{name}"
     return str(value)
+
+
+def without_credentials(value: str) -> str:
+    """A text without the users and passwords of the addresses in it, to be shown."""
+    return _CREDENTIALS.sub("://***@", value)
 
 
 def _row(default: Any, kind: Kind, sentence: str) -> Any:
@@ -424,7 +432,8 @@ class Row:
                 raise ValueError
             return self.kind.parse(str(value))
         except ValueError:
-            message = f"{self.name} = {str(value)!r} (from {source}) cannot be used: allowed is {self.kind.allowed}"
+            shown = without_credentials(str(value))
+            message = f"{self.name} = {shown!r} (from {source}) cannot be used: allowed is {self.kind.allowed}"
             raise BadSetting(message) from None
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import scale
 from tests.support.cli import heddle
-from tests.support.server import HeddleProcess
+from tests.support.server import HeddleProcess, free_port
 
 pytestmark = scale.on_sqlite
 
@@ -141,3 +141,27 @@ def test_check_names_each_fault_and_how_to_mend_it(tmp_path: Path, server: Heddl
         text = " ".join(done.stdout.split())
         assert done.returncode == 1, done.stdout
         assert fault in text and mend in text and "1 fault" in text, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [("store", "clickhouse://ann:hunter2@db/heddle"), ("control", "postgresql://ann:hunter2@db/heddle")],
+)
+def test_databases_elsewhere_are_refused_by_name(tmp_path: Path, name: str, address: str) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    assert heddle("migrate", "--data", str(data)).returncode == 0
+    for words in (("backup", str(copy), "--data", str(data)), ("restore", str(copy), "--data", str(tmp_path / "new"))):
+        refused = heddle(*words, **{name: address})
+        assert refused.returncode == 1
+        assert f"{name} (from variable HEDDLE_{name.upper()}) is no SQLite" in refused.stderr
+        assert "hunter2" not in refused.stderr
+    assert not copy.exists() and not (tmp_path / "new").exists()
+
+
+def test_stores_elsewhere_that_do_not_work_are_faults(tmp_path: Path) -> None:
+    store = f"clickhouse://ann:hunter2@127.0.0.1:{free_port()}/heddle"
+    away = heddle("check", "--data", tmp_path, "--port", "0", store=store)
+    alone = heddle("check", "--data", tmp_path, "--port", "0", store=store, workers=2)
+    for found, words in ((away, "The store of calls cannot be reached"), (alone, "workers is for SQLite")):
+        assert found.returncode == 1 and words in found.stdout
+        assert "hunter2" not in found.stdout + found.stderr

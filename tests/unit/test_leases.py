@@ -85,6 +85,21 @@ def test_a_dead_servers_job_is_taken_over_and_it_can_write_no_more(two: Two) -> 
     asyncio.run(main())
 
 
+def test_a_job_that_a_server_took_without_learning_of_it_is_taken_over(two: Two) -> None:
+    async def main() -> None:
+        async with two.open() as (one, other):
+            await queued(one.eval_jobs, 2)
+            known, lost = await one.eval_jobs.take(["kind"], FAR), await one.eval_jobs.take(["kind"], FAR)
+            assert known is not None and lost is not None
+            await end_leases(one, eval_jobs)
+            await one.eval_jobs.renew([known.id])
+            again = await other.eval_jobs.take(["kind"], FAR)
+            assert again is not None and again.id == lost.id
+            assert await other.eval_jobs.take(["kind"], FAR) is None, "the other one was kept"
+
+    asyncio.run(main())
+
+
 async def training_jobs(server: ControlGroups, models: int, each: int) -> set[str]:
     """Jobs of some models; their ids."""
     made = [JobRow(f"job-{n}", f"model-{n % models}", "rl", {}, "", n, "me") for n in range(models * each)]

@@ -64,6 +64,22 @@ def test_a_wrong_value_names_setting_value_source_and_what_is_allowed(name: str,
         assert part in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("store", "mysql://quill:hunter2@db:8123/heddle"),
+        ("store", "clickhouse://quill:hunter2@db:port/heddle"),
+        ("control", "postgresql://quill:hun ter2@db/heddle"),
+        ("control", "postgresql://quill:hunter2/5@db/heddle"),
+        ("vllm_urls", "http://one:8000,ftp://quill:hunter2@two:8000"),
+    ],
+)
+def test_a_wrong_address_is_refused_without_its_password(name: str, value: str) -> None:
+    with pytest.raises(BadSetting, match=f"{name} = ") as refused:
+        load({name: value}, {})
+    assert "ter2" not in str(refused.value) and "quill" not in str(refused.value)
+
+
 def test_a_wrong_file_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "heddle.toml"
     config.write_text("prot = 1\n")

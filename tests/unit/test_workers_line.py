@@ -1,12 +1,14 @@
 """The line between a worker and the writing process: answers in any order, failures as they are, an end that shows."""
 
 import asyncio
+import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heddle.errors import Busy, HeddleError, StorageFull, Unavailable
+from heddle.errors import Busy, HeddleError, StorageFull, Unavailable, ValidationFailed
 from heddle.workers.line import Exchange, Line
 
 
@@ -21,6 +23,8 @@ def test_calls_are_answered_in_any_order_and_failures_travel(tmp_path: Path) -> 
                 raise Busy("Too much waits", retry_after=7)
             if verb == "full":
                 raise StorageFull("no room", param="data")
+            if verb == "wrong":
+                raise ValidationFailed.at(["body", "id"], "too long")
             return verb, arguments
 
         exchange = Exchange(handler)
@@ -37,6 +41,9 @@ def test_calls_are_answered_in_any_order_and_failures_travel(tmp_path: Path) -> 
         with pytest.raises(StorageFull) as full:
             await line.call("full")
         assert (full.value.status, full.value.param) == (507, "data")
+        with pytest.raises(ValidationFailed) as wrong:
+            await line.call("wrong")
+        assert wrong.value.detail == [{"loc": ["body", "id"], "msg": "too long", "type": "value_error"}]
         await line.close()
         await exchange.close()
 
@@ -57,6 +64,23 @@ def test_what_waits_is_told_when_the_writing_process_has_gone(tmp_path: Path) ->
             with pytest.raises(HeddleError, match="has ended"):
                 await line.call("more")
             await line.close()
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_cannot_be_read_leaves_nobody_waiting(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(struct.pack("!QI", 1, 4) + b"junk")
+
+        async with await asyncio.start_unix_server(serve, tmp_path / "line"):
+            line = await Line.open(tmp_path / "line")
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(line.call("anything"), 30)
+            assert line.ended.is_set()
+            with pytest.raises(pickle.UnpicklingError):
+                await line.close()
 
     asyncio.run(main())
 

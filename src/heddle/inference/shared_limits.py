@@ -107,5 +107,6 @@ class SharedLimits:
                 continue
             try:
                 await self._rows.renew(list(self._held), LEASE_SECONDS)
-            except HeddleError as error:
-                logger.warning("the places of completions were not renewed: %s", error.reason)
+            except Exception as error:  # whatever it is, the next renewal may go well
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("the places of completions were not renewed: %s", error, exc_info=is_ours)

@@ -37,8 +37,20 @@ def migrate(settings: Settings) -> list[str]:
     return direct.migrate(settings) or [f"{where} is on the current schema"]
 
 
+def _in_the_folder(settings: Settings) -> None:
+    """Raise HeddleError where the databases lie elsewhere: a copy of the folder would look whole and not be it."""
+    for name in ("store", "control"):
+        if getattr(settings, name) != "sqlite":
+            source = settings.sources.get(name, "the settings")
+            raise HeddleError(
+                f"{name} (from {source}) is no SQLite, and backup and restore are of the data folder only:"
+                " back up ClickHouse and PostgreSQL with their own tools, or carry the projects with heddle export"
+            )
+
+
 def back_up(settings: Settings, target: str) -> str:
     """Copy the data folder to a new folder or tar file; returns what to tell the operator. Raises HeddleError."""
+    _in_the_folder(settings)
     source, goal = Path(settings.data), Path(target)
     if not (source / DATABASE).exists():
         raise HeddleError(f"There is nothing to back up: {source / DATABASE} does not exist")
@@ -109,6 +121,7 @@ def _verify(database: Path) -> None:
 
 def restore(settings: Settings, source: str) -> str:
     """Put a backup into an empty data folder; returns what to tell the operator. Raises HeddleError."""
+    _in_the_folder(settings)
     data = Path(settings.data)
     with DataLock(data):
         present = sorted(path.name for path in data.iterdir() if path.name != LOCK)

@@ -22,7 +22,10 @@ _LIMITS = (
     "large_field_bytes", "write_queue_bytes", "max_database_bytes", "query_timeout",
 )  # fmt: skip
 _STOPPING = HeddleError("The server is stopping")
-_PLACES = frozenset(("data", "host", "providers", "alert_webhooks", "training_sources", "store", "control", "files"))
+_PLACES = frozenset(
+    ("data", "host", "providers", "alert_webhooks", "training_sources", "store", "control", "files")
+    + ("vllm_urls", "vllm_command", "vllm_arguments")
+)
 
 
 class ServerInfoRes(ResponseModel):

@@ -77,16 +77,18 @@ class Line:
 
     async def _listen(self) -> None:
         try:
-            while True:
-                number, (result, error) = await _read(self._reader)
-                waiting = self._waiting.get(number)
-                if waiting is None or waiting.done():
-                    continue
-                if error is not None:
-                    waiting.set_exception(error)
-                else:
-                    waiting.set_result(result)
-        except EOFError:
+            with contextlib.suppress(EOFError):
+                while True:
+                    number, (result, error) = await _read(self._reader)
+                    waiting = self._waiting.get(number)
+                    if waiting is None or waiting.done():
+                        continue
+                    if error is not None:
+                        waiting.set_exception(error)
+                    else:
+                        waiting.set_result(result)
+        finally:
+            # However it ended, nobody may wait for ever; the worker stops, and another one takes its place.
             self.ended.set()
             for waiting in self._waiting.values():
                 if not waiting.done():

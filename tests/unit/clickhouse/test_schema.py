@@ -54,10 +54,20 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 def test_a_server_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
     async def work(stores: TwoStores) -> None:
         nowhere = Clickhouse(f"clickhouse://127.0.0.1:{free_port()}/heddle", 2, 5)
-        with pytest.raises(Unavailable, match="cannot be reached") as caught:
+        with pytest.raises(Unavailable, match=r"cannot be reached: Connection refused$") as caught:
             await migrate(nowhere, nowhere.place, stores.control)
         assert caught.value.headers == {"Retry-After": "2"}
         await asyncio.to_thread(nowhere.close)
+
+    two_stores.in_both(tmp_path, work)
+
+
+def test_a_cluster_that_is_not_known_is_said_so(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        elsewhere = Clickhouse(stores.address, 2, 30, "nowhere")
+        with pytest.raises(HeddleError, match="does not know the cluster of the setting store_cluster"):
+            await migrate(elsewhere, elsewhere.place, stores.control)
+        await asyncio.to_thread(elsewhere.close)
 
     two_stores.in_both(tmp_path, work)
 

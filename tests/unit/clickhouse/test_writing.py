@@ -13,7 +13,9 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.clickhouse import client
+from heddle.store.clickhouse.assembly import Change
 from heddle.store.clickhouse.call_writes import CallWrites
+from heddle.store.clickhouse.flusher import Flusher
 from heddle.store.control import call_halves
 from heddle.store.control.agents.table import agent_spans
 from heddle.store.control.projects import audit_log
@@ -244,12 +246,30 @@ def test_a_caller_that_goes_away_undoes_nothing(tmp_path: Path) -> None:
     two_stores.in_both(tmp_path, work)
 
 
+def test_a_group_that_cannot_be_put_together_in_time_is_not_tried_one_by_one() -> None:
+    async def main() -> None:
+        groups: list[int] = []
+
+        async def flush(group: Sequence[Change]) -> None:
+            groups.append(len(group))
+            raise QueryTimeout("The query ran longer than the setting query_timeout allows")
+
+        flusher = Flusher(flush, 1000)
+        outcomes = await asyncio.gather(*(flusher.add(Change(), 1) for _ in range(3)), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
+        assert groups == [3]
+        await flusher.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "status"),
     [
         (516, HeddleError, 500),
         (243, StorageFull, 507),
         (252, Unavailable, 503),
+        (236, Unavailable, 503),
         (None, Unavailable, 503),
         (159, QueryTimeout, 504),
         (168, InvalidRequest, 400),

@@ -12,9 +12,10 @@ import sqlalchemy as sa
 from heddle import settings
 from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.migrate import migrate
+from heddle.store.clickhouse.migrate import _LOCK, migrate
 from heddle.store.clickhouse.schema import CALLS
 from heddle.store.control.call_halves import call_halves
+from heddle.store.postgres import connection
 from tests.support import scale, two_stores
 from tests.support.written_calls import AT, PROJECT, first_half, second_half
 
@@ -146,3 +147,30 @@ def test_a_deletion_meets_halves_that_come_at_once() -> None:
         assert await one.waiting() == 0
 
     asyncio.run(with_two(work))
+
+
+def test_a_server_waits_as_long_as_another_one_makes_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        given = scale.new_databases()
+        engine = sa.create_engine(sa.make_url(given["control"]).set(drivername="postgresql+psycopg"))
+        waits = sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+        with engine.connect() as first, engine.connect() as watching:
+            async with opened(given):
+                # Made before the limit is shortened, so that only the wait for the tables of calls meets it.
+                pass
+            monkeypatch.setattr(connection, "_LOCK_SECONDS", 0.001)
+            first.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+
+            async def start() -> None:
+                async with opened(given):
+                    pass
+
+            starting = asyncio.create_task(start())
+            async with asyncio.timeout(30):
+                while not starting.done() and not watching.execute(waits).scalar_one():
+                    await asyncio.sleep(0.02)
+            first.rollback()
+            await asyncio.wait_for(starting, 30)
+        engine.dispose()
+
+    asyncio.run(main())

@@ -252,6 +252,44 @@ def test_so_many_run_at_once_and_every_project_gets_its_turn(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+def test_a_fault_of_the_queue_ends_neither_the_taking_nor_the_keeping_of_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with queue(tmp_path) as (jobs, store):
+            monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.01)
+            failed: dict[str, asyncio.Event] = {}
+
+            def spoil(name: str, right: Callable[..., Awaitable[Any]]) -> None:
+                failed[name] = asyncio.Event()
+
+                async def once_wrong(*given: Any, **named: Any) -> Any:
+                    if not failed[name].is_set():
+                        failed[name].set()
+                        raise RuntimeError("a fault of ours")
+                    return await right(*given, **named)
+
+                monkeypatch.setattr(store.eval_jobs, name, once_wrong)
+
+            spoil("take", store.eval_jobs.take)
+            spoil("held", store.eval_jobs.held)
+
+            async def endless(job: JobRow, run: JobRun) -> Json:
+                await asyncio.Event().wait()
+                return {}
+
+            jobs.register("endless", endless)
+            await jobs.start()
+            job = await jobs.submit("endless", ANN, PROJECT, {})
+            async with asyncio.timeout(30):
+                await asyncio.gather(*(event.wait() for event in failed.values()))
+            # As another server asks for it: the loop that keeps the leases must see it.
+            await store.eval_jobs.ask_to_cancel(PROJECT, job.id)
+            assert (await done(jobs, job)).state == "cancelled"
+
+    asyncio.run(main())
+
+
 def test_a_job_that_takes_the_server_with_it_is_given_up(tmp_path: Path) -> None:
     async def main() -> None:
         async with queue(tmp_path) as (jobs, store):

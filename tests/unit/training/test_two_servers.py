@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from heddle.errors import Unavailable
 from heddle.store.control.jobs import OPEN, TrainJobs
 from heddle.store.control.leases import Instance
 from heddle.training.queue.figures import TrainingFigures
@@ -88,6 +89,25 @@ def test_work_that_came_to_one_server_is_done_by_the_other(tmp_path: Path, monke
             events = await other.supervisor.wait_for_events(job_id, -1, PATIENCE)
             assert events[0].type == "training_started", "told by the server that does not run it"
             assert await ended(bench, other, job_id) == "succeeded"
+
+    asyncio.run(main())
+
+
+def test_an_outage_while_there_is_nothing_to_do_ends_no_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with servers(tmp_path, monkeypatch) as (bench, one, _):
+            look, failed = one.jobs.is_any_free, asyncio.Event()
+
+            async def fail_once() -> bool:
+                if failed.is_set():
+                    return await look()
+                failed.set()
+                raise Unavailable("PostgreSQL does not answer")
+
+            monkeypatch.setattr(one.jobs, "is_any_free", fail_once)
+            await one.supervisor.start()
+            await asyncio.wait_for(failed.wait(), PATIENCE)
+            assert await ended(bench, one, await bench.job(await bench.model())) == "succeeded"
 
     asyncio.run(main())
 

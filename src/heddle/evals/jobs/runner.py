@@ -92,8 +92,9 @@ class Runner:
                     await self._rows.forget_older(times.now() - _KEPT)
                 await self._take()
                 pause = await self._pause()
-            except HeddleError as error:
-                logger.warning("the queue of evaluation jobs was put off: %s", error)
+            except Exception as error:  # whatever it is, the jobs that wait must not wait for ever
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("the queue of evaluation jobs was put off: %s", error, exc_info=is_ours)
                 pause = 1.0
             try:
                 async with asyncio.timeout(pause):
@@ -137,11 +138,12 @@ class Runner:
             try:
                 if clock() - renewed > LEASE_SECONDS / _RENEWALS_PER_LEASE:
                     asked = clock()
-                    await self._rows.renew()
+                    await self._rows.renew(known)
                     renewed, until = asked, asked + LEASE_SECONDS
                 held = await self._rows.held()
-            except HeddleError as error:
-                logger.warning("the leases of evaluation jobs were not renewed: %s", error)
+            except Exception as error:  # whatever it is, a lease must not end because of it
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("the leases of evaluation jobs were not renewed: %s", error, exc_info=is_ours)
                 held = {} if clock() > until and self._rows.instance.is_shared else dict.fromkeys(known, False)
             for job_id, attempt in known.items():
                 if job_id not in held:

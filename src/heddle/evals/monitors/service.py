@@ -108,8 +108,9 @@ class Monitors:
                 if await self._store.changes.number(MONITORS) != self._seen:
                     await self.refresh()
                 self._store.calls.has_endings.set()
-            except HeddleError as error:
-                logger.warning("changes of monitors are not seen: %s", error)
+            except Exception as error:  # whatever it is, the next look may go well
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("changes of monitors are not seen: %s", error, exc_info=is_ours)
 
     async def refresh(self) -> None:
         """Read the stored monitors anew; calls that end from now on are judged by them."""
@@ -144,8 +145,9 @@ class Monitors:
                     pause = PAUSE_SECONDS if held else await self._seconds_to_wait()
                 else:
                     pause = PAUSE_SECONDS
-            except HeddleError as error:
-                logger.warning("monitors wait: %s", error)
+            except Exception as error:  # whatever it is, endings must not wait for ever
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("monitors wait: %s", error, exc_info=is_ours)
                 pause = PAUSE_SECONDS
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(event.wait(), pause)

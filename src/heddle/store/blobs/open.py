@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle.errors import ExtraMissing, HeddleError
-from heddle.settings import Settings
+from heddle.settings import Settings, without_credentials
 from heddle.store.blobs import s3
 from heddle.store.blobs.base import Blobs
 from heddle.store.blobs.folder import FILES, FolderBlobs
@@ -28,21 +28,21 @@ def open_blobs(settings: Settings) -> Blobs:
 
 def _filesystem(address: str) -> tuple[Any, str]:
     """fsspec's file system of an address, and the path in it."""
-    scheme = address.partition("://")[0]
+    scheme, shown = address.partition("://")[0], without_credentials(address)
     if scheme in _LOCAL:
-        raise HeddleError(f"files = {address}: {scheme}:// is no object store; for a folder leave it at files = folder")
+        raise HeddleError(f"files = {shown}: {scheme}:// is no object store; for a folder leave it at files = folder")
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise ExtraMissing(f"files = {address} needs fsspec: pip install 'heddle[s3]'") from None
+        raise ExtraMissing(f"files = {shown} needs fsspec: pip install 'heddle[s3]'") from None
     options = {"use_listings_cache": False, "skip_instance_cache": True}
     try:
         filesystem, root = url_to_fs(address, **options, **(s3.options() if scheme == "s3" else {}))
     except ImportError as error:
         hint = "pip install 'heddle[s3]'" if scheme == "s3" else str(error)
-        raise ExtraMissing(f"files = {address} needs another package: {hint}") from None
+        raise ExtraMissing(f"files = {shown} needs another package: {hint}") from None
     except ValueError as error:
-        raise HeddleError(f"files = {address} cannot be used: {error}") from None
+        raise HeddleError(f"files = {shown} cannot be used: {error}") from None
     if scheme == "s3":
         filesystem.retries = s3.TRIES
     return filesystem, root

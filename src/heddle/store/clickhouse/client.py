@@ -21,10 +21,11 @@ _RETRY_SECONDS = 2
 _TIMEOUT, _TOO_COMPLEX = (159, 160, 209), (167, 168, 306, 572)
 """Codes of ClickHouse: what ran too long, and what is too deep or too big to be parsed."""
 _REFUSED = (192, 193, 194, 497, 516)
+_NO_CLUSTER = (170, 701)
 _BROKEN = ("OperationalError", "HTTPError", "ProtocolError", "MaxRetryError")
 _FULL = 243
-_LATER = (3, 76, 202, 203, 210, 225, 241, 242, 252, 279, 285, 286, 319, 999)
-"""Codes of what may go well a little later: too much at once, memory, parts, replicas, connections of nodes."""
+_LATER = (3, 76, 173, 202, 203, 210, 225, 236, 241, 242, 252, 254, 279, 285, 286, 319, 394, 439, 745, 999)
+"""Codes of what may go well a little later: too much at once, memory, parts, replicas, nodes that stop or are away."""
 _SETTINGS = {
     # A row never changes its month, so no part of another one needs to be looked at.
     "do_not_merge_across_partitions_select_final": 1,
@@ -109,6 +110,18 @@ class Clickhouse:
             finally:
                 client.close()
 
+    def look(self) -> str:
+        """The server's version and whether the database is there, in words, in this thread."""
+        with explained():
+            client = connect(self._address, self._timeout, "default")
+            try:
+                made = rows_of(client, f"SELECT 1 FROM system.databases WHERE name = {quoted(self.database)}")
+                return (
+                    f"ClickHouse {client.server_version}, database {self.database}{'' if made else ' (will be made)'}"
+                )
+            finally:
+                client.close()
+
     def _connected(self) -> "Client":
         """The client; it holds no session, so any number of threads may use it."""
         with self._connecting:
@@ -177,6 +190,8 @@ def explain(error: Exception) -> HeddleError | None:
         return InvalidRequest(f"The query is too complex: {str(error)[:200]}")
     if code in _REFUSED:
         return HeddleError(f"ClickHouse refuses the user of the setting store: {str(error)[:200]}")
+    if code in _NO_CLUSTER:
+        return HeddleError(f"ClickHouse does not know the cluster of the setting store_cluster: {str(error)[:200]}")
     if code == _FULL:
         return StorageFull("The disk of the store of calls is full; nothing of this request was stored")
     if code in _LATER:
@@ -184,5 +199,15 @@ def explain(error: Exception) -> HeddleError | None:
     # An error of the database without a code comes from something between: a proxy that finds no server.
     is_between = name == "DatabaseError" and code is None
     if is_between or isinstance(error, OSError) or name in _BROKEN:
-        return Unavailable(f"The store of calls cannot be reached: {str(error)[:200]}", retry_after=_RETRY_SECONDS)
+        return Unavailable(f"The store of calls cannot be reached: {_reason(error)}", retry_after=_RETRY_SECONDS)
     return None
+
+
+def _reason(error: BaseException) -> str:
+    """What the system says is the matter; the driver's own words carry the address with the whole query."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.strerror:
+            return found.strerror
+        found = found.__cause__ or found.__context__
+    return str(error).partition(" with url")[0][:200]

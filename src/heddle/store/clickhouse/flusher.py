@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from heddle.errors import Busy, HeddleError, StorageFull, Unavailable
+from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
 from heddle.store.clickhouse.assembly import Change
 
 logger = logging.getLogger("heddle.store")
@@ -94,6 +94,9 @@ class Flusher:
             await self._flush([item.change for item in group])
         except (Unavailable, Busy, StorageFull) as error:
             problem = error
+        except QueryTimeout:
+            # Each alone would take as long: the queue would stand still for hours.
+            problem = Unavailable("What is stored of the calls could not be read in time", retry_after=2)
         except Exception as error:  # whatever it is, everybody who waits is told
             if len(group) > 1:
                 # One faulty change must not fail its neighbours: each is written alone.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _LOCK = 0x686564646C65
 """The number by which servers that share PostgreSQL agree on who changes the tables."""
+_LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 
 
 async def migrate(clickhouse: Clickhouse, place: Place, control: Executor) -> list[str]:
@@ -24,6 +25,9 @@ async def migrate(clickhouse: Clickhouse, place: Place, control: Executor) -> li
 
     def work(connection: sa.Connection) -> list[str]:
         if connection.dialect.name == "postgresql":
+            # The first server may take long, as every node of a cluster makes its tables; the others wait for it.
+            for limit in _LIMITS:
+                connection.exec_driver_sql(f"SET LOCAL {limit} = 0")
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         clickhouse.make_database()
         return clickhouse.run(lambda client: _take_steps(client, place))

@@ -155,8 +155,9 @@ class ScaleStore(ControlGroups):
                     tidied = time.monotonic()
                     if await self.leases.take(_TIDYING, _TIDY_EVERY):
                         await self.collect_files()
-            except HeddleError as error:
-                logger.warning("upkeep of the store was put off: %s", error)
+            except Exception as error:  # whatever it is, upkeep goes on
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("upkeep of the store was put off: %s", error, exc_info=is_ours)
 
 
 async def open_store(settings: Settings) -> ScaleStore:

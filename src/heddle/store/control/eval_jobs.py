@@ -180,10 +180,15 @@ class EvalJobs:
             lambda connection: {row.id: bool(row.cancel_asked) for row in connection.execute(chosen)}
         )
 
-    async def renew(self) -> None:
-        """Keep the running jobs of this server for another lease."""
+    async def renew(self, job_ids: Collection[str]) -> None:
+        """Keep these running jobs of this server for another lease.
+
+        One that it took without learning of it (the answer to the commit was lost) is not kept, so that it is taken
+        again.
+        """
         c = eval_jobs.c
-        change = eval_jobs.update().where(c.state == RUNNING, c.lease_owner == self.instance.owner)
+        mine = sa.and_(c.state == RUNNING, c.lease_owner == self.instance.owner, c.id.in_(list(job_ids)))
+        change = eval_jobs.update().where(mine)
         change = change.values(self._lease())
         await self._executor.write(lambda connection: connection.execute(change).rowcount)
 

@@ -116,8 +116,9 @@ class SqliteStore(ControlGroups):
                     self.indexes.now_dropped(await writer.write(lambda session: self.indexes.tidy(session.raw)))
                     await writer.write(lambda session: session.raw.execute("PRAGMA optimize").fetchall())
                     await self.collect_files()
-            except HeddleError as error:
-                logger.warning("upkeep of the database was put off: %s", error)
+            except Exception as error:  # whatever it is, upkeep goes on
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("upkeep of the database was put off: %s", error, exc_info=is_ours)
 
 
 async def open_store(settings: Settings) -> SqliteStore:

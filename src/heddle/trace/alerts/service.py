@@ -77,11 +77,13 @@ class AlertService:
         while True:
             is_asked = self._look.is_set()
             self._look.clear()
-            with contextlib.suppress(HeddleError):
+            try:
                 # Of several servers one looks, unless a rule was changed here.
                 if await self._store.leases.take(_LOOKING, interval) or is_asked:
                     await self.look(times.now())
                     await self._store.alerts.forget_ended(times.now() - KEPT_DAYS * times.DAY)
+            except Exception as error:  # whatever it is, the next look may go well
+                logger.warning("alerts wait: %s", error, exc_info=not isinstance(error, HeddleError))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look.wait(), interval)
 
@@ -114,13 +116,15 @@ class AlertService:
         while True:
             self._send.clear()
             pause: float | None = 60.0
-            with contextlib.suppress(HeddleError):
+            try:
                 due = await self._store.alerts.due(times.now(), _BATCH)
                 await asyncio.gather(*(self._deliver(delivery, row) for delivery, row in due))
                 following = await self._store.alerts.next_due()
                 pause = None if following is None else max(0.0, (following - times.now()) / SECOND)
                 if self._store.alerts.instance.is_shared:
                     pause = min(_LOOK_SECONDS, _LOOK_SECONDS if pause is None else pause)
+            except Exception as error:  # whatever it is, messages must not wait for ever
+                logger.warning("messages of alerts wait: %s", error, exc_info=not isinstance(error, HeddleError))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._send.wait(), pause)
 

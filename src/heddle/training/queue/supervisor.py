@@ -142,19 +142,17 @@ class Supervisor:
                     async with self._taken(slot) as work:
                         if work is not None:
                             await self._do_leased(slot, work)
+                    if work is None:
+                        await slot.prepare()
+                        await self._rest(slot)
                     pause = FIRST_PAUSE
                 except LeaseLost as error:
                     logger.warning("%s", error)
-                    continue
                 except Exception as error:
                     again = "training cannot go on (%s); trying again in %g s"
                     logger.error(again, error, pause, exc_info=not isinstance(error, HeddleError))
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
-                    continue
-                if work is None:
-                    await slot.prepare()
-                    await self._rest(slot)
         finally:
             await slot.close()
 

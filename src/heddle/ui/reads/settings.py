@@ -20,10 +20,10 @@ from heddle.wire import times
 
 router = group("Pages")
 
-_SECRET = frozenset(("providers", "alert_webhooks", "store", "control", "files"))
+_SECRET = frozenset(("providers", "alert_webhooks", "store", "control", "files", "vllm_urls"))
 """Settings whose addresses may carry a secret: nobody sees more than their hosts."""
 
-_PRIVATE = _SECRET | {"data", "host", "training_sources", "model", "adapters"}
+_PRIVATE = _SECRET | {"data", "host", "training_sources", "model", "adapters", "vllm_command", "vllm_arguments"}
 """Settings that name folders, addresses or receivers: admins of the whole server see those."""
 
 _SIZES_SECONDS = 15.0

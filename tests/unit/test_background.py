@@ -1,0 +1,54 @@
+"""What a server does beside its requests goes on after a fault of ours, which would otherwise end it silently."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heddle.evals.monitors import service as monitors
+from heddle.evals.monitors.service import Monitors
+from heddle.retention import Retention
+from heddle.settings import Settings
+from heddle.store.sqlite.store import open_store
+from heddle.trace.alerts.service import AlertService
+
+INTERVAL = 0.01
+
+
+async def _submit(*_given: Any, **_named: Any) -> str:
+    raise AssertionError("nothing is to be scored here")
+
+
+def test_loops_go_on_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        settings = Settings(data=str(tmp_path), alert_interval=INTERVAL)
+        monkeypatch.setattr(monitors, "PAUSE_SECONDS", INTERVAL)
+        store = await open_store(settings)
+        asked: Counter[str] = Counter()
+        have_gone_on = asyncio.Event()
+
+        async def take(name: str, _seconds: float) -> bool:
+            asked[name] += 1
+            if asked[name] == 1:
+                raise RuntimeError("a fault of ours")
+            if set(asked) == {"retention", "alerts", "monitors"} and min(asked.values()) > 1:
+                have_gone_on.set()
+            return False
+
+        monkeypatch.setattr(store.leases, "take", take)
+        alerts, watching = AlertService(settings, store), Monitors(store, _submit)
+        purging = asyncio.create_task(Retention(store, INTERVAL).run())
+        await alerts.start()
+        await watching.start()
+        try:
+            await asyncio.wait_for(have_gone_on.wait(), 30)
+        finally:
+            purging.cancel()
+            await asyncio.gather(purging, return_exceptions=True)
+            await watching.stop()
+            await alerts.stop()
+            await store.close()
+
+    asyncio.run(main())
