@@ -3,7 +3,7 @@
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -150,7 +150,8 @@ def run(project: Project, evaluation_ref: str, model_ref: str, told: Told, secon
     try:
         with _held_back():
             call_id = str(project.post("/evaluations/evaluate_model", **body)["call_id"])
-        follow(project, call_id, told, seconds)
+        with _noted() as pressed:
+            follow(project, call_id, told, seconds, pressed)
     except KeyboardInterrupt:
         if call_id:
             project.post("/evaluations/cancel", call_id=call_id)
@@ -171,11 +172,31 @@ def _held_back() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def follow(project: Project, call_id: str, told: Told, seconds: float | None = None) -> None:
-    """Wait for the end of a run; a server that is away for a while is waited for."""
+@contextmanager
+def _noted() -> Iterator[list[int]]:
+    """Ctrl-C as ever, and a list that it is written down in: Python drops what is raised while it collects garbage."""
+    pressed = list[int]()
+
+    def interrupt(number: int, _frame: object) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def follow(
+    project: Project, call_id: str, told: Told, seconds: float | None = None, pressed: Sequence[int] = ()
+) -> None:
+    """Wait for the end of a run; a server that is away for a while is waited for. Ends once something is `pressed`."""
     deadline = None if seconds is None else time.monotonic() + seconds
     heard, pause = time.monotonic(), _FASTEST_LOOK
     while True:
+        if pressed:
+            raise KeyboardInterrupt
         status = _status(project, call_id)
         if status is not None:
             heard = time.monotonic()
