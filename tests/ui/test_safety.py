@@ -142,7 +142,9 @@ def test_every_page_of_an_empty_project_says_what_to_do(page: Page, project: str
         try:
             visit(page, path)
             main = page.get_by_role("main")
-            found = [] if len(main.inner_text()) > 40 else ["says nearly nothing"]
+            # What a list says of being empty comes with its first answer.
+            page.wait_for_function("() => document.querySelector('main').innerText.length > 40", timeout=15_000)
+            found: list[str] = []
             if shown not in DETAILS and main.get_by_role("alert").count():
                 found.append(main.get_by_role("alert").first.inner_text())
         except Error as error:
