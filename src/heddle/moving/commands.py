@@ -2,14 +2,19 @@
 
 import asyncio
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heddle import settings as table
 from heddle.moving.report import Report
 from heddle.settings import Settings
+
+if TYPE_CHECKING:
+    from heddle.moving.target import Target
+    from heddle.remote import Remote
 
 importing = typer.Typer(
     help="Bring in an archive, a W&B Weave project, or what Phoenix, MLflow or Langfuse hold.", no_args_is_help=True
@@ -123,6 +128,25 @@ ToKey = Annotated[str | None, typer.Option("--to-key", help="The key there. [HED
 SourceKey = Annotated[str | None, typer.Option("--key", help="The key or token of the source, if it needs one.")]
 
 
+def _bring(
+    bring: "Callable[[Remote, str, Target], Report]",
+    server: str,
+    named: str,
+    key: str | None,
+    into: str,
+    to: str | None,
+    to_key: str | None,
+) -> None:
+    from heddle.moving.patience import understood
+    from heddle.moving.target import Target
+    from heddle.remote import Remote
+
+    source = Remote(server, key, from_environment=False)
+    with understood(server):
+        report = bring(source, named, Target(to, to_key, into))
+    _tell(f"imported {named} of {server}:", report)
+
+
 @importing.command("phoenix")
 def import_phoenix(
     server: Annotated[str, typer.Option("--server", help="Phoenix's address.")],
@@ -133,15 +157,9 @@ def import_phoenix(
     to_key: ToKey = None,
 ) -> None:
     """Send the spans, annotations and datasets of a Phoenix project to a running server."""
-    from heddle.moving.patience import understood
     from heddle.moving.phoenix import bring
-    from heddle.moving.target import Target
-    from heddle.remote import Remote
 
-    source = Remote(server, key, from_environment=False)
-    with understood(server):
-        report = bring(source, project, Target(to, to_key, into))
-    _tell(f"imported {project} of {server}:", report)
+    _bring(bring, server, project, key, into, to, to_key)
 
 
 @importing.command("mlflow")
@@ -155,14 +173,8 @@ def import_mlflow(
 ) -> None:
     """Send the traces and assessments of an MLflow experiment to a running server."""
     from heddle.moving.mlflow import bring
-    from heddle.moving.patience import understood
-    from heddle.moving.target import Target
-    from heddle.remote import Remote
 
-    source = Remote(server, key, from_environment=False)
-    with understood(server):
-        report = bring(source, experiment, Target(to, to_key, into))
-    _tell(f"imported {experiment} of {server}:", report)
+    _bring(bring, server, experiment, key, into, to, to_key)
 
 
 @importing.command("langfuse")
