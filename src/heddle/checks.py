@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from rich.console import Console
 from rich.markup import escape
 
 from heddle.errors import HeddleError
-from heddle.settings import GIB, MIB, Settings
+from heddle.settings import GIB, MIB, Settings, without_credentials
 from heddle.store import direct, lock
 from heddle.store import open as opening
+from heddle.store.blobs.open import open_blobs
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.connection import MINIMUM_VERSION
 from heddle.store.sqlite.store import DATABASE
@@ -36,6 +38,7 @@ _EXTRAS = {
     "clickhouse": ("clickhouse_connect",),
     "postgres": ("psycopg", "alembic"),
     "s3": ("fsspec", "s3fs"),
+    "vllm": ("tokenizers", "jinja2", "llguidance"),
     "parquet": ("pyarrow",),
     "mcp": ("mcp",),
     "demo": ("weave", "gql"),
@@ -193,26 +196,39 @@ def _control(settings: Settings) -> Finding:
 
 
 def _elsewhere(settings: Settings) -> Iterator[Finding]:
-    """Whether the settings of the stores go together, and whether ClickHouse answers."""
+    """Whether the settings of the stores go together, and whether ClickHouse and the object store answer."""
     try:
         opening.check(settings)
     except HeddleError as error:
         yield Finding("stores", error.reason, "change one of these settings", True)
         return
-    if settings.store == "sqlite":
-        return
+    if settings.store != "sqlite":
+        yield _calls(settings)
+    if settings.files != "folder":
+        yield _files(settings)
+
+
+def _calls(settings: Settings) -> Finding:
+    """The calls on ClickHouse."""
     # The packages of ClickHouse are an extra.
     from heddle.store.clickhouse.client import Clickhouse
 
     clickhouse = Clickhouse(settings.store, 1, _ANSWER_SECONDS)
     try:
-        found = clickhouse.look()
+        return Finding("store", clickhouse.look())
     except HeddleError as error:
-        yield Finding("store", error.reason, "start ClickHouse, or mend the setting store", True)
-    else:
-        yield Finding("store", found)
+        return Finding("store", error.reason, "start ClickHouse, or mend the setting store", True)
     finally:
         clickhouse.close()
+
+
+def _files(settings: Settings) -> Finding:
+    """The files in an object store."""
+    try:
+        open_blobs(settings).ping()
+    except HeddleError as error:
+        return Finding("files", error.reason, "mend the setting files, or what it needs (docs/scaling.md)", True)
+    return Finding("files", without_credentials(settings.files))
 
 
 def _policies(folder: Path) -> Iterator[Finding]:
@@ -238,8 +254,19 @@ def _port(settings: Settings, served: bool) -> Finding:
     except OSError as error:
         if served:
             return Finding("address", f"{where} is in use, and so is the data folder: heddle runs")
+        if settings.control != "sqlite" and _is_heddle(where):
+            return Finding("address", f"{where} is in use: heddle runs")
         return Finding("address", f"{where}: {error.strerror}", "choose another with --host and --port", True)
     return Finding("address", f"{where} is free")
+
+
+def _is_heddle(where: str) -> bool:
+    """Whether a server of heddle answers at an address."""
+    try:
+        body = httpx.get(f"http://{where}/server_info", timeout=_ANSWER_SECONDS, trust_env=False).json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return False
+    return isinstance(body, dict) and "heddle_version" in body
 
 
 def _keys(settings: Settings) -> Iterator[Finding]:

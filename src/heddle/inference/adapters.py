@@ -162,6 +162,14 @@ class Adapters:
         key = _key(next(iter(steps.values())).row)
         return steps.get(self._meant(key, steps) if address.step is None else address.step)
 
+    def without_files(self, address: Address, caller: Caller) -> str | None:
+        """The folder of what an address means where the table knows it and this server's data folder does not."""
+        for (key, step), row in self._aside.items():
+            is_meant = key == address.key if address.entity else key[2] == address.name
+            if is_meant and address.step in (None, step) and row.base_model == self._base_model:
+                return row.folder if self._version(row).reached_by(caller) else None
+        return None
+
     @asynccontextmanager
     async def adding(
         self, address: Address, source: Path, base_model: str, user: str, next_step: bool

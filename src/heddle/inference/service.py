@@ -109,21 +109,36 @@ class Inference:
         return None if self._loading.done() else "The model is loading"
 
     async def _load(self) -> None:
-        try:
-            model = await self.model()
-            for pair in self._settings.adapters.split(",") if self._settings.adapters != "none" else ():
-                await self._offer(pair)
-            if self._loads_at_start:
-                await self._started(model.engine)
-        except (EngineFailed, EngineBusy, RequestRefused) as error:
-            self._load_failure = as_answer(error)
-        except HeddleError as error:
-            self._load_failure = error
-        except Exception as error:  # whatever it is, the server goes on, says so, and ends in order
-            logger.exception("loading the model failed")
-            self._load_failure = Unavailable(f"Loading the model failed: {error}")
-        if self._load_failure is not None:
+        """Load what is served; a store that is away is waited for, any other failure is said and stays."""
+        while True:
+            try:
+                await self._load_all()
+            except Unavailable as error:
+                if self._load_failure is None:
+                    logger.warning("the model waits: %s", error.reason)
+                self._load_failure = error
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            except (EngineFailed, EngineBusy, RequestRefused) as error:
+                self._load_failure = as_answer(error)
+            except HeddleError as error:
+                self._load_failure = error
+            except Exception as error:  # whatever it is, the server goes on, says so, and ends in order
+                logger.exception("loading the model failed")
+                self._load_failure = Unavailable(f"Loading the model failed: {error}")
+            else:
+                self._load_failure = None
+                return
             logger.error("the model cannot be served: %s", self._load_failure.reason)
+            return
+
+    async def _load_all(self) -> None:
+        """The model, the adapters of the settings, and the engine where it starts with the server."""
+        model = await self.model()
+        for pair in self._settings.adapters.split(",") if self._settings.adapters != "none" else ():
+            await self._offer(pair)
+        if self._loads_at_start:
+            await self._started(model.engine)
 
     async def _started(self, engine: Engine) -> None:
         """Start the engine; where others run its servers, wait until they do. Raises EngineFailed."""
@@ -180,9 +195,15 @@ class Inference:
         await self.follow()
         address = Address.parse(name)
         found = self.adapters.find(address, arrival.caller, arrival.project) if address is not None else None
-        if found is None:
-            raise NotFound(f"The model `{name[:200]}` does not exist.", param="model")
-        return name, found
+        if found is not None:
+            return name, found
+        folder = self.adapters.without_files(address, arrival.caller) if address is not None else None
+        if folder is not None:
+            raise Unavailable(
+                f"The files of `{name[:200]}` are missing: there is no {folder} in this server's data folder, "
+                "which all servers share"
+            )
+        raise NotFound(f"The model `{name[:200]}` does not exist.", param="model")
 
     async def follow(self) -> None:
         """Take over the adapters that other servers added or took away until now."""

@@ -134,8 +134,12 @@ class CallStore(Protocol):
     has_endings: asyncio.Event
     """Set when a call of a watched project has ended."""
 
-    def watch(self, projects: Collection[str]) -> None:
-        """Note from now on, with each write, the calls of these projects that end; replaces what was watched."""
+    def watch(self, projects: Collection[str], seen: int) -> None:
+        """Note from now on, with each write, the calls of these projects that end; replaces what was watched.
+
+        `seen` is the number of changes of monitors by which the projects are known: once another server has changed
+        one, the calls of every project are noted until this is told anew.
+        """
         ...
 
     async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:

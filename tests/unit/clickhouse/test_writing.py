@@ -166,11 +166,11 @@ def test_what_is_older_is_removed_for_good(tmp_path: Path) -> None:
 def test_ended_calls_of_watched_projects_are_noted_as_on_sqlite(tmp_path: Path) -> None:
     async def work(stores: TwoStores) -> None:
         for calls in (stores.sqlite.calls, stores.writes):
-            calls.watch([PROJECT, OTHER])
+            calls.watch([PROJECT, OTHER], seen=0)
             await calls.write([start("a"), start("b")], [end("a"), end("stub")])
             await calls.write([Start(OTHER, "o", "t", "op", AT, "{}", "{}", "ada")], [])
             await calls.write([start("stub")], [End(OTHER, "o", AT, None, "{}", 1), end("b")])
-            calls.watch([])
+            calls.watch([], seen=0)
             await calls.write([], [end("a")])
             assert calls.has_endings.is_set()
             assert await calls.count_endings() == 4
@@ -180,6 +180,19 @@ def test_ended_calls_of_watched_projects_are_noted_as_on_sqlite(tmp_path: Path) 
             assert [ending.call_id for ending in await calls.take_endings(9, [PROJECT])] == ["o"]
             await calls.drop_endings(PROJECT)
             assert [ending.call_id for ending in await calls.take_endings(9, [OTHER])] == ["b"]
+
+    two_stores.in_both(tmp_path, work)
+
+
+def test_ended_calls_are_noted_before_a_change_of_monitors_elsewhere_is_seen(tmp_path: Path) -> None:
+    async def work(stores: TwoStores) -> None:
+        calls = stores.writes
+        await calls.write([start("unwatched")], [end("unwatched")])
+        calls.watch([OTHER], seen=1)
+        await calls.write([start("a")], [end("a")])
+        calls.watch([OTHER], seen=0)
+        await calls.write([start("b")], [end("b")])
+        assert [ending.call_id for ending in await calls.take_endings(9)] == ["a"]
 
     two_stores.in_both(tmp_path, work)
 

@@ -105,12 +105,16 @@ class Monitors:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                if await self._store.changes.number(MONITORS) != self._seen:
-                    await self.refresh()
+                await self._follow()
                 self._store.calls.has_endings.set()
             except Exception as error:  # whatever it is, the next look may go well
                 is_ours = not isinstance(error, HeddleError)
                 logger.warning("changes of monitors are not seen: %s", error, exc_info=is_ours)
+
+    async def _follow(self) -> None:
+        """Read the monitors anew where another server changed one."""
+        if await self._store.changes.number(MONITORS) != self._seen:
+            await self.refresh()
 
     async def refresh(self) -> None:
         """Read the stored monitors anew; calls that end from now on are judged by them."""
@@ -129,7 +133,7 @@ class Monitors:
                     state.problem = error.reason
                     logger.warning("monitor %s does not score: %s", version.object_id, error.reason)
         self._rules, self._states, self._seen = found, states, seen
-        self._store.calls.watch(found)
+        self._store.calls.watch(found, seen)
 
     def states(self, project: str) -> list[MonitorState]:
         """The monitors of a project (internal id)."""
@@ -165,6 +169,8 @@ class Monitors:
         held: set[str] = set()
         while await self._is_turn() and (noted := await self._store.calls.take_endings(BATCH, held)):
             project = noted[0].project
+            # Whoever made a monitor was told so before these calls ended.
+            await self._follow()
             try:
                 await self._handle(project, noted)
             except HeddleError as error:

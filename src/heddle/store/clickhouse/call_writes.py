@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from heddle.store.clickhouse import call_deletes
 from heddle.store.clickhouse.assembly import Change
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.flush import Flush
+from heddle.store.clickhouse.flush import Flush, Watched
 from heddle.store.clickhouse.flusher import Flusher, FlusherFigures
 from heddle.store.clickhouse.stored_calls import find_spots
 from heddle.store.control import call_halves
@@ -64,9 +64,12 @@ class CallWrites:
         if await self._flush.write(group):
             self.has_endings.set()
 
-    def watch(self, projects: Collection[str]) -> None:
-        """Note from now on the calls of these projects (internal ids) that end; replaces what was watched before."""
-        self._flush.watched = frozenset(projects)
+    def watch(self, projects: Collection[str], seen: int) -> None:
+        """Note from now on the calls of these projects (internal ids) that end; replaces what was watched before.
+
+        Once the monitors were changed more often than `seen` says, the calls of every project are noted.
+        """
+        self._flush.watched = Watched(frozenset(projects), seen)
 
     async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
         """The oldest noted endings of one project as a batch; the same again until it is dropped."""

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 
 _RETRY_SECONDS = 2
-_TIMEOUT, _TOO_COMPLEX = (159, 160, 209), (167, 168, 306, 572)
+_TIMEOUT, _TOO_COMPLEX = (159, 160, 209), (167, 168, 306, 572, 718)
 """Codes of ClickHouse: what ran too long, and what is too deep or too big to be parsed."""
 _REFUSED = (192, 193, 194, 497, 516)
 _NO_CLUSTER = (170, 701)

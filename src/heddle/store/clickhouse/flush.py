@@ -5,6 +5,7 @@ until the row of the whole call is written.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -17,6 +18,7 @@ from heddle.store.clickhouse.stored_calls import find_stored
 from heddle.store.control import call_halves, ended_calls
 from heddle.store.control.agents import spans as agent_index
 from heddle.store.control.call_halves import Key, Met
+from heddle.store.control.changes import MONITORS, number_of
 from heddle.store.control.schema import Executor
 from heddle.wire.calls import Start
 from heddle.wire.spans import AgentSpan
@@ -24,11 +26,24 @@ from heddle.wire.spans import AgentSpan
 _NOTHING_MET = Met({}, {}, {})
 
 
+class Watched(NamedTuple):
+    """Projects (internal ids) with monitors, and the number of changes of monitors by which they are known."""
+
+    projects: frozenset[str]
+    seen: int
+
+    def among(self, connection: sa.Connection, keys: Sequence[Key]) -> Sequence[Key]:
+        """The calls that a monitor may be about: all, once another server has changed one."""
+        if number_of(connection, MONITORS) != self.seen:
+            return keys
+        return [key for key in keys if key[0] in self.projects]
+
+
 class Flush:
-    """Writes groups; `watched` are the projects (internal ids) whose ended calls are noted."""
+    """Writes groups; notes the ended calls that are `watched`, nothing while that is None."""
 
     def __init__(self, clickhouse: Clickhouse, control: Executor) -> None:
-        self.watched: frozenset[str] = frozenset()
+        self.watched: Watched | None = None
         self.versions = Versions()
         self._clickhouse = clickhouse
         self._control = control
@@ -43,9 +58,8 @@ class Flush:
         while True:
             outcome, met = await self._put_together(batch, left)
             await self.insert(outcome.rows)
-            noted = [key for key in outcome.whole if key[0] in self.watched]
-            changed = await self._follow(outcome, noted, batch.agents)
-            has_noted = has_noted or bool(noted)
+            changed, noted = await self._follow(outcome, batch.agents)
+            has_noted = has_noted or noted > 0
             # Another server changed the half that was met: once more, with what waits now.
             again = [key for key in changed if key in met.before]
             if not again:
@@ -73,17 +87,19 @@ class Flush:
             return _NOTHING_MET
         return await self._control.write(lambda connection: call_halves.bring(connection, halves, names, now))
 
-    async def _follow(self, outcome: Outcome, noted: Sequence[Key], agents: Sequence[AgentSpan]) -> list[Key]:
-        """What is to be done behind the rows; returns the calls whose waiting half was changed meanwhile."""
-        if not (outcome.settled or noted or agents):
-            return []
+    async def _follow(self, outcome: Outcome, agents: Sequence[AgentSpan]) -> tuple[list[Key], int]:
+        """What is to be done behind the rows: the calls whose waiting half changed meanwhile, how many were noted."""
+        watched = self.watched if outcome.whole else None
+        if not (outcome.settled or watched or agents):
+            return [], 0
 
-        def work(connection: sa.Connection) -> list[Key]:
+        def work(connection: sa.Connection) -> tuple[list[Key], int]:
             changed = call_halves.take(connection, outcome.settled)
+            noted = watched.among(connection, outcome.whole) if watched is not None else ()
             ended_calls.note(connection, noted)
             if agents:
                 agent_index.write(connection, agents)
-            return changed
+            return changed, len(noted)
 
         return await self._control.write(work)
 

@@ -26,6 +26,11 @@ def count_change(connection: sa.Connection, name: str) -> None:
         connection.execute(changes.insert().values(name=name, number=1))
 
 
+def number_of(connection: sa.Connection, name: str) -> int:
+    """How often a thing changed, as a transaction sees it."""
+    return connection.execute(sa.select(changes.c.number).where(changes.c.name == name)).scalar() or 0
+
+
 class Changes:
     """Numbers of changes; where one server is alone it knows its own, and nothing is read."""
 
@@ -42,5 +47,4 @@ class Changes:
         """How often a thing changed; 0 for ever where no other server can change it."""
         if not self.instance.is_shared:
             return 0
-        chosen = sa.select(changes.c.number).where(changes.c.name == name)
-        return await self._executor.read(lambda connection: connection.execute(chosen).scalar() or 0)
+        return await self._executor.read(lambda connection: number_of(connection, name))

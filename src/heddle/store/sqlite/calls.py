@@ -84,7 +84,7 @@ class Calls:
         if watched:
             self.has_endings.set()
 
-    def watch(self, projects: Collection[str]) -> None:
+    def watch(self, projects: Collection[str], seen: int) -> None:  # noqa: ARG002  # no other server changes monitors
         """Note from now on the calls of these projects (internal ids) that end; replaces what was watched before."""
         self._endings.watched = frozenset(projects)
 

@@ -1,0 +1,91 @@
+"""Two servers on one ClickHouse, PostgreSQL, S3 and shared folder: what one does the other one knows."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api.evals.test_monitor_crash import PROJECT, backlog, switch_on, wait_until_scored, write
+from tests.api.test_retention import start, wait_for_count
+from tests.api.training.test_swap import QUESTIONS, address_of, chat, greedy, rollouts
+from tests.support import scale
+from tests.support.chat import until
+from tests.support.s3 import S3Server
+from tests.support.server import HeddleProcess
+from tests.support.training import TrainingWire
+
+pytestmark = pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
+Servers = tuple[HeddleProcess, HeddleProcess]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Servers]:
+    """Both of them."""
+    folder = tmp_path_factory.mktemp("two")
+    settings = {**scale.new_databases(), "files": s3_server.new_prefix()}
+    first, second = (HeddleProcess(folder / "shared", **settings) for _ in range(2))
+    second.log_path = folder / "second.log"
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in s3_server.variables.items():
+            patched.setenv(name, value)
+        with first, second:
+            yield first, second
+    assert all("Traceback" not in server.log() for server in (first, second))
+
+
+def test_a_step_trained_on_one_server_answers_on_the_other_at_once(servers: Servers) -> None:
+    """Whoever reads that a job has ended gets its step from any server; jobs given to either go on from the newest."""
+    with TrainingWire(servers[0].url) as one, TrainingWire(servers[1].url, entity=one.entity) as other:
+        model = one.model()
+        address, place = address_of(model), f"{model['entity']}/lab/{model['name']}"
+        said = [greedy(other, address)]
+        for step, (here, there) in enumerate([(one, other), (other, one), (one, other)], 1):
+            here.train(model, rollouts(there, model), experimental_config={"learning_rate": 5e-3})
+            answer = chat(there.client, address, QUESTIONS[0], temperature=0)
+            assert answer.headers["x-heddle-policy"] == f"{place}@{step}"
+            assert there.steps(model) == list(range(step + 1))
+            said.append(greedy(there, address))
+            assert said[-1][0] != pytest.approx(said[-2][0], abs=1e-3), "each step is another policy"
+        for step, expected in enumerate(said):
+            for wire in (one, other):
+                assert greedy(wire, f"{address}:step{step}") == pytest.approx(expected, abs=1e-6)
+        other.post(f"/models/{model['id']}/rollback", step=1)
+        assert greedy(one, address) == pytest.approx(said[1], abs=1e-6), "a rollback holds everywhere, too"
+        other.delete(f"/models/{model['id']}")
+        assert chat(one.client, address, QUESTIONS[0]).status_code == 404
+
+
+def test_a_server_without_the_shared_folder_says_so(servers: Servers, tmp_path: Path) -> None:
+    with HeddleProcess(tmp_path / "own", **servers[0].settings) as apart, TrainingWire(servers[0].url) as one:
+        address = address_of(one.model())
+        with TrainingWire(apart.url) as other:
+            answer = chat(other.client, address, QUESTIONS[0])
+    assert answer.status_code == 503 and "in this server's data folder" in answer.text, answer.text
+
+
+def test_each_call_is_scored_once_whichever_server_took_it(servers: Servers) -> None:
+    clients = [httpx.Client(base_url=server.url) for server in servers]
+    switch_on(clients[0])
+    written = [call_id for client in clients * 3 for call_id in write(client, 20)]
+    for client in clients:
+        found = wait_until_scored(client, 2 * len(written))
+        assert set(found.values()) == {1} and {call for call, _ in found} == set(written)
+        until(lambda client=client: not any(backlog(client).values()), "nothing left to do")
+        calls = client.post("/calls/stream_query", json={"project_id": PROJECT}).text.count("\n")
+        assert calls == 3 * len(written)
+        client.close()
+
+
+def test_old_calls_are_deleted_whichever_server_was_told(servers: Servers) -> None:
+    project = "team/aging"
+    with httpx.Client(base_url=servers[0].url) as one, httpx.Client(base_url=servers[1].url) as other:
+        for days in (0, 10, 40, 400):
+            for client in (one, other):
+                body = {"start": start(project, timedelta(days=days, minutes=1))}
+                assert client.post("/call/start", json=body).status_code == 200
+        update = {"project_id": project, "retention_days": 20}
+        assert other.post("/project/ttl_settings/update", json=update).json() == {"retention_days": 20}
+        for server in servers:
+            wait_for_count(server.url, project, 4)
