@@ -227,7 +227,7 @@ class Settings:
     readers: int = _row(4, number(1, 64), "How many queries run at the same time.")
     query_timeout: float = _row(60.0, number(0.1, 86_400, whole=False), "After this time a query is given up (504).")
     max_database_bytes: int = _row(
-        0, size(MIB, 1024 * TIB, none="no limit"), "Above this size of the database, writes are refused (507)."
+        0, size(MIB, 1024 * TIB, none="no limit"), "Above this size of the SQLite database, writes are refused (507)."
     )
     shutdown_grace: float = _row(
         30.0, number(0, 3600, whole=False), "How long a stopping server waits for requests that are in flight."

@@ -18,6 +18,7 @@ pytestmark = scale.on_sqlite
 
 PROJECT = "team/backup"
 
+CONTROL = "postgresql://ann:hunter2@127.0.0.1:9/heddle"
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 
 
@@ -162,6 +163,13 @@ def test_stores_elsewhere_that_do_not_work_are_faults(tmp_path: Path) -> None:
     store = f"clickhouse://ann:hunter2@127.0.0.1:{free_port()}/heddle"
     away = heddle("check", "--data", tmp_path, "--port", "0", store=store)
     alone = heddle("check", "--data", tmp_path, "--port", "0", store=store, workers=2)
-    for found, words in ((away, "The store of calls cannot be reached"), (alone, "workers is for SQLite")):
+    bounded = heddle(
+        "check", "--data", tmp_path, "--port", "0", store=store, control=CONTROL, max_database_bytes=1 << 20
+    )
+    for found, words in (
+        (away, "The store of calls cannot be reached"),
+        (alone, "workers is for SQLite"),
+        (bounded, "max_database_bytes bounds SQLite"),
+    ):
         assert found.returncode == 1 and words in found.stdout
         assert "hunter2" not in found.stdout + found.stderr

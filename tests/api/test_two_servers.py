@@ -12,6 +12,7 @@ from tests.api.test_retention import start, wait_for_count
 from tests.api.training.test_swap import QUESTIONS, address_of, chat, greedy, rollouts
 from tests.support import scale
 from tests.support.chat import until
+from tests.support.cli import heddle
 from tests.support.s3 import S3Server
 from tests.support.server import HeddleProcess
 from tests.support.training import TrainingWire
@@ -63,6 +64,16 @@ def test_a_server_without_the_shared_folder_says_so(servers: Servers, tmp_path: 
         with TrainingWire(apart.url) as other:
             answer = chat(other.client, address, QUESTIONS[0])
     assert answer.status_code == 503 and "in this server's data folder" in answer.text, answer.text
+
+
+def test_check_looks_at_every_store_beside_a_running_server(servers: Servers) -> None:
+    server = servers[0]
+    settings = {name: str(value) for name, value in server.settings.items()}
+    sound = heddle("check", "--data", server.data, "--port", server.port, **settings)
+    assert sound.returncode == 0 and "heddle runs" in sound.stdout, sound.stdout
+    assert settings["files"] in " ".join(sound.stdout.split())
+    wrong = heddle("check", "--data", server.data, "--port", 0, **settings | {"files": "s3://no-such-bucket/x"})
+    assert wrong.returncode == 1 and "files" in wrong.stdout and "1 fault" in wrong.stdout, wrong.stdout
 
 
 def test_each_call_is_scored_once_whichever_server_took_it(servers: Servers) -> None:

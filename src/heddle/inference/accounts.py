@@ -71,8 +71,8 @@ class Ticket:
         When the waiting request goes away, the work goes on.
         """
         if self._closing is None:
-            self._place.end(completion.prompt_tokens + completion.completion_tokens)
-            self._closing = self._accounts.settle(completion)
+            freed = self._place.end(completion.prompt_tokens + completion.completion_tokens)
+            self._closing = self._accounts.settle(completion, freed)
         await asyncio.shield(self._closing)
 
     def release(self) -> None:
@@ -130,9 +130,9 @@ class Accounts:
         """How many completions of a project or key run now."""
         return self.limits.running(name) if self._shared is None else await self._shared.running(name)
 
-    def settle(self, completion: Completion) -> "asyncio.Task[None]":
-        """Count and trace a completion in a task of its own, which outlives the request."""
-        return self.spawn(self._settle(completion))
+    def settle(self, completion: Completion, freed: "asyncio.Task[None] | None") -> "asyncio.Task[None]":
+        """Count and trace a completion, and see its place freed, in a task of its own, which outlives the request."""
+        return self.spawn(self._settle(completion, freed))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run work that `drain` waits for."""
@@ -148,12 +148,14 @@ class Accounts:
         if self._shared is not None:
             await self._shared.stop()
 
-    async def _settle(self, completion: Completion) -> None:
+    async def _settle(self, completion: Completion, freed: "asyncio.Task[None] | None") -> None:
         self.figures.answered(completion)
         # Both writes at once, so that they share a commit.
         await asyncio.gather(
             self._guarded("usage", self._count(used_of(completion))), self._guarded("trace", self._trace(completion))
         )
+        if freed is not None:
+            await asyncio.wait([freed])
 
     async def _count(self, used: Used) -> None:
         for wait in _WAITS:

@@ -4,6 +4,7 @@ Tokens are estimated when a completion is admitted and corrected when it ends: w
 debt that later requests wait for, so that the rate holds over time whatever was estimated.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -38,8 +39,11 @@ class Place(Protocol):
         """What belongs on the answer."""
         ...
 
-    def end(self, tokens: int) -> None:
-        """Give the place back and correct the estimate to the tokens really used; a second time does nothing."""
+    def end(self, tokens: int) -> "asyncio.Task[None] | None":
+        """Give the place back and correct the estimate to the tokens really used; a second time does nothing.
+
+        Returns what to wait for until it is free, None where it is free at once.
+        """
         ...
 
 

@@ -33,11 +33,12 @@ class SharedPlace:
         self._limits = limits
         self._held = True
 
-    def end(self, tokens: int) -> None:
-        """Give the place back, soon, and correct the estimate; a second time does nothing."""
-        if self._held:
-            self._held = False
-            self._limits.end(self, tokens)
+    def end(self, tokens: int) -> "asyncio.Task[None] | None":
+        """Give the place back and correct the estimate; a second time does nothing."""
+        if not self._held:
+            return None
+        self._held = False
+        return self._limits.end(self, tokens)
 
 
 class SharedLimits:
@@ -73,10 +74,10 @@ class SharedLimits:
         """How many completions of a project or key run on all servers; those without a limit, on this one."""
         return await self._rows.running(name) if self._holds(name) else self._rules.running(name)
 
-    def end(self, place: SharedPlace, tokens: int) -> None:
+    def end(self, place: SharedPlace, tokens: int) -> "asyncio.Task[None]":
         """Free a place in the background; one that cannot be freed now is free when its lease ends."""
         self._held.pop(place.id, None)
-        self._spawn(self._give_back(place, tokens - place.estimate))
+        return self._spawn(self._give_back(place, tokens - place.estimate))
 
     async def stop(self) -> None:
         """Renew nothing any more."""

@@ -57,5 +57,7 @@ def check(settings: Settings) -> None:
         )
     if is_embedded and settings.store_cluster != "none":
         raise HeddleError("store_cluster names a cluster of ClickHouse: it needs store = clickhouse://...")
+    if settings.control != _EMBEDDED and settings.max_database_bytes:
+        raise HeddleError("max_database_bytes bounds SQLite; databases elsewhere have limits of their own")
     if not is_embedded and settings.workers > 1:
         raise HeddleError("workers is for SQLite on one machine; with store = clickhouse://... start more servers")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Wire
+from tests.support import scale
 from tests.support.chat import MODEL_NAME, USER, Chat, until
 from tests.support.server import HeddleProcess
 
@@ -131,6 +132,7 @@ def test_a_completion_of_the_trace_service_is_one_call_only(wire: Wire) -> None:
     assert sorted(found["op_name"] for found in wire.calls()) == ["heddle.chat.completions", "weave.completions_create"]
 
 
+@scale.on_sqlite
 def test_a_full_disk_costs_calls_but_no_answers(tmp_path: Path) -> None:
     headers = {"Compat-Project": "team/full"}
     settings = {"trace_inference": "on", "max_database_bytes": "1500KiB"}
