@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -156,6 +157,7 @@ _GROUPS = (
 )
 """The modules whose `router` is served, one per group of the interface."""
 
+_THREADS = 32
 _HOT = (
     "/v2/{entity}/{project}/calls/complete",
     "/call/upsert_batch",
@@ -218,6 +220,8 @@ def _rank(route: APIRoute) -> tuple[int, bool]:
 @asynccontextmanager
 async def open_house(settings: Settings) -> AsyncIterator[House]:
     """The services of one server, from the lock on its folder to the last commit; raises HeddleError."""
+    # More than asyncio's few per core: threads that wait for a store that hangs must not hold up all others.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "heddle"))
     async with opened_store(settings) as store:
         house = House(settings, store)
         house.records = TraceRecords(house)

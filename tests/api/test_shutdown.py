@@ -90,6 +90,7 @@ def test_after_the_grace_a_stuck_client_is_left(tmp_path: Path) -> None:
     assert "heddle: stopped" in process.log()
 
 
+@scale.on_sqlite
 def test_one_server_per_folder(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data") as first:
         assert first.process is not None
