@@ -22,6 +22,7 @@ import pytest
 from heddle import cookies
 from heddle.app import routes
 from tests.conftest import Wire
+from tests.support import scale
 from tests.support.cli import make_key
 from tests.support.server import HeddleProcess
 
@@ -236,6 +237,7 @@ def halves(chance: random.Random, ids: list[str]) -> list[Json]:
     return batch
 
 
+@scale.on_sqlite
 def test_counts_stay_exact_whatever_happens(tmp_path: Path) -> None:
     chance = random.Random(6)
     ids = [str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(150)]

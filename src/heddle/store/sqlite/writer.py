@@ -1,6 +1,7 @@
 """The one writer thread: it takes all the work that waits, commits it in one transaction, and only then reports.
 
-No timer: a group forms while the last commit runs. Work that fails is undone alone (its own savepoint).
+No timer: a group forms while the last commit runs. Work that fails is undone alone: the group is begun again, then with
+a savepoint around each work. Work may therefore run twice, and leaves nothing behind but what is in the database.
 """
 
 import asyncio
@@ -116,8 +117,12 @@ class Writer:
         raw = self._session.raw
         try:
             raw.execute("BEGIN IMMEDIATE")
-            for item in group:
-                self._apply(item)
+            if not all(self._apply(item) for item in group):
+                raw.execute("ROLLBACK")
+                self._names.forget()
+                raw.execute("BEGIN IMMEDIATE")
+                for item in group:
+                    self._apply_alone(item)
             raw.execute("COMMIT")
             self._names.committed()
         except Exception as error:  # whatever it is, the whole group is undone and every waiter is told
@@ -125,8 +130,22 @@ class Writer:
         self.figures.groups += 1
         self.figures.items += len(group)
 
-    def _apply(self, item: _Item) -> None:
+    def _apply(self, item: _Item) -> bool:
+        """Do one work; false when it failed behind its first change, which only the whole group can undo.
+
+        Inside a savepoint SQLite walks the saved pages of all that was written before at the end of each statement.
+        """
+        before = self._session.raw.total_changes
+        try:
+            item.result = item.work(self._session)
+        except HeddleError as error:
+            item.error = error
+        return item.error is None or self._session.raw.total_changes == before
+
+    def _apply_alone(self, item: _Item) -> None:
+        """Do one work again, which is undone alone when it fails."""
         raw = self._session.raw
+        item.result, item.error = None, None
         raw.execute("SAVEPOINT item")
         try:
             item.result = item.work(self._session)
