@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from tests.support import scale
 from tests.support.models import make_adapter
 from tests.support.server import HeddleProcess
 from tests.support.training import NOBODY, TrainingWire, two_rollouts
@@ -188,7 +189,8 @@ def test_models_survive_a_restart(tmp_path: Path) -> None:
         process.start()
         assert training.get(f"/models/{model['id']}") == {**model, "latest_step": 1}
         assert training.chat(model).headers["x-heddle-policy"].endswith("@1")
-        assert not leftover.exists()
+        # Where servers share the folder, what is young may be another one's.
+        assert leftover.exists() == (scale.EVERYWHERE != "sqlite")
 
 
 def test_the_name_of_an_adapter_that_was_loaded_by_hand(training: TrainingWire, tmp_path: Path) -> None:

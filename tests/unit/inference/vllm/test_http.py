@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 import uvloop
@@ -61,6 +61,33 @@ def test_a_connection_is_kept_and_says_who_asks() -> None:
     assert [number for number, _ in seen] == [0, 0]
     assert seen[0][1].startswith(b"POST /base/x HTTP/1.1\r\n") and seen[0][1].endswith(b"\r\n\r\n{}")
     assert b"Authorization: Bearer secret\r\n" in seen[0][1]
+
+
+def test_nobody_reads_what_another_request_left_unread() -> None:
+    """All of the first answer has come when its reader goes away in the middle of it."""
+
+    async def handle(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        if number > 0:
+            writer.write(WHOLE)
+            return
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n")
+        await release.wait()
+        writer.write(b"2\r\ncd\r\n0\r\n\r\n")
+        await read_request(reader)
+
+    async def go() -> None:
+        async with talking(handle) as client:
+            async with aclosing(client.stream("GET", "/")) as parts:
+                assert await anext(parts) == b"ab"
+                release.set()
+                (connection,) = client._busy
+                while not connection.is_whole:
+                    await asyncio.sleep(0)
+            assert await client.ask("GET", "/") == b"ok"
+
+    release = asyncio.Event()
+    uvloop.run(go())
 
 
 def test_a_kept_connection_that_was_closed_is_no_failure() -> None:

@@ -82,6 +82,11 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
+    @property
+    def is_read(self) -> bool:
+        """True when all of the answer has come and was read."""
+        return self.is_whole and not self._parts
+
     async def _more(self) -> None:
         if self.lost:
             raise Unanswered("the connection was closed before the end of the answer")
@@ -225,7 +230,8 @@ class Client:
 
     def _give_back(self, connection: Connection) -> None:
         self._busy.discard(connection)
-        if connection.is_whole and connection.keeps and not connection.lost:
+        # What was not read of an answer would be the beginning of the next one.
+        if connection.is_read and connection.keeps and not connection.lost:
             connection.resting_since = time.monotonic()
             self._idle.append(connection)
         else:
