@@ -58,7 +58,8 @@ test: | .cache
 	@echo "heddle: lint, types and tests passed"
 
 soak: .venv/.dev clients
-	HEDDLE_SOAK=1 $(BIN)/pytest tests/soak tests/api tests/conformance -s -v $(PYTEST_ARGS)
+	HEDDLE_SOAK=1 $(BIN)/pytest tests/soak -s -v $(PYTEST_ARGS)
+	HEDDLE_SOAK=1 $(BIN)/pytest tests/unit tests/api tests/clients tests/conformance -n $(WORKERS) -q $(PYTEST_ARGS)
 	$(MAKE) test-scale
 	@echo "heddle: soak passed"
 
