@@ -19,7 +19,8 @@ from typing import Any
 
 from heddle.training.base import Finished, Message, Saved, Started, Stepped, Task, TrainingError
 from heddle.training.queue.messages import Warm
-from heddle.worker.serve import Request, serve
+from heddle.worker.serve import serve
+from heddle.worker.task import Request
 
 ADAPTER = "adapter_model.safetensors"
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import importlib.util
-import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from heddle.inference.addresses import Address
 from heddle.inference.arrival import Arrival
 from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused
 from heddle.inference.generation import Generation, as_answer
+from heddle.inference.loading import Loading
 from heddle.inference.model import ServedModel
 from heddle.inference.plan import Asked, Plan, plan
 from heddle.inference.response import Chunks, Json, completion
@@ -27,10 +27,6 @@ from heddle.inference.source import ModelSource
 from heddle.settings import Settings
 from heddle.wire.inference import Completion
 
-logger = logging.getLogger("heddle.inference")
-
-RETRY_SECONDS = 2.0
-"""How often servers behind the engine that do not answer are tried again before the first request."""
 _FRONT = ("tokenizers", "jinja2", "llguidance")
 _NEEDED = {"local": ("inference", (*_FRONT, "torch", "safetensors")), "vllm": ("vllm", _FRONT)}
 """The extra of each engine, and the packages that it brings."""
@@ -67,8 +63,7 @@ class Inference:
         self.adapters = Adapters(table, Path(settings.data), changes)
         self._model: ServedModel | None = None
         self._opening = asyncio.Lock()
-        self._loading: asyncio.Task[None] | None = None
-        self._load_failure: HeddleError | None = None
+        self._loading = Loading(self._load, waits_for_engine=settings.engine != "local")
         extra, packages = _NEEDED[settings.engine]
         self.missing = [name for name in packages if importlib.util.find_spec(name) is None]
         self._install = f"pip install 'heddle[{extra}]'"
@@ -78,13 +73,11 @@ class Inference:
         if self.is_off:
             return
         if self._loads_at_start or self._settings.adapters != "none":
-            self._loading = asyncio.create_task(self._load())
+            self._loading.start()
 
     async def stop(self) -> None:
         """End what runs and give the engine's memory back."""
-        if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.wait([self._loading])
+        await self._loading.stop()
         if self._model is not None:
             await self._model.engine.stop()
         await self.accounts.drain()
@@ -102,59 +95,15 @@ class Inference:
     @property
     def problem(self) -> str | None:
         """Why the server is not ready yet, as far as the model goes."""
-        if not self._loads_at_start or self.is_off or self._loading is None:
-            return None
-        if self._load_failure is not None:
-            return self._load_failure.reason
-        return None if self._loading.done() else "The model is loading"
+        return self._loading.problem if self._loads_at_start and not self.is_off else None
 
     async def _load(self) -> None:
-        """Load what is served; a store that is away is waited for, any other failure is said and stays."""
-        while True:
-            try:
-                await self._load_all()
-            except Unavailable as error:
-                if self._load_failure is None:
-                    logger.warning("the model waits: %s", error.reason)
-                self._load_failure = error
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            except (EngineFailed, EngineBusy, RequestRefused) as error:
-                self._load_failure = as_answer(error)
-            except HeddleError as error:
-                self._load_failure = error
-            except Exception as error:  # whatever it is, the server goes on, says so, and ends in order
-                logger.exception("loading the model failed")
-                self._load_failure = Unavailable(f"Loading the model failed: {error}")
-            else:
-                self._load_failure = None
-                return
-            logger.error("the model cannot be served: %s", self._load_failure.reason)
-            return
-
-    async def _load_all(self) -> None:
         """The model, the adapters of the settings, and the engine where it starts with the server."""
         model = await self.model()
         for pair in self._settings.adapters.split(",") if self._settings.adapters != "none" else ():
             await self._offer(pair)
         if self._loads_at_start:
-            await self._started(model.engine)
-
-    async def _started(self, engine: Engine) -> None:
-        """Start the engine; where others run its servers, wait until they do. Raises EngineFailed."""
-        while True:
-            try:
-                await engine.start()
-            except EngineFailed as error:
-                if self._settings.engine == "local":
-                    raise
-                if self._load_failure is None:
-                    logger.warning("%s", error)
-                self._load_failure = as_answer(error)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                self._load_failure = None
-                return
+            await model.engine.start()
 
     async def _offer(self, pair: str) -> None:
         """Make an adapter of the settings a version, unless its newest one holds the same files."""
@@ -259,7 +208,7 @@ class Inference:
             await model.engine.start()
         except EngineFailed as error:
             raise as_answer(error) from error
-        self._load_failure = None
+        self._loading.succeeded()
         return model.info.max_model_len < before
 
     async def complete(

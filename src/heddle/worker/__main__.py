@@ -7,7 +7,8 @@ from typing import cast
 
 from heddle.training.base import Message, Renderer, Task
 from heddle.training.queue.messages import Warm
-from heddle.worker.serve import Request, Trainer, serve
+from heddle.worker.serve import serve
+from heddle.worker.task import Request, Trainer
 
 
 class TorchTrainer:

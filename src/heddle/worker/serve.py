@@ -7,74 +7,21 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from heddle.children import die_with_parent, log_to_parent
 from heddle.training import handover
-from heddle.training.base import Failed, Finished, Message, Task, TrainingError
-from heddle.training.queue.messages import Answer, Crashed, Stopped, Warm, encode
+from heddle.training.base import Failed
+from heddle.training.queue.messages import Answer, Warm, encode
 from heddle.worker.channel import Channel
-from heddle.worker.watch import LONGEST_REASON, watch
+from heddle.worker.task import Trainer, crashed, perform, take_part
+from heddle.worker.watch import watch
 
 OOM_SCORE = "800"
 """When memory runs out, the kernel takes this process and not the server; its job goes on from a snapshot."""
 
-Say = Callable[[Answer], None]
-Request = Task | Warm
-
-
-class Trainer(Protocol):
-    """What does the work; one per process, several processes (ranks) may work on one task together."""
-
-    rank: int
-
-    def share(self, request: Request | None) -> Request:
-        """The request that rank 0 gives; the others give None and wait."""
-        ...
-
-    def leave(self) -> None:
-        """Part from the other ranks, where the process ends by itself."""
-        ...
-
-    def warm(self, warm: Warm) -> None:
-        """Read a base model."""
-        ...
-
-    def run(self, task: Task, report: Callable[[Message], None], cancelled: Callable[[], bool]) -> None:
-        """Do a whole task and report it; returns early when it is cancelled. Raises TrainingError."""
-        ...
-
-
 Start = Callable[[], Trainer]
 """Imports the trainer, and joins the other ranks."""
-
-
-def perform(task: Task, trainer: Trainer, say: Say, cancelled: Callable[[], bool]) -> None:
-    """Do a task on rank 0; the last thing said is Finished, Failed or Stopped.
-
-    Raises what is no fault of the task's data.
-    """
-    has_ended = False
-
-    def report(message: Message) -> None:
-        nonlocal has_ended
-        has_ended = has_ended or isinstance(message, Finished | Failed)
-        say(message)
-
-    try:
-        trainer.run(task, report, cancelled)
-    except TrainingError as error:
-        report(Failed(str(error)))
-    if not has_ended:
-        if not cancelled():
-            raise RuntimeError("the trainer returned without a result")
-        say(Stopped())
-
-
-def take_part(task: Task, trainer: Trainer) -> None:
-    """Do a task on another rank, which says nothing: rank 0 meets the same errors."""
-    with contextlib.suppress(TrainingError):
-        trainer.run(task, lambda _: None, lambda: False)
 
 
 def serve(arguments: list[str], start: Start) -> None:
@@ -93,7 +40,7 @@ def serve(arguments: list[str], start: Start) -> None:
     if options.job is not None:
         sys.exit(_by_hand(options.job, start))
     if options.watch is not None:
-        watch(options.watch, options.jobs, start(), perform, take_part)
+        watch(options.watch, options.jobs, start())
         return
     die_with_parent()
     _for_server(options.socket, options.beat, start)
@@ -106,7 +53,7 @@ def _for_server(socket: Path, beat: float, start: Start) -> None:
         _work(channel, start())
     except Exception as error:
         if channel is not None:
-            channel.say(Crashed(f"{type(error).__name__}: {error}"[:LONGEST_REASON]))
+            channel.say(crashed(error))
         raise
 
 

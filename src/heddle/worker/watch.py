@@ -7,20 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from heddle.training import handover
 from heddle.training.base import Task
-from heddle.training.queue.messages import Answer, Beat, Crashed, encode
-
-if TYPE_CHECKING:
-    from heddle.worker.serve import Trainer
+from heddle.training.queue.messages import Answer, Beat, encode
+from heddle.worker.task import Trainer, crashed, perform, take_part
 
 LOOK_SECONDS = 0.5
-LONGEST_REASON = 2000
-
-Perform = Callable[[Task, "Trainer", Callable[[Answer], None], Callable[[], bool]], None]
-TakePart = Callable[[Task, "Trainer"], None]
 
 
 class HandedJob:
@@ -64,28 +57,28 @@ class HandedJob:
         self._beating.join()
 
 
-def watch(root: Path, jobs: int, trainer: "Trainer", perform: Perform, take_part: TakePart) -> None:
+def watch(root: Path, jobs: int, trainer: Trainer) -> None:
     """Do `jobs` jobs (0: all that ever come) of a folder, together with the other ranks."""
     counted: Iterable[int] = range(jobs) if jobs else itertools.count()
     for _ in counted:
         if trainer.rank:
             take_part(_shared(trainer, None), trainer)
         else:
-            _do_next(root, trainer, perform)
+            _do_next(root, trainer)
     trainer.leave()
 
 
-def _do_next(root: Path, trainer: "Trainer", perform: Perform) -> None:
+def _do_next(root: Path, trainer: Trainer) -> None:
     folder = _wait(functools.partial(handover.claim, root))
     with HandedJob(folder) as job:
         try:
             perform(_shared(trainer, job.task), trainer, job.say, job.is_cancelled)
         except Exception as error:
-            job.say(Crashed(f"{type(error).__name__}: {error}"[:LONGEST_REASON]))
+            job.say(crashed(error))
             raise
 
 
-def _shared(trainer: "Trainer", task: Task | None) -> Task:
+def _shared(trainer: Trainer, task: Task | None) -> Task:
     request = trainer.share(task)
     assert isinstance(request, Task)
     return request
