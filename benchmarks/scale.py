@@ -165,6 +165,7 @@ def ask(site: Site, known: folders.Facts) -> list[list[object]]:
             times_asked = wanted.repeats + (wanted.repeats > 2)
             engine = (site.engine_cpu() - cpu) / times_asked * 1000
             rows.append([site.name, f"{known['count']:,}", *row[:5], engine])
+            print(*rows[-1], sep=", ", file=sys.stderr, flush=True)
     return rows
 
 
@@ -193,6 +194,7 @@ def run(names: Sequence[str], sizes: Sequence[int]) -> tuple[list[list[object]],
                 done = size
                 megabytes = support.folder_megabytes(site.data.parent)
                 written.append([name, f"{size:,}", cpu, wall, megabytes, megabytes * 1e6 / size])
+                print(*written[-1], sep=", ", file=sys.stderr, flush=True)
                 asked += ask(site, facts(halves, size))
         shutil.rmtree(support.CACHE / f"scale-{name}")
     return written, asked
