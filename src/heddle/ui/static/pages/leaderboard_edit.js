@@ -80,16 +80,20 @@ function editor(board, evaluations, close) {
 
 function columnEditor({ column }, evaluations, remove) {
   const metrics = signal([]);
+  const loading = signal(true);
   const load = async () => {
-    metrics.value = [];
-    const found = await metricsOf(column.evaluation).catch(() => []);
-    const own = column.scorer && {
-      scorer: column.scorer,
-      path: column.path,
-      text: [column.scorer, column.path].filter(Boolean).join("."),
-    };
-    metrics.value = own && !found.some((metric) => metric.text === own.text) ? [own, ...found] : found;
+    const own = column.scorer
+      ? [{ scorer: column.scorer, path: column.path, text: [column.scorer, column.path].filter(Boolean).join(".") }]
+      : [];
+    // What is chosen already can be saved before the others are known.
+    metrics.value = own;
+    loading.value = true;
+    const { evaluation } = column;
+    const found = await metricsOf(evaluation).catch(() => []);
+    if (column.evaluation !== evaluation) return;
+    metrics.value = [...own.filter(({ text }) => !found.some((metric) => metric.text === text)), ...found];
     if (!column.scorer && found.length) Object.assign(column, { scorer: found[0].scorer, path: found[0].path });
+    loading.value = false;
   };
   load();
   const choose = (text) => {
@@ -122,7 +126,7 @@ function columnEditor({ column }, evaluations, remove) {
         { "aria-label": "Metric", required: true, onchange: (event) => choose(event.target.value) },
         metrics.value.length
           ? metrics.value.map(({ text }) => h("option", { value: text, selected: text === current() }, text))
-          : h("option", { value: "" }, "no run has ended yet"),
+          : h("option", { value: "" }, loading.value ? "Loading…" : "no run has ended yet"),
       ),
     h(
       "label",
