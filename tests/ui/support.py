@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import CDPSession, Page
+from playwright.sync_api import CDPSession, Page, expect
 
 ROOT = Path(__file__).parent.parent.parent
 AXE = ROOT / ".node" / "node_modules" / "axe-core" / "axe.min.js"
@@ -53,12 +53,16 @@ class Watched:
 
 
 def look(page: Page, name: str, narrow: bool = False) -> None:
-    """Run axe on the page in light and in dark and keep a screen of both; raises AssertionError with what axe found.
+    """Run axe on the page in light and in dark, once it has loaded, and keep a screen of both.
+
+    Raises AssertionError with what axe found.
 
     With `narrow` a third screen shows it 900 px wide.
     """
     assert AXE.exists(), "axe-core is not installed: run `make clients`"
     SCREENS.mkdir(parents=True, exist_ok=True)
+    expect(page.locator("h1").first).to_be_attached()
+    expect(page.locator("main .skeleton")).to_have_count(0)
     found = {}
     for theme in ("light", "dark"):
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
