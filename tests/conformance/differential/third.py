@@ -22,6 +22,7 @@ DISPUTED = {
     "null in static columns": "`= null` works on them (section 5); there complete calls hold 0 and empty texts instead",
     "text of lists and objects": "minified JSON text (section 5); there scalars alone have a text",
     "numbers compared with texts": "never true (section 5); there 400",
+    "parts of a millisecond in latency_ms": "the floor of the difference (section 6); there the difference of floors",
 }
 """What is not compared, and who is right by the contract (trace-core) where the two differ."""
 
@@ -53,7 +54,7 @@ def generate(seed: int, count: int, asked: int) -> list[Operation]:
 def _call(world: World) -> dict[str, Json]:
     part, call = calls.started(world)
     world.calls.append(call)
-    ended_at = iso(call.started_at + timedelta(microseconds=world.rng.randrange(1, 9_000_000)))
+    ended_at = iso(call.started_at + timedelta(milliseconds=world.rng.randrange(1, 9_000)))
     texts = {"inputs": _payload(world), "output": _payload(world), "attributes": _payload(world)}
     return part | texts | {"ended_at": ended_at, "summary": {"score": world.pick(_SCALARS)}, "display_name": None}
 

@@ -53,13 +53,13 @@ def _below(source: str, keys: list[str]) -> str:
 
 
 def text(source: str, parts: tuple[str, ...], bind: Bind) -> str:
-    """The value as text: strings as they are, missing and null empty, containers as JSON, 5.0 as `5`."""
+    """The value as text: strings as they are, missing and null empty, containers as JSON, 5.0 as `5`, -0.0 as `0`."""
     number = once("toFloat64OrZero(v)", "f", "if(f = trunc(f), printf('%.0f', f), v)")
     rewritten = f"match(v, '^[[{{]') AND match({source}, '{_REWRITTEN}')" if parts else "0"
     return once(
         fragment(source, parts, bind),
         "v",
-        "multiIf(startsWith(v, '\"'), JSONExtractString(v), v = 'null', '', "
+        "multiIf(startsWith(v, '\"'), JSONExtractString(v), v = 'null', '', v = '-0', '0', "
         f"match(v, '^-?[0-9]+[.eE]'), {number}, {rewritten}, {_exact(source, parts, bind)}, v)",
     )
 
