@@ -11,7 +11,7 @@ from tests.api.evals.test_monitor_crash import PROJECT, backlog, switch_on, wait
 from tests.api.test_retention import start, wait_for_count
 from tests.api.training.test_swap import QUESTIONS, address_of, chat, greedy, rollouts
 from tests.support import scale
-from tests.support.chat import until
+from tests.support.chat import Chat, until
 from tests.support.cli import heddle
 from tests.support.s3 import S3Server
 from tests.support.server import HeddleProcess
@@ -74,6 +74,21 @@ def test_check_looks_at_every_store_beside_a_running_server(servers: Servers) ->
     assert settings["files"] in " ".join(sound.stdout.split())
     wrong = heddle("check", "--data", server.data, "--port", 0, **settings | {"files": "s3://no-such-bucket/x"})
     assert wrong.returncode == 1 and "files" in wrong.stdout and "1 fault" in wrong.stdout, wrong.stdout
+
+
+def test_the_only_place_is_free_before_the_answer_ends(servers: Servers) -> None:
+    """One request after the other, to both servers in turn."""
+    headers = {"Compat-Project": "team/narrow"}
+    limit = {"kind": "project", "name": "team/narrow", "concurrency": 1}
+    chats = [Chat(server.url) for server in servers]
+    assert chats[0].client.put("/v1/limits", json=limit).status_code == 200
+    for number in range(12):
+        chat = chats[number % 2]
+        body = chat.body(max_tokens=1, stream=number % 3 == 0)
+        answer = chat.client.post("/v1/chat/completions", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+    for chat in chats:
+        chat.client.close()
 
 
 def test_each_call_is_scored_once_whichever_server_took_it(servers: Servers) -> None:

@@ -75,9 +75,11 @@ class Ticket:
             self._closing = self._accounts.settle(completion, freed)
         await asyncio.shield(self._closing)
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Free the place of a request that was refused before anything was generated; nothing is counted."""
-        self._place.end(0)
+        freed = self._place.end(0)
+        if freed is not None:
+            await asyncio.wait([freed])
 
 
 class Accounts:

@@ -194,7 +194,7 @@ class Inference:
             await generation.begin()
         except (InvalidRequest, Busy):
             await generation.close()
-            ticket.release()
+            await ticket.release()
             raise
         except BaseException as error:
             await self.end(running, error)

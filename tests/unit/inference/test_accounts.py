@@ -237,11 +237,11 @@ def test_closing_frees_the_place_once_and_corrects_the_tokens() -> None:
         assert ticket.headers["x-ratelimit-remaining-tokens"] == str(10**6 - 100 - module.EXPECTED_COMPLETION)
         assert limits.running((KEY, "key-1")) == limits.running((PROJECT, "")) == 1
         await asyncio.gather(ticket.close(done(project=None)), ticket.close(done(project=None)))
-        ticket.release()
+        await ticket.release()
         assert limits.running((KEY, "key-1")) == 0
         again = await desk.accounts.admit(ANN, None, "tiny", 0, 0)
         assert int(again.headers["x-ratelimit-remaining-tokens"]) >= 10**6 - 15
-        again.release()
+        await again.release()
         assert limits.running((KEY, "key-1")) == 0
 
     asyncio.run(work())
