@@ -25,7 +25,7 @@ POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-scale test-vllm soak bench lint clients otel-recordings import-recordings
+.PHONY: help demo serve test test-scale test-vllm soak bench lint clients lock sbom otel-recordings import-recordings
 .DELETE_ON_ERROR:
 
 help:
@@ -35,8 +35,10 @@ help:
 	@echo "make test-scale  the tests of the interface on ClickHouse (its engine in process) and PostgreSQL"
 	@echo "make test-vllm   the tests of inference in front of vLLM $(VLLM_VERSION) on the CPU, which is installed for it (3.4 GB)"
 	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"
-	@echo "make bench   ingest, query, footprint, engine, overhead and training figures"
+	@echo "make bench   ingest, query, footprint, engine, overhead, training and abuse figures"
 	@echo "make lint    ruff and mypy only"
+	@echo "make lock    the lock files in requirements/ anew (ARGS='--upgrade' for newer versions)"
+	@echo "make sbom    a CycloneDX bill of materials of each lock file, in dist/sbom/"
 
 demo: .venv/.demo
 	@$(BIN)/heddle demo $(ARGS)
@@ -81,6 +83,7 @@ bench: .venv/.dev $(ART)
 	$(BIN)/python benchmarks/vllm_routing.py
 	$(BIN)/python benchmarks/training.py --peers none --quick
 	$(BIN)/python benchmarks/art.py
+	$(BIN)/python benchmarks/abuse.py --quick
 
 clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser) $(if $(POSTGRES),,.cache/.postgres)
 
@@ -96,7 +99,18 @@ clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser) $(if $(POSTGRES),
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; }
 	@touch $@
 
-# Stamps: a changed pyproject.toml or constraints.txt installs again, anything else starts at once.
+# $(call install,extras): torch for the CPU where pip finds one, the locked packages with CUDA's libraries where torch
+# asks for them, then heddle.
+LOCKED = $(PIP) --no-deps --require-hashes
+ASKS_FOR_CUDA := import sys; from importlib.metadata import requires; sys.exit('nvidia' not in ' '.join(requires('torch')))
+define install
+$(LOCK) $(BIN)/$(LOCKED) -r requirements/torch-cpu.txt 2>/dev/null || true
+@$(LOCK) $(BIN)/$(LOCKED) -r requirements/build.txt $(foreach extra,$(1),-r requirements/$(extra).txt)
+@if $(BIN)/python -c "$(ASKS_FOR_CUDA)"; then $(LOCK) $(BIN)/$(LOCKED) -r requirements/cuda.txt; fi
+@$(LOCK) $(BIN)/$(PIP) --no-deps --no-build-isolation -e .
+endef
+
+# Stamps: a changed pyproject.toml or lock file installs again, anything else starts at once.
 # A lock each keeps two `make` runs in one folder from installing into one environment at the same time.
 
 .cache:
@@ -107,19 +121,19 @@ clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser) $(if $(POSTGRES),
 	@$(LOCK) sh -c 'test -x $(BIN)/python || $(PYTHON) -m venv .venv'
 	@touch $@
 
-.venv/.serve: .venv/.python pyproject.toml constraints.txt
+.venv/.serve: .venv/.python pyproject.toml $(wildcard requirements/*.txt)
 	@echo "installing heddle into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[inference,mcp]'
+	@$(call install,inference mcp)
 	@touch $@
 
-.venv/.demo: .venv/.python pyproject.toml constraints.txt
+.venv/.demo: .venv/.python pyproject.toml $(wildcard requirements/*.txt)
 	@echo "installing heddle, its engine and the SDKs of the demo into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[demo,inference]'
+	@$(call install,demo inference)
 	@touch $@
 
-.venv/.dev: .venv/.python pyproject.toml constraints.txt
+.venv/.dev: .venv/.python pyproject.toml $(wildcard requirements/*.txt)
 	@echo "installing heddle and its development tools into .venv"
-	@$(LOCK) $(BIN)/$(PIP) -c constraints.txt -e '.[clickhouse,demo,dev,inference,mcp,parquet,postgres,s3,transformers]'
+	@$(call install,all)
 	@touch $@ .venv/.demo .venv/.serve
 
 .clients/weave-%/.installed: | .cache
@@ -157,6 +171,27 @@ clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser) $(if $(POSTGRES),
 	@echo "installing $(NODE_PACKAGES) into .node"
 	@mkdir -p .node
 	@$(LOCK) npm install --prefix .node --silent --ignore-scripts --no-audit --no-fund --save-exact $(NODE_PACKAGES)
+	@touch $@
+
+# uv resolves, cyclonedx-py lists; neither belongs to an installation.
+lock: .clients/tools/.installed
+	@PATH="$(abspath $(<D))/bin:$$PATH" $(<D)/bin/python tools/lock.py $(ARGS)
+
+# One for what each installation adds to heddle and Python; the warning is about a graph that lock files do not hold.
+SHIPPED := $(filter-out all build dev tools torch-cpu,$(basename $(notdir $(wildcard requirements/*.txt))))
+sbom: $(SHIPPED:%=dist/sbom/%.cdx.json)
+	@echo "heddle: bills of materials are in dist/sbom/"
+
+dist/sbom/%.cdx.json: requirements/%.txt pyproject.toml .clients/tools/.installed
+	@mkdir -p $(@D)
+	@PYTHONWARNINGS=ignore .clients/tools/bin/cyclonedx-py requirements $< --pyproject pyproject.toml \
+	  --mc-type application --output-reproducible --validate --output-file $@
+
+.clients/tools/.installed: requirements/tools.txt | .cache
+	@echo "installing uv and cyclonedx-bom into $(@D)"
+	@mkdir -p .clients
+	@$(LOCK) sh -c 'test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)'
+	@$(LOCK) $(@D)/bin/$(LOCKED) -r requirements/tools.txt
 	@touch $@
 
 # The instrumentation libraries whose exports are recorded in tests/data/otel; the tests need none of them.

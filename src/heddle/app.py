@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
 import heddle
-from heddle import failures
+from heddle import bounded, failures
 from heddle.compat import graphql, pages
 from heddle.edge import Edge
 from heddle.errors import HeddleError
@@ -32,7 +32,6 @@ from heddle.evals.replay import routes as replays
 from heddle.evals.replay.service import Replays
 from heddle.evals.replay.work import ReplayWork
 from heddle.evals.results import routes as eval_results
-from heddle.evals.scorers.builtin import close as close_scorers
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
 from heddle.house import House
@@ -193,6 +192,7 @@ def create_app(settings: Settings, house: House | None = None, only: Collection[
         version=heddle.__version__,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         strict_content_type=False,
         lifespan=lifespan,
         middleware=[Middleware(Edge)],
@@ -235,7 +235,7 @@ async def open_house(settings: Settings) -> AsyncIterator[House]:
         house.replays = _replays(house)
         _show_backlogs(house)
         async with AsyncExitStack() as running:
-            running.callback(close_scorers)
+            running.callback(bounded.close_all)
             for service in (house.inference, house.training, house.jobs, house.monitors, house.alerts):
                 await service.start()
                 running.push_async_callback(service.stop)

@@ -64,6 +64,11 @@ class Caller:
         """True when the caller can read `entity/project`."""
         return self.has(Scope.READ) and self.reaches(project_id)
 
+    @property
+    def reach(self) -> str:
+        """What the key is bound to, `entity/project` or `entity`; empty for a key that reaches everything."""
+        return self.project or self.entity or ""
+
     def open(self, project_id: str) -> str:
         """The internal id of `entity/project`; raises InvalidRequest for a bad form, Forbidden outside the binding."""
         internal = refs.internal_project(project_id)

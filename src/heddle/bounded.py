@@ -1,62 +1,287 @@
-"""Work that others wrote (templates, patterns, schemas), done in a process that may die of it.
+"""Work that others wrote (templates, patterns, schemas, grammars), done in a process that may die of it.
 
 A module of ours that calls `answer_jobs` reads one JSON line per job and answers one JSON line. It dies of more work
-than the job allows and cannot take more than MEMORY_BYTES; `BoundedProcesses` then starts another.
+than the job allows and cannot take more than MEMORY_BYTES; `BoundedProcesses` then starts another, and refuses the job
+that ended it from then on.
 """
 
+import asyncio
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
+
+import orjson
+
+from heddle.errors import Unavailable
+from heddle.turns import OWNER, Turns
 
 CPU_SECONDS = 2.0
 WALL_SECONDS = 60.0
 """Only for a machine that gives the process no time at all; work is limited by CPU_SECONDS."""
 MEMORY_BYTES = 1 << 30
 MAX_PROCESSES = 2
+MOST_REFUSED = 10_000
+"""Jobs and programs that ended a process, by digest; the oldest are forgotten first."""
+MOST_ENDED = 3
+"""Processes that a program may end with one input or another."""
 Json = dict[str, Any]
+T = TypeVar("T")
+_all: WeakSet["BoundedProcesses"] = WeakSet()
+
+
+class TooMuchWork(Exception):
+    """A job that needs more than its process may take, or crashed it."""
 
 
 class BoundedProcesses:
     """Children that run one module: at most MAX_PROCESSES at once, one kept for the next job."""
 
-    def __init__(self, module: str, cpu_seconds: float = CPU_SECONDS) -> None:
+    def __init__(self, module: str, cpu_seconds: float = CPU_SECONDS, kept_bytes: int = 0) -> None:
+        """`kept_bytes` of answers are remembered: for work that is asked for again and again."""
         self.cpu_seconds = cpu_seconds
+        self.started = self.refused = 0
+        """Processes since the beginning, and jobs that ended one or had done so before."""
         self._module = module
-        self._turn = threading.BoundedSemaphore(MAX_PROCESSES)
+        self._turns = Turns(MAX_PROCESSES)
+        # Threads of its own: those that wait for a process must not be the ones that the rest of the server needs.
+        self._threads = ThreadPoolExecutor(MAX_PROCESSES, module.rpartition(".")[2])
+        self._turn_of_thread = threading.local()
         self._idle: list[subprocess.Popen[bytes]] = []
-        self._at_work: set[subprocess.Popen[bytes]] = set()
+        self._at_work: set[_Turn] = set()
+        self._answers = _Answers(kept_bytes)
+        self._ended: OrderedDict[bytes, int] = OrderedDict()
+        """How many processes a job or a program ended, by digest."""
+        _all.add(self)
 
-    def ask(self, job: Json) -> Json | None:
-        """The answer to a job; None when it needs too much time or memory. Blocks."""
-        with self._turn:
-            process = self._take()
-            self._at_work.add(process)
-            answer = _ask(process, job, self.cpu_seconds)
-            self._at_work.discard(process)
-            if answer is None or self._idle:
-                _end(process)
-            else:
-                self._idle.append(process)
-        return answer
+    async def answer(self, job: Json, program: Any = None) -> Json:
+        """The answer to a job; raises TooMuchWork. Its process ends when the caller is cancelled.
+
+        `program` is what of the job comes with other inputs, too: where that ended several processes it is refused.
+        """
+        made = _Job.of(job, program, OWNER.get())
+        known = self._known(made)
+        return known if known is not None else await self.run(self._answer, made)
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call a function that asks, in a thread of these processes and when it is its owner's turn."""
+        future = self._turns.wait()
+        try:
+            owner = await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                self._turns.give_back(future.result())
+            raise
+        turn = _Turn(owner)
+        done = asyncio.get_running_loop().run_in_executor(self._threads, self._in_turn, turn, work, arguments)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            turn.end()
+            raise
+
+    def ask(self, job: Json, program: Any = None) -> Json:
+        """As `answer`, for threads: it blocks."""
+        now = getattr(self._turn_of_thread, "now", None)
+        made = _Job.of(job, program, OWNER.get() if now is None else now.owner)
+        known = self._known(made)
+        if known is not None:
+            return known
+        if now is not None:
+            return self._answer(made)
+        turn = _Turn(self._turns.wait().result())
+        return self._in_turn(turn, self._answer, (made,))
 
     def close(self) -> None:
-        """End the processes; who waits for an answer gets None."""
-        for process in list(self._at_work):
-            process.kill()
+        """End the processes; who waits for an answer gets TooMuchWork."""
+        for turn in list(self._at_work):
+            turn.end()
         with suppress(IndexError):
             while True:
                 _end(self._idle.pop())
 
-    def _take(self) -> subprocess.Popen[bytes]:
+    def _in_turn(self, turn: "_Turn", work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        self._turn_of_thread.now = turn
+        self._at_work.add(turn)
         try:
-            return self._idle.pop()
-        except IndexError:
+            return work(*arguments)
+        finally:
+            self._at_work.discard(turn)
+            self._turn_of_thread.now = None
+            self._turns.give_back(turn.owner)
+
+    def _known(self, job: "_Job") -> Json | None:
+        """The answer that was given before; raises TooMuchWork for a job that ended a process."""
+        if job.digest in self._ended or self._ended.get(job.program, 0) >= MOST_ENDED:
+            self.refused += 1
+            raise TooMuchWork(f"{self._limits()}, as it did before")
+        return self._answers.find(job.digest)
+
+    def _answer(self, job: "_Job") -> Json:
+        # The one before may have been the same job.
+        known = self._known(job)
+        if known is not None:
+            return known
+        process, turn = self._take(), self._turn_of_thread.now
+        answer = turn.ask(process, self.cpu_seconds, job.line)
+        if answer is None or turn.is_ended or self._idle:
+            _end(process)
+        else:
+            self._idle.append(process)
+        if answer is None:
+            if not turn.is_ended:
+                self.refused += 1
+                self._note_end(job)
+            raise TooMuchWork(self._limits())
+        self._answers.keep(job.digest, answer)
+        made: Json = json.loads(answer)
+        return made
+
+    def _note_end(self, job: "_Job") -> None:
+        for digest in (job.digest, job.program):
+            self._ended[digest] = self._ended.get(digest, 0) + 1
+        while len(self._ended) > MOST_REFUSED:
+            self._ended.popitem(last=False)
+
+    def _limits(self) -> str:
+        return f"needs more than {self.cpu_seconds:g} s or too much memory"
+
+    def _take(self) -> subprocess.Popen[bytes]:
+        with suppress(IndexError):
+            process = self._idle.pop()
+            if process.poll() is None:
+                return process
+            _end(process)
+        self.started += 1
+        try:
             return _start(self._module)
+        except OSError as error:
+            raise Unavailable(f"The server cannot start a process for this work: {error.strerror}") from error
+
+
+class _Turn:
+    """One place at work: the process that it asks may be ended from another thread."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.is_ended = False
+        """The process was ended for another reason than its work."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """End the process at work, now or as soon as there is one."""
+        with self._lock:
+            self.is_ended = True
+            if self._process is not None:
+                self._process.kill()
+
+    def ask(self, process: subprocess.Popen[bytes], cpu_seconds: float, line: bytes) -> bytes | None:
+        """The line that answers a job's; None when the process ended."""
+        assert process.stdin is not None and process.stdout is not None
+        self._take(process)
+        timer = threading.Timer(WALL_SECONDS, self.end)
+        timer.start()
+        try:
+            process.stdin.write(b"%f\n" % cpu_seconds + line + b"\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            answer = b""
+        finally:
+            timer.cancel()
+            self._take(None)
+        return answer if answer.endswith(b"\n") else None
+
+    def _take(self, process: subprocess.Popen[bytes] | None) -> None:
+        with self._lock:
+            self._process = process
+            if process is not None and self.is_ended:
+                process.kill()
+
+
+class _Answers:
+    """The answers of late, up to so many bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = self._room = most_bytes
+        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, digest: bytes) -> Json | None:
+        """The answer to a job, where it is still there."""
+        with self._lock:
+            answer = self._kept.get(digest)
+            if answer is None:
+                return None
+            self._kept.move_to_end(digest)
+        made: Json = json.loads(answer)
+        return made
+
+    def keep(self, digest: bytes, answer: bytes) -> None:
+        """Remember an answer, unless there is no room for it at all."""
+        with self._lock:
+            if digest in self._kept or len(answer) > self._most:
+                return
+            self._kept[digest] = answer
+            self._room -= len(answer)
+            while self._room < 0:
+                self._room += len(self._kept.popitem(last=False)[1])
+
+
+def close_all() -> None:
+    """End every process; what they are at is given up."""
+    for processes in list(_all):
+        processes.close()
+
+
+def figures() -> dict[str, float]:
+    """For /metrics: processes that were started, and jobs that were refused because they ended one."""
+    every = list(_all)
+    return {
+        "bounded_processes_total": sum(processes.started for processes in every),
+        "bounded_refusals_total": sum(processes.refused for processes in every),
+    }
+
+
+class _Job(NamedTuple):
+    digest: bytes
+    line: bytes
+    program: bytes
+    """A digest of what comes with other inputs, too, and of its owner: others may have harmless inputs for the same."""
+
+    @classmethod
+    def of(cls, job: Json, program: Any, owner: str) -> "_Job":
+        line = _encoded(job)
+        shared = line if program is None else _encoded({"owner": owner, "program": program})
+        return cls(_digest(line), line, _digest(shared))
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=20).digest()
+
+
+def _encoded(job: Json) -> bytes:
+    try:
+        return orjson.dumps(job)
+    except TypeError:  # half surrogates, integers beyond 64 bits
+        return _plain(job)
+
+
+def _plain(job: Json) -> bytes:
+    try:
+        return json.dumps(job).encode()
+    except RecursionError:
+        raise TooMuchWork("is nested too deeply") from None
 
 
 def _start(module: str) -> subprocess.Popen[bytes]:
@@ -75,41 +300,64 @@ def _start(module: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _ask(process: subprocess.Popen[bytes], job: Json, cpu_seconds: float) -> Json | None:
-    """The answer to a job; None when the process died of it."""
-    assert process.stdin is not None and process.stdout is not None
-    timer = threading.Timer(WALL_SECONDS, process.kill)
-    timer.start()
-    try:
-        process.stdin.write(json.dumps({"job": job, "cpu_seconds": cpu_seconds}).encode() + b"\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-    except BrokenPipeError:
-        line = b""
-    finally:
-        timer.cancel()
-    return json.loads(line) if line.endswith(b"\n") else None
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     with suppress(BrokenPipeError):
         process.communicate()
 
 
-def answer_jobs(answer: Callable[[Json], Json]) -> None:
-    """For the module that does the work: answer jobs until the input ends."""
+def answer_jobs(
+    answer: Callable[[Json], Json],
+    prepare: Callable[[Json], None] | None = None,
+    stack_bytes: int = 0,
+    work_bytes: int = 0,
+) -> None:
+    """For the module that does the work: answer jobs until the input ends.
+
+    `prepare` is called with a job before its time begins to count. `stack_bytes` is the stack that the work may use,
+    at most a quarter of a main thread's; 0 for the main thread itself. `work_bytes` is the memory that a job may take
+    beyond what the process has then; 0 for as much as MEMORY_BYTES allows.
+    """
     import resource
     import signal
 
     with suppress(ValueError, OSError):  # not every system has this limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    for line in sys.stdin.buffer:
-        asked = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, asked["cpu_seconds"])
-        made = answer(asked["job"])
+    if not stack_bytes:
+        _answer_lines(answer, prepare, work_bytes)
+        return
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    threading.stack_size(stack_bytes if limit < 0 else min(stack_bytes, limit // 4))
+    worker = threading.Thread(target=_answer_lines, args=(answer, prepare, work_bytes))
+    worker.start()
+    worker.join()
+
+
+def _answer_lines(answer: Callable[[Json], Json], prepare: Callable[[Json], None] | None, work_bytes: int) -> None:
+    import signal
+
+    for seconds in sys.stdin.buffer:
+        job = json.loads(sys.stdin.buffer.readline())
+        if prepare is not None:
+            _limit_data(0)
+            prepare(job)
+        _limit_data(work_bytes)
+        signal.setitimer(signal.ITIMER_PROF, float(seconds))
+        made = answer(job)
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.buffer.write(json.dumps(made).encode() + b"\n")
         sys.stdout.buffer.flush()
+
+
+def _limit_data(more_bytes: int) -> None:
+    """Let the process take so much memory beyond what it has now; 0 for any. Only Linux tells what that is."""
+    import resource
+
+    if sys.platform == "linux":
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        soft = pages * resource.getpagesize() + more_bytes if more_bytes else hard
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

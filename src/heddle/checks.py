@@ -17,8 +17,10 @@ import httpx
 from rich.console import Console
 from rich.markup import escape
 
+from heddle import modes
 from heddle.errors import HeddleError
-from heddle.settings import GIB, MIB, Settings, without_credentials
+from heddle.setting_kinds import GIB, MIB
+from heddle.settings import Settings, without_credentials
 from heddle.store import direct, lock
 from heddle.store import open as opening
 from heddle.store.blobs.open import open_blobs
@@ -76,6 +78,7 @@ def look(settings: Settings) -> Iterator[Finding]:
     yield _sqlite()
     yield _clock()
     yield _folder(folder)
+    yield _readers(folder)
     yield _file_system(folder, settings.control == "sqlite")
     yield _free_space(folder)
     holder = lock.holder(folder)
@@ -133,6 +136,13 @@ def _folder(folder: Path) -> Finding:
             "data folder", f"{found}: {error.strerror}", f"make {there} a folder that this user can write to", True
         )
     return Finding("data folder", found)
+
+
+def _readers(folder: Path) -> Finding:
+    found = modes.open_to_others(folder)
+    if found is None:
+        return Finding("file modes", "the data folder is this user's alone")
+    return Finding("file modes", f"other users of this machine can read it: {found}", modes.remedy(folder))
 
 
 def _file_system(folder: Path, has_database: bool) -> Finding:

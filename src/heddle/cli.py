@@ -3,12 +3,14 @@
 import gc
 import inspect
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from heddle import modes
 from heddle import settings as table
 from heddle.errors import ExtraMissing, HeddleError
 from heddle.gate.commands import commands as evaluating
@@ -40,6 +42,7 @@ Config = Annotated[str | None, typer.Option("--config", help="A TOML file of set
 
 
 def _settings_flags(**flags: Any) -> Settings:
+    modes.keep_private()
     config = flags.pop("config", None)
     return table.load(flags, config=config)
 
@@ -218,8 +221,18 @@ def check_vectors(
     typer.echo(json.dumps(computed(file)))
 
 
+def _open_standard_files() -> None:
+    """Give what was closed at the start a place: the next file that is opened would otherwise be taken for it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 def main() -> None:
     """Run the command line; a failure that has a reason is one line on stderr."""
+    _open_standard_files()
     try:
         app(args=_arguments(sys.argv[1:]), prog_name="heddle")
     except (HeddleError, BadSetting) as error:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from heddle.origins import is_own_origin
+
 NAME = "heddle_session"
 SECONDS = 14 * 86_400
 """How long a session lasts that is not used."""
@@ -31,11 +33,7 @@ def is_own_write(headers: Mapping[bytes, bytes]) -> bool:
     if _OWN_HEADER not in headers:
         return False
     origin = headers.get(b"origin")
-    if origin is None:
-        return headers.get(b"sec-fetch-site") == b"same-origin"
-    host = origin.lower().partition(b"://")[2]
-    # A proxy may send its own idea of the host; no page of another origin can set either header.
-    return bool(host) and host in (headers.get(b"host", b"").lower(), headers.get(b"x-forwarded-host", b"").lower())
+    return headers.get(b"sec-fetch-site") == b"same-origin" if origin is None else is_own_origin(origin, headers)
 
 
 def is_own_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -1,5 +1,6 @@
 """Content-Encoding of request bodies: gzip, deflate and zstd, undone a part at a time and within bounds."""
 
+import io
 import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -76,13 +77,15 @@ class _Gzip:
         self._inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
 
     def unpack(self, data: bytes, most: int) -> bytes:
-        plain = bytearray()
-        while data and len(plain) < most:
+        parts: list[bytes] = []
+        left = most
+        while data and left > 0:
             if self._inflater.eof:
                 self._inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            plain += self._inflater.decompress(data, most - len(plain))
+            parts.append(self._inflater.decompress(data, left))
+            left -= len(parts[-1])
             data = self._inflater.unused_data
-        return bytes(plain)
+        return b"".join(parts)
 
     @property
     def is_done(self) -> bool:
@@ -97,16 +100,18 @@ class _Zstd:
         self._frame = self._unpacker.decompressobj()
 
     def unpack(self, data: bytes, most: int) -> bytes:
-        plain = bytearray()
+        # Its value is not copied once more, as that of a list of parts would be.
+        plain = io.BytesIO()
+        left = most
         piece = max(64, most // _ZSTD_MOST_RATIO)
         place = 0
-        while place < len(data) and len(plain) < most:
+        while place < len(data) and left > 0:
             if self._frame.eof:
                 self._frame = self._unpacker.decompressobj()
             part = data[place : place + piece]
-            plain += self._frame.decompress(part)
+            left -= plain.write(self._frame.decompress(part))
             place += len(part) - len(self._frame.unused_data)
-        return bytes(plain)
+        return plain.getvalue()
 
     @property
     def is_done(self) -> bool:

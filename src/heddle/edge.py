@@ -2,16 +2,18 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heddle import failures
-from heddle.decoding import Decoder
-from heddle.errors import Forbidden, HeddleError, NotAuthenticated, TooLarge, Unavailable
+from heddle.body_reader import BodyReader
+from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
+from heddle.origins import check_origin, is_by_a_browser
 from heddle.settings import Settings
+from heddle.turns import OWNER, owner_of
 from heddle.wire import ids
 
 if TYPE_CHECKING:
@@ -27,8 +29,16 @@ CLIENT_GONE = 499
 MULTIPART_SLACK = 64 * 1024
 _FROM_DIGESTS = "/table/create_from_digests"
 _UPLOADS = frozenset(("/file/create", "/files/create"))
-_SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
-_LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
+_LOGIN = "/_ui/session"
+_MAX_LOGIN_BODY = 16 * 1024
+_CLOSE = (b"connection", b"close")
+_COMMON = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_NOT_STORED = (b"cache-control", b"no-store")
+_NOT_SHOWN = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+"""Of answers that are no page: a browser that is led to one shows and runs nothing of it."""
 
 
 class Edge:
@@ -46,6 +56,7 @@ class Edge:
         try:
             await self._serve(exchange)
         except HeddleError as error:
+            failures.forget_frames(error)
             await exchange.fail(failures.render(error, exchange.scope["path"]))
         except ClientDisconnect:
             exchange.status = exchange.status or CLIENT_GONE
@@ -59,48 +70,25 @@ class Edge:
         house, scope, headers = exchange.house, exchange.scope, exchange.headers
         if house.stopping:
             raise Unavailable("The server is stopping", retry_after=2)
-        if not house.gate.needs_key:
-            refuse_foreign_pages(scope["method"], headers, house.settings)
-        exchange.limit_body()
+        if len(headers) < len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
+            raise InvalidRequest("A request has one Host header")
+        check_origin(scope["method"], headers, house.settings)
         try:
             scope["heddle.caller"] = await house.gate.recognise(headers, scope["method"])
+            OWNER.set(owner_of(scope["heddle.caller"]))
         except NotAuthenticated as problem:
+            # Nothing is read from a stranger, but what logs one in.
+            if exchange.has_body and scope["path"] != _LOGIN:
+                raise
             scope["heddle.caller_problem"] = problem
+        exchange.prepare_body()
         await self._app(scope, exchange.receive, exchange.send)
-
-
-def refuse_foreign_pages(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> None:
-    """Raise Forbidden when a web page of another origin is behind a request that needs no key.
-
-    Without keys a page in a browser on this machine could otherwise write here, or read by a host name of its own that
-    leads to this machine.
-    """
-    if not _by_a_browser(headers):
-        return
-    origin = headers.get(b"origin")
-    host = headers.get(b"host", b"").decode("latin-1").lower()
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    if name not in _LOOPBACK_NAMES and not name.endswith(".localhost") and name != settings.host.lower():
-        raise Forbidden(f"A browser reached this server as {name[:100]!r}; without keys only loopback names are served")
-    if origin is not None and method not in _SAFE_METHODS:
-        origin_host = origin.decode("latin-1").lower().partition("://")[2]
-        if origin_host != host:
-            raise Forbidden(
-                "A page of another origin may not write here; start the server with --auth on and use a key"
-            )
-
-
-def _by_a_browser(headers: Mapping[bytes, bytes]) -> bool:
-    # What a page reads under a name of its own has neither of the first two, as plain HTTP is sent no `Sec-Fetch-…`;
-    # runtimes that send a language beside `Sec-Fetch-Mode` are no browsers.
-    if b"origin" in headers or b"sec-fetch-site" in headers:
-        return True
-    has_language = b"accept-language" in headers and b"sec-fetch-mode" not in headers
-    return has_language or headers.get(b"user-agent", b"").startswith(b"Mozilla/")
 
 
 def body_limit(path: str, settings: Settings) -> tuple[str, int, int]:
     """Which setting bounds the body of a path, its value, and the bytes that are allowed on the wire."""
+    if path == _LOGIN:
+        return "of a login", _MAX_LOGIN_BODY, _MAX_LOGIN_BODY
     if path in _UPLOADS:
         return "max_file", settings.max_file, settings.max_file + MULTIPART_SLACK
     if path == _FROM_DIGESTS:
@@ -126,58 +114,65 @@ class _Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.request_id = _given_id(self.headers.get(b"x-request-id")) or ids.uuid7()
         scope["heddle.request_id"] = self.request_id
-        self.limit = body_limit(self.scope["path"], self.house.settings)
-        self.received = self.sent = self.status = 0
-        self._decoder: Decoder | None = None
-        self._receive = receive
+        length = self.headers.get(b"content-length", b"0")
+        self.has_body = length != b"0" or b"transfer-encoding" in self.headers
+        self.sent = self.status = 0
+        self.body: BodyReader | None = None
+        self.receive = self._receive = receive
         self._send = send
 
-    def limit_body(self) -> None:
-        """Refuse a body that says it is too large, and prepare to decode a compressed one."""
+    def prepare_body(self) -> None:
+        """Refuse a body that says it is too large or has an encoding that is not known; nothing of it is read yet."""
+        scope, encoding = self.scope, self.headers.get(b"content-encoding", b"identity").strip().lower()
+        is_encoded = encoding not in (b"", b"identity")
+        client = scope.get("client")
+        self.body = BodyReader(
+            self._receive,
+            body_limit(scope["path"], self.house.settings),
+            self.house.settings,
+            self.house.unfinished_bodies,
+            client[0] if client else "",
+            encoding if is_encoded else None,
+        )
+        scope["heddle.body"] = self.body
+        self.receive = self.body.receive
         length = self.headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > self.limit[2]:
-            raise self._too_large()
-        encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
-        if encoding not in (b"", b"identity"):
-            self._decoder = Decoder(encoding)
+        if length.isdigit():
+            self.body.check_length(int(length))
+        if is_encoded:
             dropped = (b"content-encoding", b"content-length")
-            self.scope["headers"] = [pair for pair in self.scope["headers"] if pair[0] not in dropped]
-
-    def _too_large(self) -> TooLarge:
-        name, value, _ = self.limit
-        return TooLarge(f"Request too large: over the limit {name} = {value} bytes")
-
-    async def receive(self) -> Message:
-        """The next part of the body, decoded; raises TooLarge beyond the limit."""
-        message = await self._receive()
-        if message["type"] == "http.request":
-            body = message.get("body", b"")
-            if self._decoder is not None:
-                # One byte more than is allowed is asked for, so that a small bomb stays small here.
-                body = self._decoder.decode(
-                    body, self.limit[2] - self.received + 1, not message.get("more_body", False)
-                )
-                message = {**message, "body": body}
-            self.received += len(body)
-            if self.received > self.limit[2]:
-                raise self._too_large()
-        return message
+            scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in dropped]
 
     async def send(self, message: Message) -> None:
         """Pass one part of the answer on, with the request's id among the headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            sent = message.get("headers", ())
-            if self.status == 401 and _by_a_page(self.headers):
-                # The browser would ask for a password in a window of its own; the page asks for a key.
-                sent = [pair for pair in sent if pair[0] != b"www-authenticate"]
-            # What a browser keeps for ever belongs to no request.
-            named = () if (b"cache-control", FOR_EVER) in sent else ((b"x-request-id", self.request_id.encode()),)
-            ending = ((b"connection", b"close"),) if self.house.draining else ()
-            message["headers"] = [*sent, *named, *ending]
+            message["headers"] = self._with_own(message.get("headers", ()))
         elif message["type"] == "http.response.body":
             self.sent += len(message.get("body", b""))
         await self._send(message)
+
+    def _with_own(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The headers of an answer, with those that every answer has."""
+        given = dict(headers)
+        kept = list(headers)
+        if self.status == 401 and is_by_a_browser(self.headers):
+            # The browser would ask for a password, and send it ever after, whichever page makes it ask.
+            kept = [pair for pair in kept if pair[0] != b"www-authenticate"]
+        if b"location" in given:
+            kept = [(name, _without_host(value) if name == b"location" else value) for name, value in kept]
+        kept += [pair for pair in _COMMON if pair[0] not in given]
+        if b"cache-control" not in given:
+            kept.append(_NOT_STORED)
+        # What a browser keeps for ever belongs to no request.
+        if given.get(b"cache-control") != FOR_EVER:
+            kept.append((b"x-request-id", self.request_id.encode()))
+        if b"content-security-policy" not in given:
+            kept.append(_NOT_SHOWN)
+        unread = self.has_body and (self.body is None or not self.body.is_complete)
+        if self.house.draining or self.status == 401 or unread:
+            kept.append(_CLOSE)
+        return kept
 
     async def fail(self, response: Any) -> None:
         """Answer with a failure; one that had begun stays incomplete, which the client sees."""
@@ -187,20 +182,25 @@ class _Exchange:
     def finish(self) -> None:
         """Count the exchange, and log it where the settings ask for that."""
         seconds = time.perf_counter() - self.started
+        received = 0
+        if self.body is not None:
+            self.body.close()
+            received = self.body.received
         method, settings = self.scope["method"], self.house.settings
         template = getattr(self.scope.get("route"), "path", "(none)")
-        self.house.metrics.answered(template, method, self.status or CLIENT_GONE, seconds, self.received, self.sent)
+        self.house.metrics.answered(template, method, self.status or CLIENT_GONE, seconds, received, self.sent)
         if settings.access_log == "all" or (settings.access_log == "errors" and self.status >= 400):
             caller = self.scope.get("heddle.caller")
-            fields = (method, self.scope["path"][:300], self.status, seconds * 1000, self.received, self.sent)
+            fields = (method, self.scope["path"][:300], self.status, seconds * 1000, received, self.sent)
             access.info(
                 "%s %r %d %.1fms in=%d out=%d user=%s id=%s", *fields, getattr(caller, "user", "-"), self.request_id
             )
 
 
-def _by_a_page(headers: Mapping[bytes, bytes]) -> bool:
-    is_fetched = headers.get(b"sec-fetch-mode", b"navigate") != b"navigate"
-    return is_fetched or b"x-heddle-ui" in headers or headers.get(b"accept") == b"text/event-stream"
+def _without_host(location: bytes) -> bytes:
+    """A redirect within this server, which does not repeat the name that the client says it was reached by."""
+    scheme, separator, rest = location.partition(b"://")
+    return b"/" + rest.partition(b"/")[2] if separator and scheme in (b"http", b"https") else location
 
 
 def _given_id(value: bytes | None) -> str | None:

@@ -5,6 +5,7 @@ HeddleError
 ├── NotAuthenticated     401  no key, or an unknown or revoked one
 ├── Forbidden            403  the key's scope or binding does not reach that far
 ├── NotFound             404  what the request names does not exist (or was deleted)
+├── RequestTimeout       408  the body did not come in time
 ├── Conflict             409  the digest that the client computed is another one
 ├── TooLarge             413  over a limit of the settings, which the reason names
 ├── UnsupportedMedia     415  a body of a type or an encoding that the route does not read
@@ -65,6 +66,12 @@ class NotFound(HeddleError):
     """What the request names is not there."""
 
     status = 404
+
+
+class RequestTimeout(HeddleError):
+    """The client took too long to send its request."""
+
+    status = 408
 
 
 class Conflict(HeddleError):

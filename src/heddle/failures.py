@@ -11,6 +11,7 @@ from heddle.errors import HeddleError, ValidationFailed
 from heddle.wire import jsontext
 
 MOST_DETAILS = 100
+_LONGEST_CHAIN = 10
 
 _OPENAI_PREFIX = "/v1/"
 _TRAINING_PREFIX = "/v1/preview/"
@@ -43,6 +44,19 @@ def render(error: HeddleError, path: str) -> Response:
     if path.startswith(_TRAINING_PREFIX):
         body = {"detail": error.reason, **body}
     return _json(error.status, body, error.headers)
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let go of what the frames of a failure hold, such as the body that was too large.
+
+    The framework keeps failures of bodies in cycles, which are looked for seldom.
+    """
+    chain: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if chain is None:
+            return
+        chain.__traceback__ = None
+        chain = chain.__cause__ or chain.__context__
 
 
 def openai_body(error: HeddleError) -> dict[str, Any]:
@@ -81,16 +95,19 @@ def details(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def _on_heddle_error(request: Request, error: Exception) -> Response:
+    forget_frames(error)
     return render(cast(HeddleError, error), request.scope["path"])
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
+    forget_frames(error)
     failure = ValidationFailed(details(cast(RequestValidationError, error).errors()))
     return render(failure, request.scope["path"])
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     exception = cast(HTTPException, error)
+    forget_frames(error)
     # The framework turns whatever is raised while it reads a body into a bare 400; ours says more.
     if isinstance(exception.__cause__, HeddleError):
         return render(exception.__cause__, request.scope["path"])

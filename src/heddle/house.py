@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from heddle.auth import Gate
+from heddle.body_reader import UnfinishedBodies
 from heddle.errors import HeddleError
 from heddle.evals.jobs.service import Jobs
 from heddle.evals.monitors.service import Monitors
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
+from heddle.event_streams import EventStreams
 from heddle.inference.service import Inference
 from heddle.metrics import Metrics
 from heddle.retention import Retention
@@ -34,6 +36,8 @@ class House:
     stopping: bool = False
     gate: Gate = field(init=False)
     metrics: Metrics = field(init=False)
+    unfinished_bodies: UnfinishedBodies = field(init=False)
+    event_streams: EventStreams = field(init=False)
     retention: Retention = field(init=False)
     inference: Inference = field(init=False)
     training: Training = field(init=False)
@@ -50,6 +54,8 @@ class House:
     def __post_init__(self) -> None:
         self.gate = Gate(self.store.keys, self.settings.needs_key, self.store.sessions)
         self.metrics = Metrics(self._figures)
+        self.unfinished_bodies = UnfinishedBodies(self.settings, lambda limit: self.metrics.refused(limit))
+        self.event_streams = EventStreams(self.settings.max_event_streams, self.metrics.refused)
         self.retention = Retention(self.store, self.settings.retention_interval)
         self.jobs = Jobs(self.settings, self.store.eval_jobs)
 

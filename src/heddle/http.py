@@ -14,20 +14,20 @@ from fastapi.dependencies.models import Dependant
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from fastapi.utils import create_model_field
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from heddle.auth import Caller, Scope
 from heddle.cookies import is_own_page
-from heddle.errors import InvalidRequest, NotAuthenticated, TooLarge, ValidationFailed
+from heddle.errors import InvalidRequest, NotAuthenticated, TooLarge
+from heddle.request_body import OFF_LOOP_BYTES, BodyRequest, caller_of, off_loop, validated
 from heddle.wire import jsontext, refs
 
 if TYPE_CHECKING:
     from heddle.house import House
 
 logger = logging.getLogger("heddle.http")
-M = TypeVar("M")
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -62,22 +62,6 @@ class ResponseModel(BaseModel):
 
 class Empty(ResponseModel):
     """The answer `{}`."""
-
-
-class BodyRequest(Request):
-    """A request whose JSON body is read once, forgivingly, with external refs made internal."""
-
-    async def json(self) -> Any:
-        """The parsed body; raises ValidationFailed when it is no JSON, InvalidRequest for a malformed ref."""
-        if not hasattr(self, "_json"):
-            self._json = parse_body(await self.body(), caller_of(self))
-        return self._json
-
-
-def parse_body(body: bytes, caller: Caller, keep_non_finite: bool = False) -> Any:
-    """Parse a JSON body and convert its refs to internal form."""
-    value = jsontext.loads(body, keep_non_finite)
-    return refs.convert_in(value, caller.may_read) if b"weave" in body else value
 
 
 class Route(APIRoute):
@@ -124,11 +108,18 @@ class Route(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler of the framework, given our request class."""
         handler = super().get_route_handler()
+        declared = self._declared_body()
 
         async def run(request: Request) -> Response:
-            return await handler(BodyRequest(request.scope, request.receive))
+            return await handler(BodyRequest(request.scope, request.receive, declared))
 
         return run
+
+    def _declared_body(self) -> type[BaseModel] | None:
+        """The model of the body where the framework checks it."""
+        declared = [field.field_info.annotation for field in self.dependant.body_params]
+        only = declared[0] if len(declared) == 1 else None
+        return only if isinstance(only, type) and issubclass(only, BaseModel) else None
 
 
 def _answers_itself(endpoint: Callable[..., Any]) -> bool:
@@ -167,22 +158,10 @@ def _direct(route: APIRoute) -> ASGIApp:
     return app
 
 
-def validated(adapter: TypeAdapter[M], value: object) -> M:
-    """The typed request; raises ValidationFailed with the places that are wrong."""
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as error:
-        raise ValidationFailed(
-            [
-                {"loc": ["body", *item["loc"]], "msg": item["msg"], "type": item["type"]}
-                for item in error.errors(include_url=False, include_context=False, include_input=False)
-            ]
-        ) from None
-
-
-def validated_body(model: type[B], body: bytes) -> B:
+async def validated_body(model: type[B], request: Request) -> B:
     """The typed body of a route that decodes it itself; raises ValidationFailed."""
-    return validated(TypeAdapter(model), jsontext.loads(body))
+    body = await request.body()
+    return await off_loop(len(body), lambda: validated(TypeAdapter(model), jsontext.loads(body)))
 
 
 def inlined_body(model: type[BaseModel]) -> Any:
@@ -211,15 +190,6 @@ def group(tag: str) -> APIRouter:
     """A router for one group of the interface."""
     # Old SDKs send JSON without a Content-Type.
     return APIRouter(route_class=Route, tags=[tag], strict_content_type=False)
-
-
-def caller_of(request: Request) -> Caller:
-    """Who is calling, as the outermost layer recognised them; raises NotAuthenticated."""
-    caller = request.scope.get("heddle.caller")
-    if isinstance(caller, Caller):
-        return caller
-    problem = request.scope.get("heddle.caller_problem")
-    raise problem if isinstance(problem, NotAuthenticated) else NotAuthenticated("an API key is required")
 
 
 async def house_of(request: Request) -> "House":
@@ -264,7 +234,26 @@ Services = Annotated["House", Depends(house_of)]
 
 def answer(value: Any) -> Response:
     """A JSON answer of plain values (fragments of ready JSON text included) with refs in external form."""
-    return Response(refs.convert_out(jsontext.dumps_bytes(value)), media_type="application/json")
+    text = jsontext.dumps_bytes(value)
+    if len(text) > OFF_LOOP_BYTES:
+        return _LargeAnswer(text)
+    return Response(refs.convert_out(text), media_type="application/json")
+
+
+class _LargeAnswer(Response):
+    """JSON text whose refs are brought into external form off the event loop."""
+
+    media_type = "application/json"
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self._text = text
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        self.body = await off_loop(len(self._text), lambda: refs.convert_out(self._text))
+        self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
 
 
 class Lines(JSONResponse):

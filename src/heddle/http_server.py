@@ -10,19 +10,26 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from heddle.connections import Connections, limited_protocol
 from heddle.house import House
 from heddle.listen import BACKLOG
+from heddle.loop_monitor import LoopMonitor
+from heddle.output import BackgroundStream
 from heddle.settings import Settings
 
 KEEP_ALIVE_SECONDS = 75
+_LAST_WORDS_SECONDS = 0.3
 
 
-def configure(settings: Settings, app: ASGIApp) -> uvicorn.Config:
-    """What every process serves an application with."""
+def configure(settings: Settings, app: ASGIApp, connections: Connections | None = None) -> uvicorn.Config:
+    """What every process serves an application with; None for connections that are not limited, being our own."""
+    proxies = [] if connections is None or settings.trusted_proxies == "none" else settings.trusted_proxies.split(",")
     return uvicorn.Config(
         app,
         lifespan="off",
-        http="httptools",
+        http="httptools" if connections is None else limited_protocol(connections),
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         ws="none",
         log_config=None,
         access_log=False,
@@ -46,28 +53,37 @@ def collect_seldom() -> None:
 class Server(uvicorn.Server):
     """uvicorn, which on the first signal stops in order (exit code 0), and on the second at once."""
 
-    def __init__(self, config: uvicorn.Config, house: House) -> None:
+    def __init__(self, config: uvicorn.Config, house: House, out: BackgroundStream) -> None:
         super().__init__(config)
         self._house = house
+        self._out = out
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._is_told = False
+        self._monitor = LoopMonitor(house.metrics.lagged)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""
         self._loop = asyncio.get_running_loop()
+        self._monitor.start()
         await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop in order."""
+        await super().shutdown(sockets)
+        self._monitor.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Stop taking work; a second signal ends the process, which loses nothing that was acknowledged."""
         if self._is_told or self._loop is None:
-            os.write(1, f"heddle: {signal.Signals(sig).name} again, ending at once\n".encode())
+            self._out.write(f"heddle: {signal.Signals(sig).name} again, ending at once\n")
+            self._out.drain(_LAST_WORDS_SECONDS)
             os._exit(1)
-        os.write(1, f"heddle: {signal.Signals(sig).name}, finishing what is in flight\n".encode())
         self._is_told = True
-        self._loop.call_soon_threadsafe(self._begin_to_stop)
+        self._loop.call_soon_threadsafe(self._begin_to_stop, sig)
 
-    def _begin_to_stop(self) -> None:
+    def _begin_to_stop(self, sig: int) -> None:
+        self._out.write(f"heddle: {signal.Signals(sig).name}, finishing what is in flight\n")
         self._stopping = asyncio.create_task(self._stop())
 
     async def _stop(self) -> None:

@@ -8,7 +8,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from heddle.app import routes
-from heddle.http import Needs, caller_of
+from heddle.http import Needs
+from heddle.request_body import caller_of
 from heddle.settings import TABLE
 
 NO_KEY, ANY_KEY = "no key", "any key"

@@ -11,8 +11,10 @@ import uvloop
 
 from heddle import settings as table
 from heddle.app import create_app, open_house
+from heddle.connections import Connections, raise_file_limit
 from heddle.house import House
 from heddle.http_server import Server, collect_seldom, configure
+from heddle.output import BackgroundStream
 from heddle.settings import Settings
 
 logger = logging.getLogger("heddle.serve")
@@ -20,16 +22,22 @@ logger = logging.getLogger("heddle.serve")
 
 def run(settings: Settings, listener: socket.socket) -> None:
     """Serve on a listening socket until SIGTERM or SIGINT; raises HeddleError when the server cannot start."""
-    _log(settings.log_level)
+    out, log = BackgroundStream(sys.stdout), BackgroundStream(sys.stderr)
+    _log(settings.log_level, log)
+    raise_file_limit()
     for name in table.unknown_variables(os.environ):
         logger.warning("variable %s is no setting of heddle and is ignored", name)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, listener))
+        try:
+            runner.run(_serve(settings, listener, out))
+        finally:
+            out.drain()
+            log.drain()
 
 
-def _log(level: str) -> None:
+def _log(level: str, stream: BackgroundStream) -> None:
     logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr, force=True
+        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=stream, force=True
     )
     logging.getLogger("uvicorn.error").setLevel("WARNING")
     # It names every address that is asked, and those of webhooks and of signed files are secrets.
@@ -42,7 +50,7 @@ def _log(level: str) -> None:
         logging.getLogger(name).setLevel("WARNING")
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
+async def _serve(settings: Settings, listener: socket.socket, out: BackgroundStream) -> None:
     try:
         async with open_house(settings) as house:
             app, address = create_app(settings, house), _address(settings.host, listener)
@@ -50,11 +58,12 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
                 # Only who asks for them pays for what workers need.
                 from heddle.workers.crew import serve_with_workers
 
-                await serve_with_workers(house, app, listener, lambda: _say(house, address))
+                await serve_with_workers(house, app, listener, lambda: _say(house, address, out), out)
             else:
                 collect_seldom()
-                await _Server(configure(settings, app), house, address).serve(sockets=[listener])
-            print("heddle: stopped", flush=True)
+                config = configure(settings, app, Connections(settings, house.metrics.refused))
+                await _Server(config, house, out, address).serve(sockets=[listener])
+            out.write("heddle: stopped\n")
     finally:
         listener.close()
 
@@ -64,19 +73,19 @@ def _address(host: str, listener: socket.socket) -> str:
     return f"http://{name}:{listener.getsockname()[1]}"
 
 
-def _say(house: House, address: str) -> None:
+def _say(house: House, address: str, out: BackgroundStream) -> None:
     needed = "a key is needed" if house.settings.needs_key else "no key needed"
-    print(f"heddle: serving {address} (data in {house.settings.data}, {needed})", flush=True)
+    out.write(f"heddle: serving {address} (data in {house.settings.data}, {needed})\n")
 
 
 class _Server(Server):
     """The one server of a process that does all."""
 
-    def __init__(self, config: uvicorn.Config, house: House, address: str) -> None:
-        super().__init__(config, house)
+    def __init__(self, config: uvicorn.Config, house: House, out: BackgroundStream, address: str) -> None:
+        super().__init__(config, house, out)
         self._address = address
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and say where."""
         await super().startup(sockets)
-        _say(self._house, self._address)
+        _say(self._house, self._address, self._out)

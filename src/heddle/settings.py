@@ -5,16 +5,30 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
-_UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB, "t": TIB, "tib": TIB}
-_UNITS |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+from heddle.setting_kinds import (
+    GIB,
+    KIB,
+    MIB,
+    TIB,
+    Kind,
+    address,
+    addresses,
+    choice,
+    networks,
+    number,
+    path,
+    providers,
+    public_url,
+    show_size,
+    size,
+    text,
+)
+
 _CREDENTIALS = re.compile(r"://.*@", re.DOTALL)
 
 ENVIRONMENT_PREFIX = "HEDDLE_"
@@ -25,130 +39,6 @@ CLIENT_VARIABLES = ("HEDDLE_SERVER", "HEDDLE_API_KEY", "HEDDLE_PROJECT")
 
 class BadSetting(Exception):
     """A setting that cannot be used; the text names it, its value, where it came from and what is allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How the text of a setting becomes its value; `parse` raises ValueError for anything but `allowed`."""
-
-    parse: Callable[[str], Any]
-    allowed: str
-    is_size: bool = False
-
-
-def choice(*words: str) -> Kind:
-    """One of a few words."""
-
-    def parse(text: str) -> str:
-        if text.lower() not in words:
-            raise ValueError
-        return text.lower()
-
-    return Kind(parse, "one of " + ", ".join(words))
-
-
-def number(low: float, high: float, whole: bool = True) -> Kind:
-    """A number between two bounds, both included."""
-
-    def parse(text: str) -> int | float:
-        value = int(text) if whole else float(text)
-        if not low <= value <= high:
-            raise ValueError
-        return value
-
-    return Kind(parse, f"a {'whole ' if whole else ''}number from {low:g} to {high:g}")
-
-
-def size(low: int = 1, high: int = TIB, none: str = "") -> Kind:
-    """A number of bytes; `none` says what 0 means where it is allowed."""
-
-    def parse(text: str) -> int:
-        match = _SIZE.fullmatch(text.strip())
-        unit = _UNITS.get(match[2].lower()) if match else None
-        if match is None or unit is None:
-            raise ValueError
-        value = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
-        if not low <= value <= high and not (none and value == 0):
-            raise ValueError
-        return value
-
-    zero = f", or 0 for {none}" if none else ""
-    return Kind(
-        parse, f"a size from {show_size(low)} to {show_size(high)}, such as 33554432 or 32MiB{zero}", is_size=True
-    )
-
-
-def text(allowed: str) -> Kind:
-    """Any text but an empty one."""
-
-    def parse(value: str) -> str:
-        if not value.strip() or "\0" in value:
-            raise ValueError
-        return value.strip()
-
-    return Kind(parse, allowed)
-
-
-def path() -> Kind:
-    """A path of an address: begins with /, ends without one but for the root."""
-
-    def parse(value: str) -> str:
-        if not re.fullmatch(r"/|(/[A-Za-z0-9._~-]+)+/?", value.strip()):
-            raise ValueError
-        return value.strip().rstrip("/") or "/"
-
-    return Kind(parse, "a path such as /heddle")
-
-
-def address(*schemes: str, plain: str) -> Kind:
-    """The word `plain`, or an address `scheme://...` (of one of the schemes, where some are named)."""
-
-    def parse(value: str) -> str:
-        found = re.match(r"([a-z][a-z0-9+.-]*)://[^\s]+\Z", value.strip())
-        if value.strip() != plain and (found is None or (schemes and found[1] not in schemes)):
-            raise ValueError
-        urlsplit(value.strip()).port  # noqa: B018 - ValueError for what is no port
-        return value.strip()
-
-    return Kind(parse, f"{plain}, or {' or '.join(f'{scheme}://...' for scheme in schemes) or 'scheme://...'}")
-
-
-def addresses() -> Kind:
-    """The word `none`, or addresses of servers with commas between them."""
-
-    def parse(value: str) -> str:
-        found = [word.strip() for word in value.split(",") if word.strip()]
-        if not found or (found != ["none"] and not all(re.fullmatch(r"https?://[^\s,;?#]+", word) for word in found)):
-            raise ValueError
-        return ",".join(found)
-
-    return Kind(parse, "addresses that begin with http:// or https://, with commas between several, or none")
-
-
-_PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*=https?://[^\s,;?#]+(,[A-Za-z_][A-Za-z0-9_]*)?")
-
-
-def providers() -> Kind:
-    """Named addresses with the variable that holds their key: `name=base_url,VARIABLE; ...`."""
-
-    def parse(value: str) -> str:
-        entries = [entry.strip() for entry in value.split(";") if entry.strip()]
-        names = [entry.partition("=")[0] for entry in entries]
-        if value.strip().lower() == "none":
-            return "none"
-        if not entries or len(set(names)) < len(names) or not all(map(_PROVIDER.fullmatch, entries)):
-            raise ValueError
-        return "; ".join(entries)
-
-    return Kind(parse, "name=base_url,KEY_VARIABLE with ; between several, or none")
-
-
-def show_size(value: int) -> str:
-    """Bytes as people write them: 32MiB; what is no round number stays plain."""
-    for name, unit in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if value and value % unit == 0:
-            return f"{value // unit}{name}"
-    return str(value)
 
 
 def without_credentials(value: str) -> str:
@@ -202,6 +92,16 @@ class Settings:
         "Which requests get a log line; errors are those answered 400 or above.",
     )
     root_path: str = _row("/", path(), "The path under which a proxy that takes it off shows this server.")
+    public_url: str = _row(
+        "none",
+        public_url(),
+        "The address under which clients reach this server, for links; without keys its host name is served, too.",
+    )
+    trusted_proxies: str = _row(
+        "none",
+        networks(),
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
+    )
     ui_files: str = _row(
         "cached",
         choice("cached", "reread"),
@@ -211,9 +111,45 @@ class Settings:
     max_table_body: int = _row(
         256 * MIB, size(KIB), "The largest list of row digests that makes a table (46 bytes a row)."
     )
+    max_json_nodes: int = _row(
+        1_500_000,
+        number(1000, 10**9),
+        "The most JSON values (lists, objects and what they hold) in a request body that holds data; "
+        "other routes take a twentieth.",
+    )
     max_chat_body: int = _row(8 * MIB, size(KIB), "The largest request body on inference routes.")
     max_training_body: int = _row(256 * MIB, size(KIB), "The largest request body on training routes.")
     max_file: int = _row(GIB, size(1), "The largest file that can be uploaded.")
+    max_connections: int = _row(
+        4096,
+        number(8, 1_000_000),
+        "How many connections may be open; beyond, those that wait longest for a request are closed.",
+    )
+    max_connections_per_address: int = _row(
+        1024, number(1, 1_000_000), "The same from one address; trusted_proxies are not counted."
+    )
+    max_header_bytes: int = _row(64 * KIB, size(KIB, MIB), "The largest head of a request (431 beyond).")
+    header_timeout: float = _row(
+        10.0, number(0.1, 3600, whole=False), "How long a client may take to send the head of a request (408)."
+    )
+    body_timeout: float = _row(
+        10.0, number(0.1, 3600, whole=False), "How long a client that sends a body may be silent (408)."
+    )
+    min_body_rate: int = _row(
+        KIB, size(1, GIB), "Bytes a second that a client must send of a body, after the first body_timeout (408)."
+    )
+    max_unfinished_bytes: int = _row(
+        128 * MIB,
+        size(MIB),
+        "Memory for bodies that are still arriving; beyond, they wait, and the slowest of them is given up (429).",
+    )
+    max_unfinished_bytes_per_address: int = _row(48 * MIB, size(MIB), "The same for bodies from one address.")
+    write_timeout: float = _row(
+        60.0, number(0.1, 86_400, whole=False), "How long a client may read nothing of its answer before it is cut off."
+    )
+    max_event_streams: int = _row(
+        16, number(1, 100_000), "How many streams of events one key may have open at the same time (429 beyond)."
+    )
     max_page_rows: int = _row(10_000, number(1, 1_000_000), "The most rows in one page of a list.")
     large_field_bytes: int = _row(MIB, size(KIB), "Inputs and outputs above this size are kept in a file of their own.")
     write_queue_bytes: int = _row(
@@ -256,6 +192,11 @@ class Settings:
         "none",
         text("name=folder, with commas between several, or none"),
         "LoRA adapters (PEFT folders) to offer from the start.",
+    )
+    adapter_roots: str = _row(
+        "auto",
+        text("folders with commas between several, auto or any"),
+        "Below which folders /v1/load_lora_adapter may read; auto is any where no key is needed, else none.",
     )
     max_adapters: int = _row(32, number(1, 1024), "The most adapter versions that are kept loaded.")
     scheduling: str = _row(

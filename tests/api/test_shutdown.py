@@ -18,8 +18,8 @@ BODY = b'{"project_id": "team/stop"}'
 def half_a_request(process: HeddleProcess) -> socket.socket:
     """A connection that has sent all of a request but its last byte, known to have arrived."""
     connection = socket.create_connection(("127.0.0.1", process.port), timeout=30)
-    head = f"POST /calls/query_stats HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {len(BODY)}\r\n\r\n"
-    connection.sendall(head.encode() + BODY[:-1])
+    headers = f"host: localhost\r\nexpect: 100-continue\r\ncontent-length: {len(BODY)}"
+    connection.sendall(f"POST /calls/query_stats HTTP/1.1\r\n{headers}\r\n\r\n".encode() + BODY[:-1])
     # The server asks for the rest once its route reads the body: from then on the request is in flight.
     assert connection.recv(25).startswith(b"HTTP/1.1 100")
     return connection

@@ -1,5 +1,6 @@
 """Sessions of browsers: a cookie stands for a key, for pages of this server only, and ends with the key."""
 
+import itertools
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -210,16 +211,16 @@ def test_wrong_keys_say_one_thing_and_are_slowed_down(guarded: HeddleProcess) ->
     found = re.search(r"^(\S+) +gone ", listed, re.MULTILINE)
     assert found
     heddle("keys", "revoke", found[1], "--data", guarded.data)
-    somewhere = {"x-forwarded-for": "192.0.2.7"}
-    reasons = {visitor.log_in(wrong, **somewhere).text for wrong in (gone, "heddle-" + "0" * 64, "", "x" * 999)}
+    # What a client says of where it is counts only from a proxy that the settings name.
+    elsewhere = ({"x-forwarded-for": f"192.0.2.{number}"} for number in itertools.count(1))
+    reasons = {visitor.log_in(wrong, **next(elsewhere)).text for wrong in (gone, "heddle-" + "0" * 64, "", "x" * 999)}
     assert reasons == {'{"reason":"This key is not known here, or it was revoked"}'}
-    statuses = [visitor.log_in("wrong", **somewhere).status_code for _ in range(8)]
+    statuses = [visitor.log_in("wrong", **next(elsewhere)).status_code for _ in range(8)]
     assert statuses == [401] * 6 + [429] * 2
-    slowed = visitor.log_in("wrong", **somewhere)
+    slowed = visitor.log_in("wrong", **next(elsewhere))
     assert 0 < int(slowed.headers["retry-after"]) <= 60
-    assert visitor.log_in("wrong", **{"x-forwarded-for": "192.0.2.8"}).status_code == 401
     # Who has a key is not kept out by others at the same address.
-    assert visitor.log_in(make_key(guarded.data, "late"), **somewhere).status_code == 200
+    assert visitor.log_in(make_key(guarded.data, "late")).status_code == 200
 
 
 def test_other_sites_cannot_log_a_browser_in(visitor: Browser, key: str) -> None:

@@ -31,7 +31,7 @@ def leave(process: HeddleProcess, chat: Chat, number: int) -> None:
     }
     body = json.dumps(chat.body(stream=True, **fields)).encode()
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {API_KEY}\r\n"
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {API_KEY}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", process.port), timeout=60) as connection:

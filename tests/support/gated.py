@@ -14,6 +14,8 @@ class GatedProvider(FakeProvider):
     def __init__(self, first: int) -> None:
         super().__init__()
         self.opened = threading.Event()
+        self.waiting = 0
+        """Requests that have had to wait."""
         self._free = first
         self._lock = threading.Lock()
 
@@ -22,6 +24,7 @@ class GatedProvider(FakeProvider):
         with self._lock:
             self._free -= 1
             waits = self._free < 0
+            self.waiting += waits
         if waits:
             self.opened.wait(DEADLINE_SECONDS)
         try:

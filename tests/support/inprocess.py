@@ -65,5 +65,5 @@ async def running_house(folder: Path, **settings: Any) -> AsyncIterator[tuple[Ho
     chosen = Settings(**{"data": str(folder), "model": "none", **settings})
     async with open_house(chosen) as house:
         transport = httpx.ASGITransport(app=create_app(chosen, house))
-        async with httpx.AsyncClient(transport=transport, base_url="http://heddle") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield house, client

@@ -72,7 +72,7 @@ def test_spending_adds_up_by_every_side(page: Page, spent: Wire) -> None:
     expect(page.get_by_role("table", name="Costs by user").get_by_role("row", name="local")).to_contain_text("60")
     page.get_by_role("button", name="Day", exact=True).click()
     expect(page.get_by_role("table", name="Costs by day").get_by_role("row")).to_have_count(12)
-    page.get_by_role("button", name="7d").click()
+    page.get_by_role("button", name="7d", exact=True).click()
     expect(page.get_by_role("table", name="Costs by day").get_by_role("row")).to_have_count(9)
     page.go_back()
     expect(page.get_by_role("table", name="Costs by day").get_by_role("row")).to_have_count(12)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -10,6 +11,7 @@ from tests.support.cli import make_key
 from tests.support.server import HeddleProcess
 from tests.ui.support import Watched, look
 
+OPERATOR = "مرحبا 🚀"
 LONG = "a-very-long-user-name-of-a-service-" * 3
 
 
@@ -20,10 +22,16 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProce
     for number in range(6):
         make_key(data, f"user-{number}", "--scope", "read", "--project", "team/website")
     make_key(data, LONG, "--entity", "team")
-    make_key(data, "مرحبا 🚀", "--scope", "admin")
+    make_key(data, OPERATOR, "--scope", "admin")
     providers = "openai=https://api.openai.com/v1,OPENAI_API_KEY; own=http://127.0.0.1:9000/v1"
-    with HeddleProcess(data, providers=providers, max_page_rows=500) as process:
+    with HeddleProcess(data, providers=providers, max_page_rows=500, auth="on") as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def key(configured: HeddleProcess) -> str:
+    """An admin's key of that server."""
+    return make_key(configured.data, "operator", "--scope", "admin")
 
 
 @pytest.fixture
@@ -33,16 +41,20 @@ def address(configured: HeddleProcess) -> str:
 
 
 @pytest.fixture
-def wire(address: str, project: str) -> Iterator[Wire]:
+def wire(address: str, project: str, key: str) -> Iterator[Wire]:
     """Raw HTTP to it."""
     wire = Wire(address, project)
+    wire.client.auth = ("api", key)
     yield wire
     wire.client.close()
 
 
 @pytest.fixture(autouse=True)
-def watched(page: Page, address: str) -> Iterator[Watched]:
-    """Fail on errors of the page, as everywhere."""
+def watched(page: Page, address: str, key: str) -> Iterator[Watched]:
+    """Log in, and fail on errors of the page, as everywhere."""
+    own = {"x-heddle-ui": "1", "origin": address}
+    session = httpx.post(f"{address}/_ui/session", json={"key": key}, headers=own).cookies["heddle_session"]
+    page.context.add_cookies([{"name": "heddle_session", "value": session, "url": address, "httpOnly": True}])
     watched = Watched(page, address)
     yield watched
     assert watched.problems() == []
@@ -50,7 +62,7 @@ def watched(page: Page, address: str) -> Iterator[Watched]:
 
 def test_a_key_is_made_shown_once_and_revoked(page: Page, address: str) -> None:
     page.goto(f"{address}/settings")
-    expect(page.get_by_role("row")).to_have_count(9)
+    expect(page.get_by_role("row")).to_have_count(10)
     look(page, "settings-keys", narrow=True)
     page.get_by_role("button", name="Create key").click()
     dialog = page.get_by_role("dialog", name="Create key")

@@ -16,6 +16,7 @@ HTTP = (
     "starlette",
     "uvicorn",
     "heddle.http",
+    "heddle.request_body",
     "heddle.app",
     "heddle.edge",
     "heddle.failures",

@@ -101,12 +101,23 @@ def test_compose_services_name_settings_volumes_and_files_that_exist(path: Path)
             assert build["target"] in stages()
 
 
-def test_images_have_versions() -> None:
-    images = [service["image"] for path in COMPOSE for service in loaded(path)[0]["services"].values()]
-    images += [container["image"] for _, pod in pods() for container in pod["containers"]]
-    assert images
-    for image in images:
-        assert re.search(r":[\w.-]+$", image) and not image.endswith(":latest"), image
+def images() -> Iterator[str]:
+    """Every image that a container engine would pull or build."""
+    yield from (service["image"] for path in COMPOSE for service in loaded(path)[0]["services"].values())
+    yield from (container["image"] for _, pod in pods() for container in pod["containers"])
+    yield from (stage[0][1] for stage in stages().values())
+
+
+def test_images_have_a_version_and_those_of_others_a_digest() -> None:
+    digests: dict[str, set[str]] = {}
+    for image in images():
+        name, _, digest = image.partition("@")
+        assert re.search(r":[\w.-]+$", name) and not name.endswith(":latest"), image
+        if not name.startswith("heddle:"):
+            assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest), image
+            digests.setdefault(name, set()).add(digest)
+    assert len(digests) == 6
+    assert {name: len(found) for name, found in digests.items()} == dict.fromkeys(digests, 1)
 
 
 def test_servers_in_kubernetes_agree_with_the_code() -> None:
@@ -165,11 +176,12 @@ def instructions() -> list[tuple[str, str]]:
 
 def stages() -> dict[str, list[tuple[str, str]]]:
     """The instructions of each stage, those of the stages below it first."""
+    arguments = dict(rest.split("=", 1) for name, rest in instructions() if name == "ARG")
     made: dict[str, list[tuple[str, str]]] = {}
     current: list[tuple[str, str]] = []
     for name, rest in instructions():
         if name == "FROM":
-            base, _, stage = rest.partition(" AS ")
+            base, _, stage = rest.replace("${PYTHON}", arguments["PYTHON"]).partition(" AS ")
             current = made[stage] = list(made.get(base, [("FROM", base)]))
         else:
             current.append((name, rest))
@@ -209,11 +221,12 @@ def test_what_the_image_copies_and_installs_exists() -> None:
                 continue
             for source in words[:-1]:
                 assert (ROOT / source).exists() and f"!{source.removeprefix('./')}" in ignored, source
-        found = re.search(r"'\.\[([\w,]+)\]'", rest) if name == "RUN" else None
+        files = re.findall(r"-r ([\w./-]+)", rest) if name == "RUN" else []
+        assert all((ROOT / path).exists() for path in files) and ("--require-hashes" in rest) == bool(files)
+        found = {Path(path).stem for path in files} & set(extras)
         if found:
             installed += 1
-            assert set(found[1].split(",")) <= set(extras)
-            assert {"inference", "training", "clickhouse", "postgres", "s3"} <= set(found[1].split(","))
+            assert {"inference", "training", "clickhouse", "postgres", "s3"} <= found
     assert installed == 2
     assert instructions()[0][0] == "ARG" and os.linesep.join(ignored).startswith("*")
 

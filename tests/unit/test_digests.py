@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heddle.auth import LOCAL
 from heddle.errors import Conflict
-from heddle.http import parse_body
+from heddle.request_body import parse_body
 from heddle.trace.object_models import ObjCreateReq
 from heddle.trace.objects import prepare
 from heddle.trace.tables import packed

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.decoding import Decoder
-from heddle.edge import MULTIPART_SLACK, body_limit, refuse_foreign_pages
+from heddle.edge import MULTIPART_SLACK, body_limit
 from heddle.errors import Forbidden, InvalidRequest, UnsupportedMedia
+from heddle.origins import check_origin, public_address
 from heddle.settings import Settings
 
 SETTINGS = Settings(max_trace_body=1, max_chat_body=2, max_training_body=3, max_file=4, max_table_body=5)
@@ -94,38 +95,75 @@ def test_a_zstd_window_that_takes_much_memory_is_refused() -> None:
         Decoder(b"zstd").decode(packed, 6000, True)
 
 
-@pytest.mark.parametrize(
-    ("method", "headers"),
-    [
-        ("POST", {b"host": b"127.0.0.1:8470"}),
-        ("POST", {b"host": b"evil.example"}),
-        ("POST", {b"host": b"127.0.0.1:8470", b"origin": b"http://127.0.0.1:8470"}),
-        ("POST", {b"host": b"localhost:8470", b"origin": b"http://localhost:8470", b"sec-fetch-site": b"same-origin"}),
-        ("PUT", {b"host": b"[::1]:8470", b"origin": b"http://[::1]:8470"}),
-        ("PUT", {b"host": b"[::1]", b"origin": b"http://[::1]"}),
-        ("GET", {b"host": b"heddle.localhost:8470", b"sec-fetch-site": b"cross-site"}),
-        ("GET", {b"host": b"localhost:8470", b"user-agent": b"Mozilla/5.0", b"accept-language": b"en"}),
-        ("POST", {b"host": b"host.docker.internal:8470", b"accept-language": b"*", b"sec-fetch-mode": b"cors"}),
-    ],
-)
-def test_programs_and_own_pages_pass(method: str, headers: dict[bytes, bytes]) -> None:
-    refuse_foreign_pages(method, headers, SETTINGS)
+HERE = b"127.0.0.1:8470"
+KEYLESS = Settings()
+BEHIND_A_PROXY = Settings(auth="off", public_url="https://heddle.example.com:444/x")
+WITH_KEYS = Settings(auth="on")
+BASIC = {b"authorization": b"Basic eDp5"}
 
 
 @pytest.mark.parametrize(
-    ("method", "headers"),
+    ("method", "headers", "settings"),
     [
-        ("POST", {b"host": b"127.0.0.1:8470", b"origin": b"https://evil.example"}),
-        ("POST", {b"host": b"127.0.0.1:8470", b"origin": b"http://127.0.0.1:9999"}),
-        ("DELETE", {b"host": b"127.0.0.1:8470", b"origin": b"null"}),
-        ("POST", {b"host": b"evil.example", b"origin": b"http://evil.example"}),
-        ("GET", {b"host": b"evil.example", b"sec-fetch-site": b"same-origin"}),
-        ("GET", {b"host": b"127.0.0.1.evil.example:8470", b"sec-fetch-site": b"same-origin"}),
-        ("GET", {b"sec-fetch-site": b"none"}),
-        ("GET", {b"host": b"evil.example:8470", b"user-agent": b"Mozilla/5.0 (X11)"}),
-        ("GET", {b"host": b"evil.example:8470", b"user-agent": b"x", b"accept-language": b"*"}),
+        ("POST", {b"host": HERE}, KEYLESS),
+        ("POST", {b"host": HERE, b"origin": b"http://127.0.0.1:8470"}, KEYLESS),
+        (
+            "POST",
+            {b"host": b"localhost:8470", b"origin": b"http://localhost:8470", b"sec-fetch-site": b"same-origin"},
+            KEYLESS,
+        ),
+        ("PUT", {b"host": b"[::1]:8470", b"origin": b"http://[::1]:8470"}, KEYLESS),
+        ("PUT", {b"host": b"[::1]", b"origin": b"http://[::1]"}, KEYLESS),
+        ("GET", {b"host": b"heddle.localhost:8470", b"sec-fetch-site": b"cross-site"}, KEYLESS),
+        ("GET", {b"host": b"localhost:8470", b"user-agent": b"Mozilla/5.0", b"accept-language": b"en"}, KEYLESS),
+        ("POST", {b"host": b"host.docker.internal:8470", b"sec-fetch-mode": b"cors"}, KEYLESS),
+        ("GET", {b"host": b"heddle.example.com:444", b"x-forwarded-for": b"1.2.3.4"}, BEHIND_A_PROXY),
+        ("POST", {b"host": b"heddle.example.com"}, BEHIND_A_PROXY),
+        ("POST", {b"host": b"any.example", b"x-forwarded-for": b"1.2.3.4"}, WITH_KEYS),
+        ("POST", {b"host": b"any.example", b"origin": b"https://other.example"}, WITH_KEYS),
+        ("POST", {b"host": HERE, b"origin": b"https://other.example", b"authorization": b"Bearer x"}, WITH_KEYS),
+        ("POST", {b"host": HERE, b"origin": b"http://127.0.0.1:8470", **BASIC}, WITH_KEYS),
+        ("POST", {b"host": HERE, **BASIC}, WITH_KEYS),
+        ("GET", {b"host": HERE, b"sec-fetch-site": b"cross-site", **BASIC}, WITH_KEYS),
     ],
 )
-def test_pages_of_others_do_not(method: str, headers: dict[bytes, bytes]) -> None:
+def test_programs_and_own_pages_pass(method: str, headers: dict[bytes, bytes], settings: Settings) -> None:
+    check_origin(method, headers, settings)
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "settings"),
+    [
+        ("POST", {b"host": HERE, b"origin": b"https://evil.example"}, KEYLESS),
+        ("POST", {b"host": HERE, b"origin": b"http://127.0.0.1:9999"}, KEYLESS),
+        ("POST", {b"host": HERE, b"sec-fetch-site": b"cross-site"}, KEYLESS),
+        ("PATCH", {b"host": HERE, b"sec-fetch-site": b"same-site"}, KEYLESS),
+        ("DELETE", {b"host": HERE, b"origin": b"null"}, KEYLESS),
+        ("POST", {b"host": b"evil.example", b"origin": b"http://evil.example"}, KEYLESS),
+        ("GET", {b"host": b"evil.example"}, KEYLESS),
+        ("GET", {b"host": b"127.0.0.1.evil.example:8470"}, KEYLESS),
+        ("GET", {b"host": b"evil.example:127.0.0.1"}, KEYLESS),
+        ("GET", {}, KEYLESS),
+        ("GET", {b"host": b"evil.example:8470", b"user-agent": b"Mozilla/5.0 (X11)"}, KEYLESS),
+        ("POST", {b"host": HERE, b"x-forwarded-for": b"1.2.3.4"}, KEYLESS),
+        ("GET", {b"host": HERE, b"forwarded": b"for=1.2.3.4"}, KEYLESS),
+        ("GET", {b"host": HERE, b"x-real-ip": b"127.0.0.1"}, KEYLESS),
+        ("GET", {b"host": HERE, b"via": b"1.1 proxy"}, KEYLESS),
+        ("GET", {b"host": b"other.example.com", b"x-forwarded-for": b"1.2.3.4"}, BEHIND_A_PROXY),
+        ("POST", {b"host": b"heddle.example.com", b"origin": b"https://evil.example"}, BEHIND_A_PROXY),
+        ("POST", {b"host": HERE, b"origin": b"https://evil.example", **BASIC}, WITH_KEYS),
+        ("POST", {b"host": HERE, b"origin": b"null", **BASIC}, WITH_KEYS),
+        ("PUT", {b"host": HERE, b"sec-fetch-site": b"cross-site", **BASIC}, WITH_KEYS),
+        ("DELETE", {b"host": HERE, b"sec-fetch-site": b"same-site", b"authorization": b"bAsIc eDp5"}, WITH_KEYS),
+    ],
+)
+def test_pages_of_others_and_strangers_behind_proxies_do_not(
+    method: str, headers: dict[bytes, bytes], settings: Settings
+) -> None:
     with pytest.raises(Forbidden):
-        refuse_foreign_pages(method, headers, SETTINGS)
+        check_origin(method, headers, settings)
+
+
+def test_links_name_the_public_address() -> None:
+    assert public_address(BEHIND_A_PROXY, "http://evil.example/") == "https://heddle.example.com:444/x/"
+    assert public_address(KEYLESS, "http://127.0.0.1:8470/") == "http://127.0.0.1:8470/"

@@ -1,5 +1,6 @@
 """What each type of feedback must have, the aliases of reactions, and the leaves of payloads."""
 
+import asyncio
 import importlib.util
 import json
 from pathlib import Path
@@ -178,14 +179,14 @@ def annotation(value: Any) -> FeedbackCreateReq:
 )
 def test_annotation_values_satisfy_the_schema_of_the_spec(schema: Any, good: Any, bad: Any) -> None:
     """JSON Schema decides."""
-    rules.check_annotation_value(annotation(good), spec(schema))
+    asyncio.run(rules.check_annotation_value(annotation(good), spec(schema)))
     with pytest.raises(InvalidRequest, match="does not match"):
-        rules.check_annotation_value(annotation(bad), spec(schema))
+        asyncio.run(rules.check_annotation_value(annotation(bad), spec(schema)))
 
 
 def test_a_spec_without_a_schema_takes_everything() -> None:
     """The default schema is empty."""
-    rules.check_annotation_value(annotation([1, {"x": None}]), spec())
+    asyncio.run(rules.check_annotation_value(annotation([1, {"x": None}]), spec()))
 
 
 @pytest.mark.parametrize(
@@ -204,13 +205,13 @@ def test_a_spec_without_a_schema_takes_everything() -> None:
 def test_what_is_no_annotation_spec_is_refused(text: str) -> None:
     """Also schemas that point elsewhere or only at themselves: nothing is fetched."""
     with pytest.raises(InvalidRequest, match="is not a valid annotation spec"):
-        rules.check_annotation_value(annotation(1), text)
+        asyncio.run(rules.check_annotation_value(annotation(1), text))
 
 
 def test_a_missing_spec_is_named_by_its_external_ref() -> None:
     """Internal forms never reach a client."""
     with pytest.raises(InvalidRequest, match="weave:///team/project/object/judge:abc not found"):
-        rules.check_annotation_value(annotation(1), None)
+        asyncio.run(rules.check_annotation_value(annotation(1), None))
 
 
 def test_leaves_of_payloads() -> None:

@@ -14,6 +14,7 @@ from heddle.ui import pages as ui_pages
 PAGE = Path(__file__).parent.parent.parent / "docs" / "operating.md"
 
 OPEN = {"/health", "/ready", "/version", "/geolocate", "/server_info", "/metrics", "/docs", "/", "/v1/health"} | {
+    "/openapi.json",
     "/files/download", "/inference/router/openrouter/models", "/inference/analysis/artificialanalysis/models",
     "/inference/catalog/models", "/inference/modelsdev/models",
 }  # fmt: skip

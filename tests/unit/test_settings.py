@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from heddle.cli import _arguments
-from heddle.settings import TABLE, BadSetting, Settings, load, show_size, unknown_variables
+from heddle.setting_kinds import show_size
+from heddle.settings import TABLE, BadSetting, Settings, load, unknown_variables
 
 MIB = 1024**2
 

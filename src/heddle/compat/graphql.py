@@ -11,7 +11,8 @@ from heddle.auth import Caller, Scope
 from heddle.compat.graphql_text import Field, GraphQLProblem, Operation, fill, parse
 from heddle.errors import Forbidden, HeddleError
 from heddle.house import House
-from heddle.http import RequestModel, ResponseModel, Services, answer, caller_of, group
+from heddle.http import RequestModel, ResponseModel, Services, answer, group
+from heddle.request_body import caller_of
 from heddle.wire import refs
 from heddle.wire.calls import CallsQuery
 
@@ -117,7 +118,8 @@ class _Questions:
             return None
         if not await self._exists(internal):
             return None
-        return _shown(project_id, await self._house.store.projects.description(internal))
+        is_reader = self._caller.has(Scope.READ)
+        return _shown(project_id, await self._house.store.projects.description(internal) if is_reader else None)
 
     async def _exists(self, project: str) -> bool:
         """True once a project was made here or anything was written to it."""
@@ -140,6 +142,7 @@ class _Questions:
         except HeddleError as error:
             raise GraphQLProblem(error.reason) from None
         kept = await self._house.store.projects.make(internal, description)
+        kept = kept if self._caller.has(Scope.READ) else description
         return {"model": _shown(project_id, kept), "project": _shown(project_id, kept), "inserted": True}
 
 

@@ -1,19 +1,36 @@
-"""The description of the API, as a page for people."""
+"""The description of the API, for programs and as a page for people."""
 
+import asyncio
+from functools import lru_cache
 from importlib import resources
 
-from fastapi import Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 
 from heddle.http import group
+from heddle.wire import jsontext
 
 router = group("Pages")
 
-_POLICY = "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_POLICY = (
+    "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 @router.get("/docs", include_in_schema=False)
 async def docs() -> Response:
     """The routes of /openapi.json, readable; the page loads nothing from anywhere else."""
     page = resources.files("heddle.compat").joinpath("docs.html").read_text(encoding="utf-8")
-    return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
+    return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Referrer-Policy": "same-origin"})
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """The description of every route; made when it is first asked for, which takes seconds."""
+    return Response(await asyncio.to_thread(_description, request.app), media_type="application/json")
+
+
+@lru_cache(maxsize=1)
+def _description(app: FastAPI) -> bytes:
+    return jsontext.dumps_bytes(app.openapi())

@@ -1,5 +1,6 @@
 """The folders of adapter versions that heddle copied: made durably, compared, and swept."""
 
+import contextlib
 import filecmp
 import os
 import re
@@ -9,6 +10,8 @@ import time
 from pathlib import Path
 
 from heddle.errors import InvalidRequest, StorageFull
+from heddle.paths import TRAINING as CHECKPOINTS
+from heddle.paths import OutsideRoot, is_below, resolve_below
 from heddle.store.disk import FULL
 from heddle.wire import ids
 
@@ -54,6 +57,17 @@ def _durable_copy(source: Path, parent: Path) -> str:
         raise
     _sync(parent)
     return final.name
+
+
+def is_kept(data: Path, folder: str) -> bool:
+    """True for a place among the adapters or the checkpoints in the data folder, which may lie on another disk."""
+    return any(is_below(data / kept, (data / folder).absolute()) for kept in (FOLDER, CHECKPOINTS))
+
+
+def remove(data: Path, folder: str) -> None:
+    """Remove the folder of a version that was loaded by hand; does nothing where it is none."""
+    with contextlib.suppress(OutsideRoot):
+        shutil.rmtree(resolve_below(data / FOLDER, folder.removeprefix(f"{FOLDER}/")), ignore_errors=True)
 
 
 def sweep(parent: Path, known: set[str], age: float = 0.0) -> None:

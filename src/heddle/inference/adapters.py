@@ -5,7 +5,6 @@ model stay in training's own folders, and the latest is the one that training po
 """
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from heddle.auth import Caller
 from heddle.errors import Conflict, InvalidRequest, NotFound
-from heddle.inference.adapter_files import FILES, FOLDER, NAME, copy, same_files, sweep
+from heddle.inference.adapter_files import FILES, FOLDER, NAME, copy, is_kept, remove, same_files, sweep
 from heddle.inference.adapter_table import AdapterTable, Seen
 from heddle.inference.addresses import Address, artifact
 from heddle.inference.engine.base import AdapterRef
@@ -111,7 +110,7 @@ class Adapters:
         return rows
 
     def _has_files(self, folder: str) -> bool:
-        return all((self._data / folder / name).is_file() for name in FILES)
+        return is_kept(self._data, folder) and all((self._data / folder / name).is_file() for name in FILES)
 
     def _version(self, row: AdapterRow) -> Version:
         place = f"{row.entity}/{row.project}/" if row.entity else ""
@@ -229,7 +228,7 @@ class Adapters:
     async def discard(self, version: Version) -> None:
         """Remove the copied folder of a version that is not offered, or not any more."""
         if not version.is_trainable:
-            await asyncio.to_thread(shutil.rmtree, self._data / version.row.folder, True)
+            await asyncio.to_thread(remove, self._data, version.row.folder)
 
     async def remove(self, address: Address, user: str) -> list[Version]:
         """Forget one version, or all when the address has no step. Folders stay until `discard`.

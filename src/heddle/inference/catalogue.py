@@ -1,6 +1,5 @@
 """The models that can be asked: GET and POST /v1/models, and adapters coming and going while the server runs."""
 
-from pathlib import Path
 from typing import Any
 
 from fastapi import Request, Response
@@ -9,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http import BearerAdmin, BearerReader, Services, answer, group, inlined_body, validated_body
+from heddle.inference.adapter_roots import AdapterRoots, check_reach
 from heddle.inference.adapters import Version
 from heddle.inference.addresses import Address
 from heddle.inference.arrival import Arrival
@@ -72,11 +72,9 @@ async def read_engine(caller: BearerReader, house: Services) -> Response:  # noq
 @router.post("/v1/load_lora_adapter", response_model=None, openapi_extra=inlined_body(LoadAdapter))
 async def load_lora_adapter(request: Request, caller: BearerAdmin, house: Services) -> Response:
     """Offer a LoRA adapter from a PEFT folder of this machine; what is kept is a copy."""
-    wanted = validated_body(LoadAdapter, await request.body())
+    wanted = await validated_body(LoadAdapter, request)
     address = _address(wanted.lora_name, caller)
-    folder = Path(wanted.lora_path)
-    if not folder.is_dir():
-        raise NotFound(f"There is no folder {wanted.lora_path[:300]!r}", param="lora_path")
+    folder = await AdapterRoots(house.settings, house.store).find(wanted.lora_path, address)
     version = await house.inference.add_adapter(address, folder, caller.user, wanted.load_inplace)
     return Response(f"Success: LoRA adapter '{version.policy}' added successfully.", media_type="text/plain")
 
@@ -84,7 +82,7 @@ async def load_lora_adapter(request: Request, caller: BearerAdmin, house: Servic
 @router.post("/v1/unload_lora_adapter", response_model=None, openapi_extra=inlined_body(UnloadAdapter))
 async def unload_lora_adapter(request: Request, caller: BearerAdmin, house: Services) -> Response:
     """Take a LoRA adapter away; requests that run with it end with it."""
-    wanted = validated_body(UnloadAdapter, await request.body())
+    wanted = await validated_body(UnloadAdapter, request)
     removed = await house.inference.remove_adapter(_address(wanted.lora_name, caller), caller.user)
     names = ", ".join(version.policy for version in removed)
     return Response(f"Success: LoRA adapter '{names}' removed successfully.", media_type="text/plain")
@@ -94,8 +92,7 @@ def _address(name: str, caller: Caller) -> Address:
     address = Address.parse(name)
     if address is None:
         raise InvalidRequest(f"{name[:200]!r} is no name for an adapter", param="lora_name")
-    if address.entity:
-        caller.open(f"{address.entity}/{address.project}")
+    check_reach(address, caller)
     return address
 
 

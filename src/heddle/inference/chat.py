@@ -22,6 +22,7 @@ from heddle.inference.accounts import project_of
 from heddle.inference.arrival import Arrival
 from heddle.inference.response import Json
 from heddle.inference.service import Inference, Running
+from heddle.request_body import off_loop
 from heddle.wire import jsontext
 
 logger = logging.getLogger("heddle.inference")
@@ -65,7 +66,8 @@ def arrival_of(request: Request, caller: Caller) -> Arrival:
 async def _body(request: Request) -> Any:
     """The parsed body; malformed JSON is 400 here, as clients of this wire know it."""
     try:
-        return jsontext.loads(await request.body(), keep_non_finite=True)
+        body = await request.body()
+        return await off_loop(len(body), lambda: jsontext.loads(body, keep_non_finite=True))
     except ValidationFailed as error:
         error.status = 400
         raise

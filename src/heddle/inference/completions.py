@@ -15,10 +15,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 
-from heddle.auth import Caller
+from heddle.auth import Caller, Scope
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, Unavailable, ValidationFailed
 from heddle.house import House
-from heddle.http import NdLines, Services, Writer, answer, group, line, validated
+from heddle.http import NdLines, Services, Writer, answer, group, line
 from heddle.inference.chat import while_connected
 from heddle.inference.completion_models import CompletionsCreateReq, CompletionsCreateRes, Json
 from heddle.inference.prompt_objects import with_prompt
@@ -26,6 +26,7 @@ from heddle.inference.provider_account import ProviderAccount
 from heddle.inference.providers import LONGEST_SECONDS, Provider, ProviderClient
 from heddle.inference.targets import Target, Targets
 from heddle.inference.tracing import assemble, usage_entry
+from heddle.request_body import validated
 from heddle.wire import ids, jsontext, refs
 from heddle.wire.inference import Completion, InferenceCall
 
@@ -44,6 +45,7 @@ _FOR_PROVIDERS = ("extra_headers", "functions", "function_call", "api_version", 
 @router.post("/completions/create", response_model=CompletionsCreateRes)
 async def completions_create(request: Request, body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
     """Run a chat completion and store it as a call."""
+    _check_scope(caller, body)
     work = CompletionWork(house, caller, body)
     response = await while_connected(request, work.whole())
     return answer({"response": response, **work.shown})
@@ -52,9 +54,16 @@ async def completions_create(request: Request, body: CompletionsCreateReq, calle
 @router.post("/completions/create_stream", response_class=NdLines, response_model=Json)
 async def completions_create_stream(body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
     """The same as JSON lines: `_meta` with the ids when it is tracked, then the chunks as they come."""
+    _check_scope(caller, body)
     work = CompletionWork(house, caller, body)
     await work.prepare()
     return StreamingResponse(work.lines(), media_type=NdLines.media_type)
+
+
+def _check_scope(caller: Caller, body: CompletionsCreateReq) -> None:
+    """Raise Forbidden for a stored prompt where the key does not read: what a model makes of a prompt tells it."""
+    if body.inputs.prompt:
+        caller.require(Scope.READ)
 
 
 class ModelCompletions:
@@ -126,7 +135,9 @@ class CompletionWork:
         )
         request = inputs.model_dump(exclude_none=True, exclude=_NOT_SENT)
         request |= {"model": self._target.model, "messages": messages}
-        return cast(Json, jsontext.loads(refs.convert_out(jsontext.dumps_bytes(request))))
+        return cast(
+            Json, await asyncio.to_thread(lambda: jsontext.loads(refs.convert_out(jsontext.dumps_bytes(request))))
+        )
 
     def _seconds(self) -> float:
         given = self._body.inputs.timeout

@@ -13,6 +13,7 @@ from heddle.failures import details
 from heddle.inference.prompt.messages import ChatMessage
 from heddle.inference.structured import ResponseFormat, StructuredOutputs
 from heddle.inference.tools.request import Tool, ToolChoice
+from heddle.request_body import MOST_ERRORS, invalid
 
 LARGEST = 9_223_372_036_854_776_000
 """The bound that the interface gives for 64-bit integers: what JSON numbers of 53 bits make of 2**63."""
@@ -145,6 +146,8 @@ def parse(body: Any) -> ChatRequest:
     try:
         request = _ADAPTER.validate_python(body)
     except ValidationError as error:
+        if error.error_count() > MOST_ERRORS:
+            raise invalid(error, ["body"]) from None
         items = error.errors(include_url=False, include_context=False, include_input=False)
         found = {(_place(body, item["loc"], item["type"]), item["msg"]): item["type"] for item in items}
         places = ({"loc": ("body", *place), "msg": message, "type": kind} for (place, message), kind in found.items())

@@ -1,17 +1,13 @@
 """The served model as the front sees it: tokenizer, formats, defaults and its engine; no weights."""
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
-from heddle.errors import InvalidRequest
 from heddle.inference.adapters import Version
 from heddle.inference.engine.base import Engine, EngineInfo
 from heddle.inference.prompt.tokenizer import Tokenizer
 from heddle.inference.reasoning import ReasoningMarks, detect_marks
 from heddle.inference.sampling import Defaults
 from heddle.inference.source import ModelSource
-from heddle.inference.structured.compiler import grammar_tokenizer
 
 
 @dataclass(frozen=True)
@@ -40,21 +36,6 @@ class ServedModel:
     def info(self) -> EngineInfo:
         """What the engine says about itself; its longest context may become smaller with its start."""
         return self.engine.info()
-
-    @cached_property
-    def grammar_tokenizer(self) -> Any:
-        """The tokenizer as llguidance wants it, made at the first constraint (which takes up to a second).
-
-        Raises InvalidRequest for a tokenizer that it cannot read.
-        """
-        try:
-            return grammar_tokenizer(self.source.folder, self.info.vocab_size, self.info.eos_token_ids)
-        except ValueError as error:
-            raise InvalidRequest(
-                f"The output cannot be constrained: the tokenizer of {self.source.name} fits no grammar "
-                f"({str(error)[:200]})",
-                param="structured_outputs",
-            ) from None
 
     def fingerprint(self, version: Version | None) -> str:
         """Which weights answer: engine, digest of the base model, and the adapter version.

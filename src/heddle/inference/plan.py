@@ -1,6 +1,7 @@
 """From a checked request to what the engine runs and how its tokens are read: every refusal happens here."""
 
 import asyncio
+import hashlib
 import re
 import uuid
 from collections.abc import Callable
@@ -10,17 +11,18 @@ from typing import Any, TypeVar
 from heddle.errors import InvalidRequest
 from heddle.inference.adapters import Version
 from heddle.inference.choice import Choice, Reading
+from heddle.inference.compile_process import Reasoning, compile_constraint
 from heddle.inference.engine.base import Constraint, TokenRequest
 from heddle.inference.fields import ChatRequest
 from heddle.inference.model import ServedModel
 from heddle.inference.prompt.messages import message_text, template_messages
-from heddle.inference.prompt.template import Prompt, build_prompt, choose_template
-from heddle.inference.reasoning import ReasoningSplitter, after_open_reasoning, after_optional_reasoning
+from heddle.inference.prompt.template import SHARED_PROCESSES, Prompt, build_prompt, choose_template
+from heddle.inference.reasoning import ReasoningSplitter
 from heddle.inference.response import Facts, Shape
 from heddle.inference.rollout import Rollout
 from heddle.inference.sampling import sampling_of, seed_of_choice
-from heddle.inference.structured import ResponseFormat, constraint_for
-from heddle.inference.tools import ToolPlan, detect_format
+from heddle.inference.structured import ResponseFormat
+from heddle.inference.tools import ToolPlan, check_parameters, detect_format
 from heddle.wire import times
 
 T = TypeVar("T")
@@ -43,13 +45,23 @@ class Asked:
     """From the header; goes before the field."""
     priority: int | None = None
     """From the header; goes before the field."""
+    reach: str = ""
+    """What the caller's key is bound to; callers of another reach find nothing of this one's in the prefix cache."""
+
+    @property
+    def cache_salt(self) -> str | None:
+        """What keeps the prefix cache apart; a bound caller's is longer than any that a client may send."""
+        given = self.request.cache_salt
+        return hashlib.sha512(f"{self.reach}@{given or ''}".encode()).hexdigest() + "." if self.reach else given
+
+    @property
+    def has_template(self) -> bool:
+        """True when it may bring a chat template of its own."""
+        return self.request.chat_template is not None or "chat_template" in (self.request.chat_template_kwargs or ())
 
     @property
     def is_long(self) -> bool:
         """True when rendering and tokenizing may take so long that the event loop should serve others meanwhile."""
-        request = self.request
-        if request.chat_template is not None or "chat_template" in (request.chat_template_kwargs or ()):
-            return True
         return not 0 < self.size <= _MANY
 
 
@@ -74,13 +86,17 @@ async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Versi
     request = asked.request if rollout is None else rollout.request
     _check_engine_fields(request, model)
     priority = _priority(asked, model)
-    tools = _tools(request, model)
-    prompt = await (_aside if asked.is_long else _at_once)(_prompt, request, model, tools)
+    run = _aside if asked.is_long else _at_once
+    tools = await run(_tools, request, model)
+    await check_parameters(request.tools or ())
+    # A template of the request is rendered by a process; this waits until one is free.
+    render = SHARED_PROCESSES.run if asked.has_template else run
+    prompt = await render(_prompt, request, model, tools)
     token_ids = _truncated(request, prompt.token_ids, model.info.max_model_len)
-    sampling = sampling_of(request, len(token_ids), model.defaults, model.tokenizer, model.info)
+    sampling = await run(sampling_of, request, len(token_ids), model.defaults, model.tokenizer, model.info)
     if rollout is not None:
         sampling = rollout.sampling(sampling, model.info)
-    constraint = await _aside(_constraint, request, model, tools, prompt) if _may_constrain(request) else None
+    constraint = await _constraint(request, model, tools, prompt) if _may_constrain(request) else None
     name = _request_id(asked)
     shape = _shape(request, model, name, shown_name, version)
     if rollout is not None:
@@ -93,7 +109,7 @@ async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Versi
             adapter=version.ref if version is not None else None,
             constraint=constraint,
             priority=priority,
-            cache_salt=request.cache_salt,
+            cache_salt=asked.cache_salt,
             kv_transfer_params=request.kv_transfer_params,
             xargs=request.xargs,
         )
@@ -182,6 +198,8 @@ def _prompt(request: ChatRequest, model: ServedModel, tools: ToolPlan | None) ->
         template_kwargs=request.chat_template_kwargs,
         reasoning_effort=request.reasoning_effort,
         find_reasoning=_may_constrain(request) and request.wants_reasoning,
+        max_tokens=model.info.max_model_len,
+        keeps_end=request.truncate_prompt_tokens is not None,
     )
 
 
@@ -201,31 +219,23 @@ def _truncated(request: ChatRequest, token_ids: tuple[int, ...], limit: int) -> 
     return token_ids
 
 
-def _constraint(request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt) -> Constraint | None:
+async def _constraint(
+    request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt
+) -> Constraint | None:
     """What the text must look like: forced calls, or the format that the request names."""
-    strict = tools is not None and (tools.is_forced or any(tool.function.strict for tool in tools.tools))
     wants_format = request.structured_outputs is not None or (request.response_format or _TEXT).type != "text"
-    if not strict and not wants_format:
+    if not wants_format and (tools is None or not tools.constrains):
         return None
-    calls = tools.constraint(model.grammar_tokenizer) if tools is not None else None
-    asked = constraint_for(request.structured_outputs, request.response_format, model.grammar_tokenizer)
-    if calls is not None and asked is not None:
-        raise InvalidRequest(
-            "tool_choice or a strict tool sets the format of the text, so it cannot have another one at the same time",
-            param="tool_choice",
-        )
-    chosen = calls or asked
     # A model that thinks ends its thoughts first; what is wanted comes after them.
-    if chosen is not None and model.reasoning is not None and prompt.opens_reasoning:
-        if model.info.takes_after:
-            chosen = replace(chosen, after=model.reasoning.end_token_ids)
-        else:
-            grammar = after_open_reasoning(chosen.grammar, model.grammar_tokenizer, model.reasoning)
-            chosen = replace(chosen, grammar=grammar)
-    elif chosen is not None and model.reasoning is not None and prompt.may_reason:
-        grammar = after_optional_reasoning(chosen.grammar, model.grammar_tokenizer, model.reasoning)
-        chosen = replace(chosen, grammar=grammar)
-    return chosen
+    waits = model.reasoning is not None and prompt.opens_reasoning and model.info.takes_after
+    reasoning: Reasoning | None = None
+    if model.reasoning is not None and not waits and (prompt.opens_reasoning or prompt.may_reason):
+        reasoning = "open" if prompt.opens_reasoning else "optional"
+    outputs, wanted = request.structured_outputs, request.response_format
+    found = await compile_constraint(model, tools, outputs, wanted, reasoning)
+    if found is None or model.reasoning is None or not waits:
+        return found
+    return replace(found, after=model.reasoning.end_token_ids)
 
 
 def _request_id(asked: Asked) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from heddle.auth import Caller
+from heddle.auth import Caller, Scope
 from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.store.base import Store
 from heddle.wire import refs
@@ -24,7 +24,8 @@ async def with_prompt(
 
     `prompt` is a ref, `name:version` or `name`; `project` is internal. In the prompt's messages doubled braces stand
     for single ones and an unknown name raises InvalidRequest; in the given ones only known names are touched, as
-    clients send text there that they have filled in already. Raises NotFound for an unknown prompt.
+    clients send text there that they have filled in already. Raises NotFound for an unknown prompt, Forbidden for a
+    key that does not read.
     """
     stored = await _messages(store, caller, project, prompt) if prompt else []
     if not variables:
@@ -36,6 +37,7 @@ async def with_prompt(
 
 
 async def _messages(store: Store, caller: Caller, project: str, prompt: str) -> list[Any]:
+    caller.require(Scope.READ)
     where, name, version = _place(caller, project, prompt)
     found = await store.objects.read(where, name, version)
     if found is None or found.deleted_at is not None:

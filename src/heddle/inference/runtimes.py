@@ -20,6 +20,8 @@ from heddle.wire import times
 router: APIRouter = group("Runtimes")
 
 MOST_MODELS = 1000
+HIDDEN = "***"
+"""What is answered in the place of a header's value."""
 _DEFAULT_MAX_TOKENS = 4096
 _MOST_TOKENS = 2**31 - 1
 _ADDRESS = re.compile(r"https?://[^\s,;?#]+")
@@ -74,12 +76,14 @@ async def apply_runtime(
     entity: str, project: str, runtime_name: RuntimeName, body: CustomRuntimeApplyBody, caller: Writer, house: Services
 ) -> Response:
     """Describe a runtime whole: what an earlier request of its name said and this one does not is gone."""
+    project_id = caller.open(f"{entity}/{project}")
+    before = await house.store.runtimes.read(project_id, runtime_name)
     row = RuntimeRow(
-        project=caller.open(f"{entity}/{project}"),
+        project=project_id,
         name=runtime_name,
         base_url=_checked_address(body.base_url),
         api_key_secret=body.api_key_secret,
-        headers=checked_headers(body.headers, "headers"),
+        headers=_headers(checked_headers(body.headers, "headers"), before),
         max_tokens=_models(body.runtime_ids),
         updated_at=times.now(),
         updated_by=caller.user,
@@ -93,6 +97,12 @@ async def list_runtimes(entity: str, project: str, caller: Reader, house: Servic
     """The runtimes of a project."""
     rows = await house.store.runtimes.all(caller.open(f"{entity}/{project}"))
     return answer({"runtimes": [_shown(row) for row in rows]})
+
+
+def _headers(given: dict[str, str], before: RuntimeRow | None) -> dict[str, str]:
+    """The headers of a request; a value that it has from a list, where it is hidden, stays what it was."""
+    stored = {} if before is None else before.headers
+    return {name: stored.get(name, value) if value == HIDDEN else value for name, value in given.items()}
 
 
 def _checked_address(url: str) -> str:
@@ -116,7 +126,8 @@ def _shown(row: RuntimeRow) -> dict[str, object]:
         "name": row.name,
         "base_url": row.base_url,
         "api_key_secret": row.api_key_secret,
-        "headers": dict(row.headers),
+        # Their values may be secrets, and not every reader of a project may know those.
+        "headers": dict.fromkeys(row.headers, HIDDEN),
         "runtime_ids": [
             {"id": model, "max_tokens": most, "playground_id": playground_id(row.name, model)} for model, most in models
         ],

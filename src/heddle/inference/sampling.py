@@ -10,8 +10,10 @@ from typing import Any
 from heddle.errors import InvalidRequest
 from heddle.inference.engine.base import EngineInfo, RepetitionRule, Sampling
 from heddle.inference.fields import ChatRequest
+from heddle.inference.prompt.template import context_exceeded
 from heddle.inference.prompt.tokenizer import Tokenizer
 
+MOST_STOPS = 1000
 MOST_LOGPROBS = 20
 MOST_CHOICES = 128
 _INT64_MAX = 2**63 - 1
@@ -145,6 +147,8 @@ def _check_ranges(request: ChatRequest) -> None:
         )
     if any(not word for word in request.bad_words or ()):
         raise _bad("bad_words cannot contain an empty string.", "bad_words")
+    if len(request.stops) > MOST_STOPS:
+        raise _bad(f"stop has {len(request.stops)} strings, at most {MOST_STOPS} are allowed.", "stop")
     if any(not stop for stop in request.stops):
         raise _bad("stop cannot contain an empty string.", "stop")
     top = request.top_logprobs or 0
@@ -165,11 +169,7 @@ def _max_tokens(request: ChatRequest, prompt_length: int, info: EngineInfo) -> i
             f"{name}={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens.", name
         )
     if prompt_length >= limit:
-        raise _bad(
-            f"This model's maximum context length is {limit} tokens. However, your prompt contains {prompt_length} "
-            "input tokens, which leaves no room for output. Please reduce the length of the input prompt.",
-            "input_tokens",
-        )
+        raise context_exceeded(limit, prompt_length)
     least = request.min_tokens or 0
     most = limit - prompt_length if asked is None else min(asked, limit - prompt_length)
     if least > (most if asked is None else asked):

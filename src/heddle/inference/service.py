@@ -24,6 +24,7 @@ from heddle.inference.model import ServedModel
 from heddle.inference.plan import Asked, Plan, plan
 from heddle.inference.response import Chunks, Json, completion
 from heddle.inference.source import ModelSource
+from heddle.request_body import OFF_LOOP_BYTES
 from heddle.settings import Settings
 from heddle.wire.inference import Completion
 
@@ -44,6 +45,9 @@ class Running:
     ticket: Ticket
     record: Completion
     ended: bool = False
+
+
+_FEW_TOKENS = 500
 
 
 class Inference:
@@ -130,7 +134,12 @@ class Inference:
 
     def _open(self) -> ServedModel:
         found = source.find(self._settings.model, self._settings.model_name)
-        return ServedModel.open(found, self._make_engine(self._settings, found))
+        model = ServedModel.open(found, self._make_engine(self._settings, found))
+        from heddle.inference.prompt.render import prepare
+
+        for template in model.tokenizer.chat_templates.values():
+            prepare(template)
+        return model
 
     def engines(self) -> dict[str, Engine]:
         """The engine by the name of its base model; empty before the model was first asked for."""
@@ -163,10 +172,11 @@ class Inference:
 
     async def begin(self, body: Any, arrival: Arrival) -> Running:
         """Check a request, admit it and wait for its first tokens; raises HeddleError, and then nothing runs."""
-        request = fields.parse(body)
+        is_short = 0 < arrival.size <= OFF_LOOP_BYTES
+        request = fields.parse(body) if is_short else await asyncio.to_thread(fields.parse, body)
         shown, version = await self.resolve(request.model, arrival)
         model = await self.model()
-        asked = Asked(request, arrival.size, arrival.request_id, arrival.priority)
+        asked = Asked(request, arrival.size, arrival.request_id, arrival.priority, arrival.caller.reach)
         laid_out = await plan(asked, model, shown, version)
         if await self._became_shorter(model):
             laid_out = await plan(asked, model, shown, version)
@@ -225,8 +235,8 @@ class Inference:
         except BaseException as error:
             await self.end(running, error)
             raise
-        body = completion(running.plan.shape, running.plan.facts, running.plan.choices)
-        await self.end(running)
+        body = await _completion(running)
+        await self.end(running, body=body)
         return body
 
     async def chunks(self, running: Running) -> AsyncGenerator[Json]:
@@ -257,7 +267,7 @@ class Inference:
         if last is not None:
             yield [last]
 
-    async def end(self, running: Running, error: BaseException | None = None) -> None:
+    async def end(self, running: Running, error: BaseException | None = None, body: Json | None = None) -> None:
         """Abort what still runs and settle the account; once, however the completion ended."""
         if running.ended:
             return
@@ -269,7 +279,7 @@ class Inference:
         record.cached_tokens = running.plan.facts.cached_tokens
         record.first_token_seconds = running.generation.first_token_seconds
         record.seconds = time.perf_counter() - running.generation.started
-        record.response = completion(running.plan.shape, running.plan.facts, choices)
+        record.response = await _completion(running) if body is None else body
         if isinstance(error, HeddleError):
             record.status, record.error = error.status, error.reason
         elif isinstance(error, GeneratorExit | asyncio.CancelledError):
@@ -299,3 +309,12 @@ class Inference:
                 await model.engine.unload_adapter(version.ref.id)
             await self.adapters.discard(version)
         return removed
+
+
+async def _completion(running: Running) -> Json:
+    """The body of the answer; one that tells of many tokens is made off the event loop."""
+    laid_out = running.plan
+    tokens = len(laid_out.facts.prompt_token_ids) + sum(choice.completion_tokens for choice in laid_out.choices)
+    if tokens <= _FEW_TOKENS:
+        return completion(laid_out.shape, laid_out.facts, laid_out.choices)
+    return await asyncio.to_thread(completion, laid_out.shape, laid_out.facts, laid_out.choices)

@@ -94,6 +94,12 @@ class ActiveAdapters:
         return mask
 
 
+MOST_PATTERNS = 1_000
+LONGEST_PATTERN = 256
+MOST_REPEATS = 2
+"""Of a pattern that an adapter brings: they are matched where the model runs."""
+
+
 class AdapterStore:
     """The loaded adapters of a model."""
 
@@ -200,6 +206,24 @@ def check_settings(folder: Path, settings: dict[str, Any]) -> None:
         raise ModelError(f"{folder}: r must be a whole number above 0, not {rank!r}")
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):
         raise ModelError(f"{folder}: lora_alpha must be a number, not {alpha!r}")
+    for name in ("rank_pattern", "alpha_pattern"):
+        _check_patterns(f"{folder}: {name}", settings.get(name) or {})
+
+
+def _check_patterns(place: str, patterns: Any) -> None:
+    """Refuse what is no map from patterns to numbers, and patterns that can take long to match."""
+    if not isinstance(patterns, dict) or len(patterns) > MOST_PATTERNS:
+        raise ModelError(f"{place} must be an object with at most {MOST_PATTERNS} patterns")
+    for pattern, value in patterns.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+            raise ModelError(f"{place}: the value of {pattern[:100]!r} must be a number above 0")
+        repeats = re.findall(r"[*+?{]", pattern.replace("(?:", "("))
+        if len(pattern) > LONGEST_PATTERN or len(repeats) > MOST_REPEATS or re.search(r"\)[*+?{]", pattern):
+            raise ModelError(f"{place}: {pattern[:100]!r} is more than names with at most {MOST_REPEATS} repetitions")
+        try:
+            re.compile(pattern)
+        except re.error as problem:
+            raise ModelError(f"{place}: {pattern[:100]!r} is no pattern: {problem}") from None
 
 
 def projection_shapes(config: ModelConfig) -> dict[str, tuple[int, int]]:

@@ -4,17 +4,19 @@ Every step is durable before it is counted; after a kill the same command goes o
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from heddle.errors import HeddleError
-from heddle.moving import calls, export, parts, plan, tables
-from heddle.moving.archive import BLOBS, FOLDERS, ArchiveReader
+from heddle.moving import calls, parts, tables
+from heddle.moving.archive import ArchiveReader
+from heddle.moving.archive_names import BLOBS, CALLS, FOLDERS, RECORDS
 from heddle.moving.folders import put_file
 from heddle.moving.records import RecordWriter
 from heddle.moving.rename import Renames
 from heddle.moving.report import Report
+from heddle.moving.untrusted import ArchiveCheck, folders_above
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.open import opened_store
@@ -22,7 +24,7 @@ from heddle.wire.calls import CallRow, CallsQuery, End, Filter, Start
 
 Row = dict[str, Any]
 _CALLS_AT_A_TIME = 200
-_ORDER = (tables.ROWS + "/", tables.TABLES + "/", BLOBS, FOLDERS, export.RECORDS + "/", export.CALLS + "/")
+_ORDER = (tables.ROWS + "/", tables.TABLES + "/", BLOBS, FOLDERS, RECORDS + "/", CALLS + "/")
 """The passes over an archive: what is named comes before what names it."""
 
 
@@ -31,18 +33,22 @@ async def apply(settings: Settings, source: Path, renamed: Sequence[str]) -> Rep
     archive = ArchiveReader(source)
     renames = Renames.parse(list(renamed), archive.header.projects)
     await asyncio.to_thread(archive.verify)
+    checked = ArchiveCheck(archive)
+    await asyncio.to_thread(checked.run)
     async with opened_store(settings) as store:
-        return await Import(store, settings, renames).run(archive)
+        return await Import(store, settings, renames, checked.folders).run(archive)
 
 
 class Import:
     """One import into an open store."""
 
-    def __init__(self, store: Store, settings: Settings, renames: Renames) -> None:
+    def __init__(self, store: Store, settings: Settings, renames: Renames, folders: Mapping[str, str]) -> None:
+        """`folders` says whose each folder of adapters and checkpoints is in the archive, `entity/project`."""
         self.report = Report()
         self._store = store
         self._settings = settings
         self._renames = renames
+        self._folders = folders
         self._records = RecordWriter(store, self.report)
         self._table: tables.Gathered | None = None
 
@@ -74,17 +80,26 @@ class Import:
         elif group == tables.TABLES:
             for row in rows:
                 await self._chunk(row)
-        elif group == export.CALLS:
+        elif group == CALLS:
             for first in range(0, len(rows), _CALLS_AT_A_TIME):
                 await self._calls(rows[first : first + _CALLS_AT_A_TIME])
         else:
-            await self._records.write(group.removeprefix(export.RECORDS + "/"), rows)
+            await self._records.write(group.removeprefix(RECORDS + "/"), rows)
 
     async def _file(self, name: str, content: IO[bytes]) -> bool:
         """Store a blob or a file of a folder; false when it is there already."""
         if name.startswith(FOLDERS):
-            return await asyncio.to_thread(put_file, Path(self._settings.data), _inside(name), content)
+            place = name.removeprefix(FOLDERS)
+            if await self._is_taken(place):
+                return False
+            return await asyncio.to_thread(put_file, Path(self._settings.data), place, content)
         return await asyncio.to_thread(self._blob, name.removeprefix(BLOBS), content)
+
+    async def _is_taken(self, place: str) -> bool:
+        """True for a file in a folder that is another project's in the target."""
+        folder = next(folder for folder in folders_above(place) if folder in self._folders)
+        owner = self._renames.name(self._folders[folder])
+        return await self._records.foreign.is_taken(folder, tuple(owner.split("/")))
 
     def _blob(self, key: str, content: IO[bytes]) -> bool:
         if self._store.blobs.exists(key):
@@ -152,11 +167,3 @@ def _by_project(rows: Iterable[Row]) -> Iterable[tuple[str, list[Row]]]:
     for row in rows:
         grouped.setdefault(row["project"], []).append(row)
     return grouped.items()
-
-
-def _inside(name: str) -> PurePosixPath:
-    """The place of a file inside the data folder; raises HeddleError for one that would lie elsewhere."""
-    path = PurePosixPath(name.removeprefix(FOLDERS))
-    if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] not in plan.FOLDERS:
-        raise HeddleError(f"The archive holds {name}, which is no file of an adapter or a checkpoint")
-    return path

@@ -19,11 +19,11 @@ from typing import IO, Any, BinaryIO, cast
 import orjson
 
 from heddle.errors import HeddleError
+from heddle.moving.archive_names import BLOBS, FOLDERS, HEADER, MANIFEST
+from heddle.moving.members import check_member
 
 FORMAT = "heddle archive"
 VERSION = 1
-HEADER, MANIFEST = "heddle-archive.json", "manifest.json"
-BLOBS, FOLDERS = "blobs/", "folders/"
 _CHUNK = 1 << 20
 _IN_MEMORY = 8 << 20
 
@@ -167,6 +167,8 @@ class ArchiveReader:
             with self._reading():
                 digest, size = _copy(content, None)
             if not name.startswith(BLOBS):
+                if name in known:
+                    raise HeddleError(f"{self._source} is damaged: it holds {name} twice")
                 known[name] = digest
                 continue
             blobs, blob_bytes = blobs + 1, blob_bytes + size
@@ -189,6 +191,7 @@ class ArchiveReader:
         with self._reading(), tarfile.open(self._source, "r:") as tar:
             while (member := tar.next()) is not None:
                 cast(Any, tar).members = []  # else it keeps every member that it read
+                check_member(member)
                 content = tar.extractfile(member)
                 if content is not None:
                     yield member.name, content
@@ -217,13 +220,19 @@ def _header(source: Path, text: bytes) -> Header:
             f"{source} is a heddle archive of version {version}, written by heddle {found.get('heddle')}; "
             f"this one reads up to version {VERSION}: upgrade heddle"
         )
-    return Header(heddle=str(found["heddle"]), made_at=str(found["made_at"]), projects=list(found["projects"]))
+    projects = found.get("projects")
+    if not isinstance(projects, list) or not all(isinstance(name, str) for name in projects):
+        raise HeddleError(f"{source} is damaged: its {HEADER} does not list its projects")
+    return Header(heddle=str(found.get("heddle")), made_at=str(found.get("made_at")), projects=projects)
 
 
 def _manifest(source: Path, text: bytes) -> Manifest:
     try:
-        return Manifest(**orjson.loads(text))
-    except (orjson.JSONDecodeError, TypeError):
+        found = Manifest(**orjson.loads(text))
+        for entry in found.members.values():
+            str(entry["sha256"])
+        return found
+    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         raise HeddleError(f"{source} is damaged: its {MANIFEST} is none of version {VERSION}") from None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heddle import modes
 from heddle import settings as table
 from heddle.moving.report import Report
 from heddle.settings import Settings
@@ -31,6 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Write JSON lines where Par
 def _settings(
     data: str | None, store: str | None, control: str | None, files: str | None, config: str | None
 ) -> Settings:
+    modes.keep_private()
     return table.load({"data": data, "store": store, "control": control, "files": files}, config=config)
 
 

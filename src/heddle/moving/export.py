@@ -10,6 +10,7 @@ import heddle
 from heddle.errors import HeddleError
 from heddle.moving import calls, plan, tables
 from heddle.moving.archive import ArchiveWriter, Header, Manifest
+from heddle.moving.archive_names import CALLS, RECORDS
 from heddle.moving.opening import opened_for_export
 from heddle.moving.parts import Parts, insist_on_parquet
 from heddle.moving.plan import Moved, Scope
@@ -19,7 +20,6 @@ from heddle.store.control.table_chunks import table_columns
 from heddle.wire import refs, times
 from heddle.wire.calls import CallsQuery
 
-CALLS, RECORDS = "calls", "records"
 _PAGE = 1000
 
 
@@ -123,7 +123,7 @@ class Export:
                 query = query.where(sa.tuple_(*keys) > last)
             found = await self._store.control.read(lambda c, query=query: c.execute(query).mappings().all())  # type: ignore[misc]
             for row in found:
-                parts.add({name: row[name] for name in names})
+                parts.add({name: row[name] for name in names} | plan.kept_of_secret(moved.table.name, row))
             if len(found) < _PAGE:
                 break
             last = tuple(found[-1][key.name] for key in keys)

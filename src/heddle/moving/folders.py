@@ -3,15 +3,16 @@
 import os
 import shutil
 import tempfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
+from heddle.paths import resolve_below
 from heddle.store.disk import room
 
 
-def put_file(data: Path, place: PurePosixPath, content: IO[bytes]) -> bool:
-    """Store a file durably at its place; false when there is one already. Raises StorageFull."""
-    target = data / place
+def put_file(data: Path, place: str, content: IO[bytes]) -> bool:
+    """Store a file durably at its place; false when there is one already. Raises StorageFull, OutsideRoot."""
+    target = resolve_below(data, place)
     if target.exists():
         return False
     with room():

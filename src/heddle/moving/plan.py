@@ -1,7 +1,10 @@
 """Which tables of the control database an archive holds, and which rows of them belong to a project."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -46,6 +49,20 @@ NOT_MOVED = {
 """Tables that stay where they are, and why."""
 WITH_VERBS = ("tables", "table_chunks", "table_rows")
 """Tables of table rows, which a store may keep elsewhere; see `tables.py`."""
+
+
+def kept_of_secret(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What is moved of a column that is not: who asked for a job, without what their key allowed."""
+    return {"user": author_of(row)} if table == "eval_jobs" else {}
+
+
+def author_of(row: Mapping[str, Any]) -> str:
+    """Who asked for a job of an archive, empty where it does not say so."""
+    caller = row.get("caller")
+    with contextlib.suppress(ValueError):
+        caller = json.loads(caller) if isinstance(caller, str) else None
+    user = row.get("user") or (caller.get("user") if isinstance(caller, dict) else None)
+    return user[:256] if isinstance(user, str) else ""
 
 
 class Scope:
@@ -132,5 +149,51 @@ BLOB_COLUMNS = (files.c.blob, train_jobs.c.payload, train_logs.c.payload)
 FOLDER_COLUMNS = (adapters.c.folder, train_checkpoints.c.folder)
 FOLDERS = ("adapters", "training")
 """The folders inside the data folder where those lie."""
-SECRETS = {"alert_rules": "secret"}
+SECRETS = {"alert_rules": "secret", "eval_jobs": "caller"}
 """Columns that leave no server; an import makes new ones."""
+PATH_COLUMNS = (train_models.c.id, train_jobs.c.id)
+"""Ids that are parts of paths."""
+ENDED = {
+    eval_jobs.c.state: (evaluation.SUCCEEDED, evaluation.FAILED, evaluation.CANCELLED),
+    train_jobs.c.state: (training_jobs.SUCCEEDED, training_jobs.FAILED, training_jobs.CANCELLED),
+}
+"""What a job that is moved may be."""
+JSON_COLUMNS = {
+    "object_versions": ("val",),
+    "feedback": (
+        *("payload", "scorer_tags", "scorer_tag_reasons", "scorer_tag_confidences"),
+        *("scorer_ratings", "scorer_rating_reasons", "scorer_rating_confidences"),
+    ),
+    "dataset_sources": ("link_metadata",),
+    "runtimes": ("headers", "max_tokens"),
+    "alert_rules": ("rule",),
+    "annotation_queues": ("scorer_refs",),
+    "annotation_queue_items": ("display_fields",),
+    "eval_jobs": ("body", "progress", "result"),
+    "train_models": ("lora",),
+    "train_checkpoints": ("metrics",),
+    "train_jobs": ("config", "metrics"),
+    "train_events": ("data",),
+    "train_logs": ("metrics",),
+}
+"""Columns whose texts hold JSON."""
+OWNED = {
+    "annotation_queues": ("project",),
+    "annotation_queue_items": ("project",),
+    "eval_jobs": ("project_id",),
+    "train_models": ("entity", "project"),
+    "train_jobs": ("model_id",),
+}
+"""Tables with ids of their own across all projects and records below them; the columns that say whose they are."""
+PARENTS = {
+    "annotation_queue_items": ("queue_id", "annotation_queues"),
+    "annotation_progress": ("item_id", "annotation_queue_items"),
+    "replay_items": ("replay_id", "eval_jobs"),
+    "train_checkpoints": ("model_id", "train_models"),
+    "train_jobs": ("model_id", "train_models"),
+    "train_events": ("job_id", "train_jobs"),
+    "train_logs": ("model_id", "train_models"),
+}
+"""The column by which a record lies below one of another table."""
+FOLDERS_OF = tuple(column.table.name for column in FOLDER_COLUMNS)
+BY_NAME = {moved.table.name: moved for moved in MOVED}

@@ -8,9 +8,10 @@ from typing import Any
 
 import heddle
 from heddle.errors import HeddleError
-from heddle.moving import calls, export, tables
+from heddle.moving import calls, tables
 from heddle.moving import weave_records as records
 from heddle.moving.archive import ArchiveWriter, Header
+from heddle.moving.archive_names import CALLS, RECORDS
 from heddle.moving.parts import Parts, insist_on_parquet
 from heddle.moving.patience import patiently
 from heddle.moving.report import Report
@@ -60,7 +61,7 @@ class WeaveSource:
         self.report.notes.append(_NOT_READ)
 
     def _calls(self) -> None:
-        parts = Parts(self._archive, export.CALLS, calls.INTEGERS)
+        parts = Parts(self._archive, CALLS, calls.INTEGERS)
         order = [{"field": "started_at", "direction": "asc"}, {"field": "id", "direction": "asc"}]
 
         def page(offset: int) -> list[Json]:
@@ -75,7 +76,7 @@ class WeaveSource:
         parts.flush()
 
     def _objects(self) -> None:
-        versions = Parts(self._archive, f"{export.RECORDS}/object_versions")
+        versions = Parts(self._archive, f"{RECORDS}/object_versions")
         others: list[tuple[str, Json]] = []
 
         def page(offset: int) -> list[Json]:
@@ -110,7 +111,7 @@ class WeaveSource:
         return (records.price(self._project, row) for row in _paged(page))
 
     def _rows(self, name: str, rows: Iterator[Json]) -> None:
-        parts = Parts(self._archive, f"{export.RECORDS}/{name}")
+        parts = Parts(self._archive, f"{RECORDS}/{name}")
         for row in rows:
             parts.add(row)
         parts.flush()

@@ -13,8 +13,10 @@ from typing import Any
 import orjson
 
 import heddle
+from heddle import modes
 from heddle.errors import HeddleError
-from heddle.settings import MIB, Settings
+from heddle.setting_kinds import MIB
+from heddle.settings import Settings
 from heddle.store import direct
 from heddle.store.blobs.folder import FILES
 from heddle.store.lock import NAME as LOCK
@@ -62,6 +64,7 @@ def back_up(settings: Settings, target: str) -> str:
         copy = Path(scratch) / "copy"
         copy.mkdir()
         manifest = _copy(source, copy)
+        modes.make_private(copy)
         made = copy
         if goal.name.endswith(_TAR_ENDINGS):
             made = Path(scratch) / "archive"
@@ -129,6 +132,7 @@ def restore(settings: Settings, source: str) -> str:
             raise HeddleError(f"{data} is not empty ({', '.join(present[:5])}); restore goes into an empty folder only")
         with tempfile.TemporaryDirectory(prefix=".restore.", dir=data) as scratch:
             manifest = _unpack(Path(source), Path(scratch))
+            modes.make_private(Path(scratch))
             for path in sorted(Path(scratch).iterdir()):
                 if path.name in (DATABASE, *KEPT):
                     path.rename(data / path.name)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from heddle import modes
 from heddle.errors import HeddleError
 
 NAME = "lock"
@@ -21,8 +22,8 @@ class DataLock:
         """Take the lock; raises HeddleError naming the process that holds it."""
         path = self._folder / NAME
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._folder.mkdir(modes.FOLDER, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, modes.FILE)
         except OSError as error:
             raise HeddleError(f"The data folder {self._folder} cannot be used: {error.strerror}") from None
         try:

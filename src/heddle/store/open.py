@@ -1,9 +1,11 @@
 """Which store the settings ask for: the embedded one, or calls on ClickHouse beside control tables elsewhere."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from heddle import modes
 from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store import direct
@@ -11,6 +13,7 @@ from heddle.store.base import Store
 from heddle.store.lock import DataLock
 from heddle.store.sqlite import store as sqlite
 
+logger = logging.getLogger("heddle.store")
 _EMBEDDED = "sqlite"
 
 
@@ -22,7 +25,7 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
     """
     check(settings)
     if settings.control != _EMBEDDED:
-        Path(settings.data).mkdir(parents=True, exist_ok=True)
+        Path(settings.data).mkdir(modes.FOLDER, parents=True, exist_ok=True)
         async with _opened(settings) as store:
             yield store
         return
@@ -34,6 +37,7 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Store]:
+    _warn_of_readers(Path(settings.data))
     store: Store
     if settings.store == _EMBEDDED:
         store = await sqlite.open_store(settings)
@@ -46,6 +50,11 @@ async def _opened(settings: Settings) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
+
+
+def _warn_of_readers(folder: Path) -> None:
+    if found := modes.open_to_others(folder):
+        logger.warning("other users of this machine can read what is stored: %s; %s", found, modes.remedy(folder))
 
 
 def check(settings: Settings) -> None:

@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 
 from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.origins import public_address
 from heddle.store.secret import secret
 from heddle.trace.files import chunks
 from heddle.wire import digests, refs, times
@@ -52,8 +53,7 @@ async def resolve_url(request: Request, body: ResolveUrlReq, caller: Reader, hou
         if await house.store.files.find(project, digest) is None:
             raise NotFound(f"File {digest[:100]} not found")
     expires = times.now() + LASTS
-    # Behind a proxy that keeps the Host header this is the address that the client used.
-    base = f"{request.base_url}files/download?"
+    base = f"{public_address(house.settings, str(request.base_url))}files/download?"
     key = await asyncio.to_thread(secret, Path(house.settings.data))
     urls = [base + urlencode(signed(key, project, digest, expires)) for digest in wanted]
     return answer({"download_urls": urls, "expires_at": times.to_iso(expires)})
@@ -78,9 +78,9 @@ async def download(
     if found is None:
         raise NotFound(f"File {digest[:100]} not found")
     stream = await asyncio.to_thread(house.store.blobs.open, found.blob)
-    # What was uploaded must not run as a page of this server.
-    headers = {"content-length": str(found.size), "x-content-type-options": "nosniff"}
-    headers["content-disposition"] = "attachment"
+    # What was uploaded must not run as a page of this server; pages of others may show it, as its address is the key.
+    headers = {"content-length": str(found.size), "content-disposition": "attachment"}
+    headers["cross-origin-resource-policy"] = "cross-origin"
     return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers=headers)
 
 

@@ -1,5 +1,6 @@
 """The trace side of inference: completions stored as calls, and the prices of their tokens."""
 
+import asyncio
 from typing import Any, cast
 
 from heddle.auth import Caller
@@ -21,7 +22,8 @@ class InferenceCalls:
     async def store(self, call: InferenceCall) -> None:
         """Store a whole call; raises HeddleError when it cannot be stored."""
         writes = LenientWrites(self._house, cast(Caller, call.caller), call.project)
-        await writes.complete(jsontext.dumps_bytes({"batch": [_body(call)]}))
+        body = _body(call)
+        await writes.complete(await asyncio.to_thread(lambda: jsontext.dumps_bytes({"batch": [body]})))
 
 
 class LenientWrites(CallWrites):

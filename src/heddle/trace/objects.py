@@ -1,6 +1,5 @@
 """Objects: versioned values under a name, with tags and aliases."""
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -9,6 +8,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import TypeAdapter
 
+from heddle import json_schemas
 from heddle.auth import Caller
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http import (
@@ -21,11 +21,11 @@ from heddle.http import (
     inlined_body,
     not_negative,
     page_limit,
-    parse_body,
-    validated,
 )
+from heddle.request_body import off_loop, parse_body, validated
 from heddle.store.control.object_rows import NewVersion, ObjectFilter, ObjectVersion
 from heddle.trace.builtin_classes import kind_of, normalise
+from heddle.trace.builtin_classes.specs import AnnotationSpec
 from heddle.trace.object_models import (
     AliasesListRes,
     ObjAddTagsReq,
@@ -49,7 +49,6 @@ from heddle.wire import digests, jsontext, times
 
 MAX_DELETED = 100
 MAX_FILTER_LIST = 5000
-_OFF_LOOP_BYTES = 256 * 1024
 _CREATE: TypeAdapter[ObjCreateReq] = TypeAdapter(ObjCreateReq)
 router: APIRouter = group("Objects")
 ProjectParameter = Annotated[str, Query()]
@@ -59,7 +58,11 @@ ProjectParameter = Annotated[str, Query()]
 async def obj_create(request: Request, caller: Writer, house: Services) -> Response:
     """Store a version of an object; the same value again is the same version, and becomes the latest."""
     body = await request.body()
-    new = await asyncio.to_thread(_prepared, body, caller) if len(body) > _OFF_LOOP_BYTES else _prepared(body, caller)
+    obj = await off_loop(len(body), lambda: _read(body, caller))
+    if AnnotationSpec.__name__ in (obj.builtin_object_class, obj.set_base_object_class):
+        new = await json_schemas.processes.run(prepare, obj, caller.open, caller.user)
+    else:
+        new = await off_loop(len(body), lambda: prepare(obj, caller.open, caller.user))
     await house.store.objects.create(new)
     return answer({"digest": new.digest, "object_id": new.object_id})
 
@@ -153,16 +156,18 @@ async def aliases(project_id: ProjectParameter, caller: Reader, house: Services)
     return answer({"aliases": await house.store.objects.aliases(caller.open(project_id))})
 
 
-def _prepared(body: bytes, caller: Caller) -> NewVersion:
-    """The version that a body creates, its digest computed and checked."""
-    return prepare(validated(_CREATE, parse_body(body, caller, keep_non_finite=True)).obj, caller.open, caller.user)
+def _read(body: bytes, caller: Caller) -> ObjSchemaForInsert:
+    return validated(_CREATE, parse_body(body, caller, keep_non_finite=True)).obj
 
 
 def prepare(obj: ObjSchemaForInsert, open_project: Callable[[str], str], user: str) -> NewVersion:
-    """The version to store; raises Conflict when the client expected another digest."""
+    """The version to store; raises Conflict when the client expected another digest.
+
+    The schema of an AnnotationSpec is looked at by a process, which blocks.
+    """
     project = open_project(obj.project_id)
     value, base_class, leaf_class = normalise(obj.val, obj.builtin_object_class or obj.set_base_object_class)
-    canonical = digests.canonical_json(value)
+    canonical = digests.large_canonical_json(value)
     digest = digests.bytes_digest(canonical.encode())
     if obj.expected_digest and obj.expected_digest != digest:
         raise Conflict(

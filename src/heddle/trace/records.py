@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.house import House
-from heddle.http import validated
+from heddle.request_body import validated
 from heddle.store.control.object_rows import ObjectFilter
 from heddle.trace.calls.models import CallsQueryReq
 from heddle.trace.calls.read import CallReader, retention_of

@@ -9,6 +9,8 @@ from heddle.store.control.rowtable import RowRequest, Sort
 from heddle.trace.calls.models import SortBy
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
 
+MAX_FIELDS, MAX_SORT_TERMS = 500, 20
+
 
 class RowQueryReq(RequestModel):
     """A selection of a small table's rows."""
@@ -22,6 +24,10 @@ class RowQueryReq(RequestModel):
 
     def selection(self, house: House, fields: Sequence[str] | None) -> RowRequest:
         """The request in the store's terms; raises TooLarge for a limit beyond the setting max_page_rows."""
+        for name, most in (("fields", MAX_FIELDS), ("sort_by", MAX_SORT_TERMS)):
+            count = len(getattr(self, name) or ())
+            if count > most:
+                raise InvalidRequest(f"{name} has {count} entries; at most {most} are allowed")
         sorts = None if self.sort_by is None else [Sort(term.field, term.direction == "desc") for term in self.sort_by]
         return RowRequest(fields, self.query, sorts, page_limit(house, self.limit), self.offset)
 

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import Request, Response
 
 import heddle
+from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
 from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
 from heddle.metrics import CONTENT_TYPE
@@ -24,7 +25,7 @@ _LIMITS = (
 _STOPPING = HeddleError("The server is stopping")
 _PLACES = frozenset(
     ("data", "host", "providers", "alert_webhooks", "training_sources", "store", "control", "files")
-    + ("vllm_urls", "vllm_command", "vllm_arguments")
+    + ("vllm_urls", "vllm_command", "vllm_arguments", "model", "adapters", "public_url", "trusted_proxies")
 )
 
 
@@ -72,16 +73,17 @@ class ProjectsInfoRes(ResponseModel):
 
 
 @router.get("/server_info", response_model=ServerInfoRes)
-async def server_info(house: Services) -> Response:
-    """Versions, limits and settings; no secrets, no folders, no addresses."""
+async def server_info(request: Request, house: Services) -> Response:
+    """Versions and limits, and for who has a key the settings; no secrets, no folders, no addresses."""
     settings = house.settings
+    shown = TABLE if isinstance(request.scope.get("heddle.caller"), Caller) else ()
     return answer(
         {
             "min_required_weave_python_version": MINIMUM_WEAVE_PYTHON,
             "trace_server_version": TRACE_SERVER_VERSION,
             "heddle_version": heddle.__version__,
             "limits": {name: getattr(settings, name) for name in _LIMITS},
-            "settings": {row.name: getattr(settings, row.name) for row in TABLE if row.name not in _PLACES},
+            "settings": {row.name: getattr(settings, row.name) for row in shown if row.name not in _PLACES},
         }
     )
 

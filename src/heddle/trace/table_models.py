@@ -1,10 +1,11 @@
 """Bodies of the tables group."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from heddle.http import RequestModel, ResponseModel
+from heddle.request_body import sliced
 from heddle.trace.calls.models import SortBy
 
 Row = dict[str, Any]
@@ -14,7 +15,7 @@ class TableSchemaForInsert(RequestModel):
     """A table whose rows come along."""
 
     project_id: str
-    rows: list[Row]
+    rows: Annotated[list[Row], sliced("table", "rows")]
     expected_digest: str | None = None
 
 
@@ -35,7 +36,7 @@ class TableCreateFromDigestsReq(RequestModel):
     """Body of /table/create_from_digests."""
 
     project_id: str
-    row_digests: list[str]
+    row_digests: Annotated[list[str], sliced("row_digests")]
     expected_digest: str | None = None
 
 
@@ -87,7 +88,7 @@ class TableUpdateReq(RequestModel):
 
     project_id: str
     base_digest: str
-    updates: list[TableAppendSpec | TablePopSpec | TableInsertSpec]
+    updates: Annotated[list[TableAppendSpec | TablePopSpec | TableInsertSpec], sliced("updates")]
 
 
 class TableUpdateRes(ResponseModel):

@@ -1,7 +1,7 @@
 """Tables: lists of rows, addressed by the digest of the rows in their order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 
+from heddle.auth import Scope
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http import (
     Reader,
@@ -19,9 +20,8 @@ from heddle.http import (
     inlined_body,
     not_negative,
     page_limit,
-    parse_body,
-    validated,
 )
+from heddle.request_body import OFF_LOOP_BYTES, off_loop, parse_body, validated
 from heddle.store.control.tables import TableRow
 from heddle.trace.table_models import (
     Row,
@@ -45,7 +45,6 @@ from heddle.wire import digests, jsontext, refs, rowsort, tableedit
 
 Json = dict[str, Any]
 MAX_SORT_TERMS = 20
-_OFF_LOOP_BYTES = 256 * 1024
 _CREATE: TypeAdapter[TableCreateReq] = TypeAdapter(TableCreateReq)
 _FROM_DIGESTS: TypeAdapter[TableCreateFromDigestsReq] = TypeAdapter(TableCreateFromDigestsReq)
 _UPDATE: TypeAdapter[TableUpdateReq] = TypeAdapter(TableUpdateReq)
@@ -64,7 +63,7 @@ async def table_create(request: Request, caller: Writer, house: Services) -> Res
         row_digests, rows = packed(table.rows)
         return project, _expected(digests.table_digest(row_digests), table.expected_digest), row_digests, rows
 
-    project, digest, row_digests, rows = await _off_loop(body, prepare)
+    project, digest, row_digests, rows = await off_loop(len(body), prepare)
     await house.store.tables.create(project, digest, row_digests, rows)
     return answer({"digest": digest, "row_digests": row_digests})
 
@@ -83,7 +82,7 @@ async def table_create_from_digests(request: Request, caller: Writer, house: Ser
         digest = _expected(digests.table_digest(table.row_digests), table.expected_digest)
         return caller.open(table.project_id), digest, table.row_digests
 
-    project, digest, row_digests = await _off_loop(body, prepare)
+    project, digest, row_digests = await off_loop(len(body), prepare)
     await house.store.tables.create(project, digest, row_digests, {})
     return answer({"digest": digest})
 
@@ -98,12 +97,15 @@ async def table_update(request: Request, caller: Writer, house: Services) -> Res
         rows: dict[str, str] = {}
         return caller.open(asked.project_id), asked.base_digest, [_edit(step, rows) for step in asked.updates], rows
 
-    project, base, edits, rows = await _off_loop(body, prepare)
+    project, base, edits, rows = await off_loop(len(body), prepare)
     tables = house.store.tables
     count = await tables.count(project, base)
     if count is None:
         raise NotFound(f"Table {base[:100]} not found")
     pieces, touched = await asyncio.to_thread(tableedit.apply, count, edits)
+    if any(isinstance(token, int) for token in touched):
+        # The digest of a row that was there tells what it says.
+        caller.require(Scope.READ)
     popped = await tables.digests_at(project, base, [token for token in touched if isinstance(token, int)])
     digest = await tables.derive(project, base, pieces, rows)
     updated = [token if isinstance(token, str) else popped[token] for token in touched]
@@ -169,17 +171,15 @@ def packed(rows: Sequence[Row]) -> tuple[list[str], dict[str, str]]:
     """The digest of each row in order, and the JSON text of each distinct row as it is to be returned."""
     order: list[str] = []
     texts: dict[str, str] = {}
+    known: dict[str, str] = {}
     for row in rows:
-        digest = digests.value_digest(row)
+        text = jsontext.dumps(row)
+        digest = known.get(text)
+        if digest is None:
+            digest = known[text] = digests.value_digest(row, is_large=len(text) > OFF_LOOP_BYTES)
+            texts.setdefault(digest, text)
         order.append(digest)
-        if digest not in texts:
-            texts[digest] = jsontext.dumps(row)
     return order, texts
-
-
-async def _off_loop(body: bytes, work: Callable[[], T]) -> T:
-    """Do heavy work on a large body in a thread, so that other requests go on."""
-    return await asyncio.to_thread(work) if len(body) > _OFF_LOOP_BYTES else work()
 
 
 def _expected(digest: str, expected: str | None) -> str:

@@ -1,6 +1,7 @@
 """Rows for fine-tuning: an uploaded file, a published dataset, or an address that the settings allow."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import orjson
 from heddle.auth import Caller
 from heddle.errors import ExtraMissing, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.house import House
+from heddle.paths import OutsideRoot, resolve
 from heddle.wire import digests, jsontext, refs
 
 Json = dict[str, Any]
@@ -41,7 +43,9 @@ class TrainingData:
         if not any(_lies_under(url, source) for source in self._sources):
             raise _refused(url, self._sources)
         if url.startswith("file:"):
-            return await _parsed(await asyncio.to_thread(_local, url, self._sources, max_bytes))
+            return await _parsed(
+                await asyncio.to_thread(_local, url, self._sources, max_bytes, Path(self._house.settings.data))
+            )
         return await _parsed(await _download(url, max_bytes))
 
     async def _file(self, caller: Caller, project_id: str, digest: str, max_bytes: int) -> bytes:
@@ -116,13 +120,16 @@ def _lies_under(url: str, source: str) -> bool:
     return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
 
 
-def _local(url: str, sources: Sequence[str], max_bytes: int) -> bytes:
-    """The bytes of a file; links out of the allowed folders are not followed."""
-    path = Path(unquote(urlsplit(url).path)).resolve()
-    folders = [Path(unquote(urlsplit(source).path)).resolve() for source in sources if source.startswith("file:")]
-    if not any(path == folder or folder in path.parents for folder in folders):
+def _local(url: str, sources: Sequence[str], max_bytes: int, data: Path) -> bytes:
+    """The bytes of a file; links out of the allowed folders, and into the data folder, are not followed."""
+    try:
+        path = resolve(unquote(urlsplit(url).path))
+    except OutsideRoot:
+        raise _refused(url, sources) from None
+    folders = [resolve(unquote(urlsplit(source).path)) for source in sources if source.startswith("file:")]
+    if not any(path == folder or folder in path.parents for folder in folders) or resolve(data) in path.parents:
         raise _refused(url, sources)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise NotFound(f"{url[:200]} is no file here")
     try:
         _check_size(path.stat().st_size, max_bytes)

@@ -5,6 +5,7 @@ training/<model id>/jobs/<job id>        a job's own: snapshots, until it ends
 """
 
 import hashlib
+import logging
 import math
 import shutil
 import time
@@ -12,13 +13,11 @@ import uuid
 from collections.abc import Collection
 from pathlib import Path
 
-ROOT = "training"
+from heddle.paths import TRAINING as ROOT
+from heddle.paths import OutsideRoot, as_part, model_folder, resolve_below
+
+logger = logging.getLogger("heddle.training")
 ADAPTER_FILE = "adapter_model.safetensors"
-
-
-def model_folder(model_id: str) -> str:
-    """Everything of a model; relative to the data folder."""
-    return f"{ROOT}/{model_id}"
 
 
 def checkpoint_folder(model_id: str, step: int) -> str:
@@ -28,13 +27,26 @@ def checkpoint_folder(model_id: str, step: int) -> str:
 
 def work_folder(model_id: str, job_id: str) -> str:
     """What a job needs while it runs; relative to the data folder."""
-    return f"{model_folder(model_id)}/jobs/{job_id}"
+    return f"{model_folder(model_id)}/jobs/{as_part(job_id)}"
 
 
 def remove(folder: Path) -> None:
     """Remove a folder; does nothing when it is not there."""
     if folder.exists():
         shutil.rmtree(folder)
+
+
+def resolved(data: Path, folder: str) -> Path:
+    """The place of a row's folder, which lies among those of training; raises OutsideRoot."""
+    return resolve_below(data / ROOT, (data / folder).absolute())
+
+
+def remove_below(data: Path, folder: str) -> None:
+    """Remove a row's folder; what the row names elsewhere stays, and is logged."""
+    try:
+        remove(resolved(data, folder))
+    except OutsideRoot as error:
+        logger.warning("a checkpoint's folder is not removed: %s", error)
 
 
 def staged(folder: Path) -> Path:

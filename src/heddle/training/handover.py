@@ -48,7 +48,7 @@ def claim(root: Path) -> Path | None:
             if not Path(read(folder).work).is_dir():
                 withdraw(folder)
                 continue
-            os.close(os.open(folder / TAKEN, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+            os.close(os.open(folder / TAKEN, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except (FileExistsError, FileNotFoundError):  # another worker was faster, or the server withdrew it
             continue
         return folder

@@ -4,9 +4,9 @@ import importlib.util
 from pathlib import Path
 
 from heddle.errors import ExtraMissing, Unavailable
+from heddle.paths import TRAINING
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.training import folders
 from heddle.training.bodies.data import DatasetReader
 from heddle.training.bodies.intake import Intake
 from heddle.training.queue.promotion import Promotion
@@ -47,7 +47,7 @@ class Training:
         self.jobs = TrainingQueue(settings, store, self.models, supervisor, Sources(calls, datasets, promotion))
         self.logs = TrainingLogs(store.train_models)
         self.rollouts = Rollouts(self.jobs.body, load_renderer)
-        self.intake = Intake(store.blobs, Path(settings.data) / folders.ROOT)
+        self.intake = Intake(store.blobs, Path(settings.data) / TRAINING)
 
     async def start(self) -> None:
         """Begin to work on what waits, where the settings let this server train."""

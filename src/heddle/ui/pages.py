@@ -23,7 +23,6 @@ RESERVED = frozenset(_RESERVED.split(" "))
 
 _HEADERS = {
     "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding, Cookie",
@@ -45,7 +44,6 @@ async def asset(build: str, path: str, request: Request, house: Services) -> Res
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable" if lasting else "no-store",
         "Vary": "Accept-Encoding",
-        "X-Content-Type-Options": "nosniff",
     }
     if file.compressed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         return Response(file.compressed, media_type=file.media_type, headers=headers | {"Content-Encoding": "gzip"})

@@ -1,6 +1,5 @@
 """Logging in: a key becomes a cookie that scripts cannot read."""
 
-import ipaddress
 import time
 from collections import deque
 from collections.abc import Callable
@@ -67,14 +66,14 @@ async def session(request: Request) -> Response:
 async def log_in(request: Request, house: Services) -> Response:
     """A new session of a key; raises NotAuthenticated for an unusable one, Busy after too many of them."""
     _insist_on_own_page(request)
-    given = validated_body(LoginReq, await request.body())
+    given = await validated_body(LoginReq, request)
     if not house.gate.needs_key:
         return _uncached(answer(_told(request.scope["heddle.caller"])))
     # It is looked up by its hash: how long that takes says nothing about keys.
     row = await house.store.keys.find(hash_key(given.key.strip()))
     if row is None or row.revoked_at is not None:
         # Only wrong keys wait: nobody keeps others out, who may come from the same address by way of a proxy.
-        address = _address_of(request)
+        address = request.client.host if request.client else ""
         _attempts.check(address)
         _attempts.failed(address)
         raise NotAuthenticated(_WRONG)
@@ -133,17 +132,6 @@ def _insist_on_own_page(request: Request) -> None:
         raise Forbidden(
             "Only a page of this server may do this; a proxy in front of it must pass Host or X-Forwarded-Host on"
         )
-
-
-def _address_of(request: Request) -> str:
-    """Where a request comes from; what a proxy on this machine says counts."""
-    address = request.client.host if request.client else ""
-    try:
-        is_proxy = ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        is_proxy = False
-    told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-    return told[:100] if is_proxy and told else address
 
 
 def _uncached(response: Response) -> Response:

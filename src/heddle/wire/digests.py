@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from heddle.wire import jsonpieces
+
+_canonical = json.JSONEncoder()
 _LOOKS_LIKE_DIGEST = re.compile(r"[0-9A-Za-z]{43}|[0-9a-f]{64}", re.ASCII)
 _VERSION = re.compile(r"v(\d{1,18})", re.ASCII)
 
@@ -26,9 +29,22 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def value_digest(value: Any) -> str:
+def large_canonical_json(value: Any) -> str:
+    """The same, made in pieces where it is large: for a thread that others shall not have to wait for."""
+    if jsonpieces.is_small(value):
+        return canonical_json(value)
+    return jsonpieces.dumps(_sorted(value), _canonical.encode)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+def value_digest(value: Any, is_large: bool = False) -> str:
     """The digest of an object value or of a table row, refs in internal form."""
-    return bytes_digest(canonical_json(value).encode())
+    return bytes_digest((large_canonical_json if is_large else canonical_json)(value).encode())
 
 
 def table_digest(row_digests: Iterable[str]) -> str:

@@ -8,13 +8,18 @@ U+FFFD.
 import json
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from heddle.errors import InvalidRequest, ValidationFailed
+from heddle.wire import jsonpieces
+from heddle.wire.jsonpieces import PieceInvalid
 
 MAX_DEPTH = 200
+_WHOLE_NODES = 50_000
+"""A text that may have more values is read in pieces; to read this many takes about 10 ms."""
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG, _LONG_NEGATIVE, _TWO = b"0" * 20, b"-" + b"0" * 19, b"00"
 _LARGEST = int(sys.float_info.max)
@@ -22,17 +27,26 @@ _DEPTH_MESSAGE = f"JSON is nested deeper than {MAX_DEPTH} levels"
 
 
 def loads(data: bytes, keep_non_finite: bool = False, max_depth: int = MAX_DEPTH) -> Any:
-    """Parse a request body; raises ValidationFailed when it is no JSON, InvalidRequest when it is nested too deep."""
+    """Parse a request body; raises ValidationFailed when it is no JSON, InvalidRequest when it is nested too deep.
+
+    In a thread, others go on meanwhile: no call into C takes long, however large the text is.
+    """
     try:
         if _has_long_integer(data):
             value = _sanitise(_lenient_loads(data), keep_non_finite)
         else:
-            value = orjson.loads(data)
-    except orjson.JSONDecodeError:
+            value = _parse(data, orjson.loads)
+    except (orjson.JSONDecodeError, PieceInvalid):
         value = _sanitise(_lenient_loads(data), keep_non_finite)
+    except RecursionError:
+        raise InvalidRequest(_DEPTH_MESSAGE) from None
     if data.count(b"[") + data.count(b"{") > max_depth and depth(value) > max_depth:
         raise InvalidRequest(_DEPTH_MESSAGE)
     return value
+
+
+def _parse(data: bytes, parse: Callable[[bytes], Any]) -> Any:
+    return jsonpieces.loads(data, parse) if jsonpieces.may_exceed(data, _WHOLE_NODES) else parse(data)
 
 
 def _has_long_integer(data: bytes) -> bool:
@@ -45,14 +59,24 @@ def _has_long_integer(data: bytes) -> bool:
 
 def _lenient_loads(data: bytes) -> Any:
     try:
-        return json.loads(data.decode("utf-8"))
+        return _parse(data, lambda text: json.loads(text.decode("utf-8")))
     except RecursionError:
         raise InvalidRequest(_DEPTH_MESSAGE) from None
-    except UnicodeDecodeError as error:
-        raise ValidationFailed.at(["body", error.start], "JSON decode error: not UTF-8", "json_invalid") from None
+    except PieceInvalid as invalid:
+        raise _no_json(invalid.error, invalid.offset) from None
     except ValueError as error:
-        position = getattr(error, "pos", 0)
-        raise ValidationFailed.at(["body", position], f"JSON decode error: {error}", "json_invalid") from None
+        raise _no_json(error) from None
+
+
+def _no_json(error: ValueError, offset: int = 0) -> ValidationFailed:
+    """What is said of a text that is no JSON; `offset` is where the part begins that the error is about."""
+    if isinstance(error, UnicodeDecodeError):
+        place, message = error.start, "not UTF-8"
+    elif isinstance(error, json.JSONDecodeError):
+        place, message = error.pos, str(error) if not offset else error.msg
+    else:
+        place, message = 0, str(error)
+    return ValidationFailed.at(["body", place + offset], f"JSON decode error: {message}", "json_invalid")
 
 
 def _sanitise(value: Any, keep_non_finite: bool) -> Any:
@@ -124,7 +148,8 @@ def _dumps_seldom(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
-        return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+        text = jsonpieces.dumps(_plain(value), json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode)
+        return text.encode("utf-8", "replace")
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """The query language: `{"$expr": operation}` parsed into typed nodes (contract: trace-core, section 5)."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,6 +18,10 @@ Place = tuple[str | int, ...]
 MAX_INTEGER = 2**63 - 1
 _HUGE = 10**300
 MAX_NESTING = 100
+MAX_LITERALS = 20_000
+MAX_OPERATIONS = 4000
+_OPERATORS = re.compile(rb'"\$(?!literal"|getField")[A-Za-z]+"\s*+:')
+"""Comparisons and what joins and converts; each becomes some hundred characters of SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,52 @@ def parse_query(value: Any, place: Place = ("body", "query")) -> Operation:
     operation = _operand(value["$expr"], (*place, "$expr"), 0)
     if isinstance(operation, (Literal, Field, Convert, Size)):
         raise ValidationFailed.at([*place, "$expr"], "The top level of a query must be an operation")
+    _check_size(operation)
     return operation
+
+
+def check_text(body: bytes) -> None:
+    """Refuse the text of a query that is far too large, before it is parsed; raises InvalidRequest."""
+    if b'"$expr"' in body:
+        operations = sum(1 for _ in _OPERATORS.finditer(body)) - 1
+        if operations > MAX_OPERATIONS:
+            raise _too_many(operations)
+
+
+def _too_many(operations: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"A query can hold at most {MAX_OPERATIONS} operations, this one has {operations}; "
+        "one $in takes the place of many $eq"
+    )
+
+
+def _check_size(operation: Operation) -> None:
+    """Refuse a query that no store could answer soon; raises InvalidRequest."""
+    literals = operations = 0
+    pending: list[Operand] = [operation]
+    while pending:
+        operand = pending.pop()
+        literals += isinstance(operand, Literal)
+        operations += not isinstance(operand, (Literal, Field))
+        pending.extend(_inner(operand))
+    if literals > MAX_LITERALS:
+        raise InvalidRequest(f"A query can hold at most {MAX_LITERALS} literals, this one has {literals}")
+    if operations > MAX_OPERATIONS:
+        raise _too_many(operations)
+
+
+def _inner(operand: Operand) -> tuple[Operand, ...]:
+    match operand:
+        case And(operands) | Or(operands):
+            return operands
+        case Convert(inner, _) | Not(inner) | Size(inner):
+            return (inner,)
+        case Compare(_, left, right) | Contains(left, right, _):
+            return (left, right)
+        case In(left, items):
+            return (left, *items)
+        case _:
+            return ()
 
 
 _OBJECT_KEYS = frozenset(("_type", "_class_name", "_bases"))
@@ -234,25 +284,10 @@ _PARSERS: dict[str, Callable[[Any, Place, int], Operand]] = {
 
 def fields(operand: Operand) -> Iterator[str]:
     """Every field path that an operand reads."""
-    match operand:
-        case Field(path):
-            yield path
-        case Literal():
-            return
-        case Convert(inner, _) | Not(inner) | Size(inner):
-            yield from fields(inner)
-        case And(operands) | Or(operands):
-            for item in operands:
-                yield from fields(item)
-        case Compare(_, left, right):
-            yield from fields(left)
-            yield from fields(right)
-        case In(left, items):
-            for item in (left, *items):
-                yield from fields(item)
-        case Contains(left, substr, _):
-            yield from fields(left)
-            yield from fields(substr)
+    if isinstance(operand, Field):
+        yield operand.path
+    for inner in _inner(operand):
+        yield from fields(inner)
 
 
 def bound_number(value: int | float) -> int | float:

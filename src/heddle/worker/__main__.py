@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from heddle import modes
 from heddle.training.base import Message, Renderer, Task
 from heddle.training.queue.messages import Warm
 from heddle.worker.serve import serve
@@ -57,6 +58,7 @@ def start() -> Trainer:
 
 def main(arguments: list[str]) -> None:
     """Run with command-line arguments; for starters that call a function, such as Ray Train."""
+    modes.keep_private()
     serve(arguments, start)
 
 

@@ -12,7 +12,9 @@ from fastapi.routing import APIRoute
 
 from heddle.app import create_app
 from heddle.children import die_with_parent, log_to_parent
+from heddle.connections import Connections
 from heddle.http_server import Server, collect_seldom, configure
+from heddle.output import BackgroundStream
 from heddle.workers.app import LOCAL, Fork, WorkerHouse
 from heddle.workers.crew import LINE, REQUESTS
 from heddle.workers.line import Line
@@ -28,7 +30,9 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
     house = WorkerHouse(settings, store)
     app = create_app(settings, house, only=LOCAL)
     routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path in LOCAL]
-    server = Server(configure(settings, Fork(app, routes, Proxy(folder / REQUESTS))), house)
+    connections = Connections(settings, house.metrics.refused, settings.workers)
+    config = configure(settings, Fork(app, routes, Proxy(folder / REQUESTS)), connections)
+    server = Server(config, house, BackgroundStream(None))
     # New connections are to be closed after each answer, as the server stops soon.
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, house.drain)
     background = [asyncio.create_task(house.report(line)), asyncio.create_task(_end_with(line, server))]

@@ -19,7 +19,7 @@ from heddle.trace.inference_calls import InferencePrices
 from heddle.trace.records import TraceRecords
 from heddle.workers.line import Line
 from heddle.workers.proxy import CLIENT, Proxy
-from heddle.workers.verbs import ANSWERED, Answered
+from heddle.workers.verbs import COUNTED, Answered
 
 LOCAL = frozenset((
     "/call/start", "/call/end", "/call/upsert_batch", "/v2/{entity}/{project}/calls/complete",
@@ -38,16 +38,26 @@ class WorkerMetrics(Metrics):
     def __init__(self) -> None:
         super().__init__(dict)
         self._answers: list[Answered] = []
+        self._lag_seconds: list[float] = []
+        self._limits: list[str] = []
+
+    def lagged(self, seconds: float) -> None:
+        """Note how late this process' event loop was."""
+        self._lag_seconds.append(seconds)
+
+    def refused(self, limit: str) -> None:
+        """Note a request over a limit."""
+        self._limits.append(limit)
 
     def answered(self, route: str, method: str, status: int, seconds: float, received: int, sent: int) -> None:
         """Note one answer."""
         self._answers.append((route, method, status, seconds, received, sent))
 
     async def report(self, line: Line) -> None:
-        """Tell what was answered since the last report."""
-        if self._answers:
-            answers, self._answers = self._answers, []
-            await line.call(ANSWERED, answers)
+        """Tell what was counted since the last report."""
+        counted = (self._answers, self._lag_seconds, self._limits)
+        self._answers, self._lag_seconds, self._limits = [], [], []
+        await line.call(COUNTED, *counted)
 
 
 class WorkerHouse(House):

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from heddle.children import Child
 from heddle.house import House
 from heddle.http_server import Server, collect_seldom, configure
+from heddle.output import BackgroundStream
 from heddle.workers.app import Private
 from heddle.workers.line import Exchange
 from heddle.workers.verbs import Verbs
@@ -31,7 +32,9 @@ _END_SECONDS = 5.0
 """What a worker may take beyond the grace that its requests have."""
 
 
-async def serve_with_workers(house: House, app: FastAPI, listener: socket.socket, say: Callable[[], None]) -> None:
+async def serve_with_workers(
+    house: House, app: FastAPI, listener: socket.socket, say: Callable[[], None], out: BackgroundStream
+) -> None:
     """Serve on a listening socket by as many workers as the settings say, until SIGTERM or SIGINT.
 
     `say` is called once all of them can answer.
@@ -44,7 +47,7 @@ async def serve_with_workers(house: House, app: FastAPI, listener: socket.socket
         await exchange.open(folder / LINE)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as requests:
             requests.bind(str(folder / REQUESTS))
-            server = _Writing(configure(house.settings, Private(app)), house, crew)
+            server = _Writing(configure(house.settings, Private(app)), house, out, crew)
             collect_seldom()
             await server.serve(sockets=[requests])
         await exchange.close()
@@ -55,8 +58,8 @@ async def serve_with_workers(house: House, app: FastAPI, listener: socket.socket
 class _Writing(Server):
     """The server of the writing process, which only workers reach."""
 
-    def __init__(self, config: uvicorn.Config, house: House, crew: "_Crew") -> None:
-        super().__init__(config, house)
+    def __init__(self, config: uvicorn.Config, house: House, out: BackgroundStream, crew: "_Crew") -> None:
+        super().__init__(config, house, out)
         self._crew = crew
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -112,6 +112,8 @@ class _Answer:
     def on_headers_complete(self) -> None:
         """The head is there."""
         status = self._parser.get_status_code()
+        if status == 401:
+            self._headers.append((b"connection", b"close"))
         self._messages.append({"type": "http.response.start", "status": status, "headers": self._headers})
         self._is_whole = self._is_head
 

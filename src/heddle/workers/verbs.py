@@ -10,7 +10,7 @@ from heddle.store.sqlite.store import SqliteStore
 
 logger = logging.getLogger("heddle.workers")
 
-ANSWERED = "answered"
+COUNTED = "counted"
 SETTINGS = "settings"
 WISH = "wish"
 READY = "ready"
@@ -41,7 +41,7 @@ class Verbs:
                 store = self._house.store
                 assert isinstance(store, SqliteStore), "workers are for SQLite"
                 return store.indexes.wish(*arguments)
-            assert verb == ANSWERED, verb
+            assert verb == COUNTED, verb
             return self._count(*arguments)
         except HeddleError:
             raise
@@ -49,6 +49,11 @@ class Verbs:
             logger.exception("%s failed", verb)
             raise HeddleError("Internal server error") from error
 
-    def _count(self, answers: Sequence[Answered]) -> None:
+    def _count(self, answers: Sequence[Answered], lag_seconds: Sequence[float], limits: Sequence[str]) -> None:
+        metrics = self._house.metrics
         for answered in answers:
-            self._house.metrics.answered(*answered)
+            metrics.answered(*answered)
+        for seconds in lag_seconds:
+            metrics.lagged(seconds)
+        for limit in limits:
+            metrics.refused(limit)

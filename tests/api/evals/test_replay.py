@@ -444,3 +444,19 @@ def test_a_replay_whose_call_is_deleted_ends(tmp_path: Path) -> None:
         assert replay["state"] == "failed" and "deleted" in replay["error"]
         assert wire.calls(filter={"parent_ids": [replay_id]}) == []
         assert len(gated.requests) <= 100 + 4, "the page that was at work, and no other"
+
+
+def test_a_job_that_took_the_server_with_it_twice_is_never_run_again(tmp_path: Path) -> None:
+    with slow(tmp_path, first=0) as (gated, process, wire):
+        stored(wire, [chat_call("fatal")])
+        replay_id = wire.post("/replays/create", filter={"op_names": ["chat"]}, model="fake/swift")["id"]
+        for asked in (1, 2):
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while gated.waiting < asked:
+                assert time.monotonic() < deadline, wire.post("/replays/read", id=replay_id)
+                time.sleep(0.02)
+            process.kill()
+            process.start()
+        replay = ended(wire, replay_id)
+        assert replay["state"] == "failed" and "the server ended 2 times" in replay["error"]
+        assert gated.waiting == 2

@@ -22,7 +22,7 @@ def request_bytes(chat: Chat, **fields: object) -> bytes:
     """A streaming request as raw HTTP."""
     body = json.dumps(chat.body(stream=True, **fields)).encode()
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {API_KEY}\r\n"
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {API_KEY}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

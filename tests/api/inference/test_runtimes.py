@@ -56,7 +56,7 @@ def test_a_runtimes_models_are_asked(ask: Wire, provider: FakeProvider) -> None:
                headers={"x-team": "blue"}, api_key_secret="RUNTIME_TEST_KEY")  # fmt: skip
     assert made.status_code == 200, made.text
     assert made.json() == {
-        "name": "box", "base_url": provider.url, "api_key_secret": "RUNTIME_TEST_KEY", "headers": {"x-team": "blue"},
+        "name": "box", "base_url": provider.url, "api_key_secret": "RUNTIME_TEST_KEY", "headers": {"x-team": "***"},
         "runtime_ids": [
             {"id": "org/model-a", "max_tokens": 4096, "playground_id": "custom::box::org/model-a"},
             {"id": "b", "max_tokens": 9, "playground_id": "custom::box::b"},
@@ -70,8 +70,12 @@ def test_a_runtimes_models_are_asked(ask: Wire, provider: FakeProvider) -> None:
     assert sent["body"]["model"] == "org/model-a"
     assert sent["headers"]["Authorization"] == f"Bearer {KEY}"
     assert (sent["headers"]["x-team"], sent["headers"]["x-more"]) == ("blue", "1")
+    # Who reads the description and writes it back changes nothing of what it hides.
+    put(ask, base_url=provider.url, runtime_ids=[{"id": "b", "max_tokens": 9}], headers={"x-team": "***"},
+        api_key_secret="RUNTIME_TEST_KEY")  # fmt: skip
     assert "9" in complete(ask, "custom::box::b", max_tokens=10)["error"]
     assert "choices" in complete(ask, "custom::box::b", max_tokens=9)
+    assert provider.requests[-1]["headers"]["x-team"] == "blue"
 
 
 def test_a_later_description_replaces_the_earlier_one(ask: Wire, provider: FakeProvider) -> None:

@@ -294,12 +294,19 @@ def test_a_job_that_takes_the_server_with_it_is_given_up(tmp_path: Path) -> None
     async def main() -> None:
         async with queue(tmp_path) as (jobs, store):
             job = await jobs.submit("fatal", LOCAL, PROJECT, {})
-            for _ in range(runner.ATTEMPTS):
+            for _ in range(runner.CRASHES):
                 assert (await store.eval_jobs.take(["fatal"], 2**60)) is not None
                 await store.eval_jobs.put_back_all()
-            jobs.register("fatal", echo)
+            begun: list[str] = []
+
+            async def fatal(job: JobRow, _run: JobRun) -> Json:
+                begun.append(job.id)
+                return {}
+
+            jobs.register("fatal", fatal)
             await jobs.start()
             ended = await done(jobs, job)
-            assert ended.state == "failed" and "Given up after" in str(ended.error)
+            assert ended.state == "failed" and "Given up: the server ended 2 times" in str(ended.error)
+            assert begun == [], "it was not run again"
 
     asyncio.run(main())

@@ -19,7 +19,10 @@ class Checkpoints:
     """The tables, with steps 0, 2, 3 and 4."""
 
     async def checkpoints(self, model_id: str) -> list[CheckpointRow]:
-        return [CheckpointRow(str(step), model_id, step, None, None, f"s{step}", "", 0, {}, 0) for step in (0, 2, 3, 4)]
+        return [
+            CheckpointRow(str(step), model_id, step, None, None, f"training/model/s{step}", "", 0, {}, 0)
+            for step in (0, 2, 3, 4)
+        ]
 
 
 class Bases:
@@ -61,7 +64,7 @@ def test_a_step_that_is_gone_fails_the_job(tmp_path: Path) -> None:
 
 
 def test_another_models_checkpoint_goes_before_both(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    assert reference(tmp_path, "elsewhere", kl_penalty_coef=0.1, kl_penalty_reference_step=2) == "elsewhere"
+    (tmp_path / "training" / "elsewhere").mkdir(parents=True)
+    assert reference(tmp_path, "training/elsewhere", kl_penalty_coef=0.1, kl_penalty_reference_step=2) == "elsewhere"
     with pytest.raises(Impossible, match="deleted"):
-        reference(tmp_path, "removed", kl_penalty_coef=0.1)
+        reference(tmp_path, "training/removed", kl_penalty_coef=0.1)

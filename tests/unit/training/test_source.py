@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Forbidden, HeddleError, InvalidField, InvalidRequest, TooLarge, ValidationFailed
 from heddle.house import House
-from heddle.http import validated
+from heddle.request_body import validated
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.training_calls import TrainingCalls
 from heddle.training.bodies.trajectories import TrajectoryGroup

@@ -1,6 +1,5 @@
 """What every /v2 family shares: names, bodies, line streams."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,7 +11,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest
-from heddle.http import not_negative, validated
+from heddle.http import not_negative
+from heddle.request_body import off_loop, validated
 from heddle.wire import jsontext, refs
 
 Json = dict[str, Any]
@@ -20,7 +20,6 @@ B = TypeVar("B", bound=BaseModel)
 
 MAX_DELETED = 1000
 """How many runs, predictions or scores are deleted at once, as /calls/delete allows."""
-_OFF_LOOP_BYTES = 256 * 1024
 _NO_LETTER = re.compile(r"[^\w.-]")
 
 Entity = Annotated[str, Path()]
@@ -42,7 +41,7 @@ async def body_of(request: Request, model: type[B], keep_non_finite: bool = Fals
     def parse() -> B:
         return validated(TypeAdapter(model), jsontext.loads(body or b"{}", keep_non_finite))
 
-    return await asyncio.to_thread(parse) if len(body) > _OFF_LOOP_BYTES else parse()
+    return await off_loop(len(body), parse)
 
 
 def inside(caller: Caller) -> Caller:

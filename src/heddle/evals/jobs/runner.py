@@ -10,6 +10,7 @@ from heddle.errors import HeddleError
 from heddle.evals.jobs.run import Closing, JobCancelled, JobRun, Worker, first_failure
 from heddle.settings import Settings
 from heddle.store.control.eval_jobs import CANCELLED, FAILED, LEASE_SECONDS, SUCCEEDED, EvalJobs, JobRow
+from heddle.turns import OWNER, owner_of
 from heddle.wire import times
 from heddle.wire.inference import ProviderFailed
 
@@ -17,6 +18,8 @@ logger = logging.getLogger("heddle.evals")
 Json = dict[str, Any]
 ATTEMPTS = 5
 """Attempts without progress after which a job fails."""
+CRASHES = 2
+"""Ends of a server, in the middle of a job and without progress, after which it is never run again."""
 _FIRST_PAUSE = 2 * times.SECOND
 _KEPT = 30 * times.DAY
 _TIDY_SECONDS = 3600.0
@@ -205,6 +208,7 @@ class _Attempt:
 
     async def go(self, rows: EvalJobs) -> None:
         """Run the worker and store how it ended."""
+        OWNER.set(owner_of(self._run.caller))
         result, problem = await self._worked()
         if problem is None:
             await rows.finish(self.job.id, SUCCEEDED, times.now(), result=result, error=None)
@@ -220,6 +224,8 @@ class _Attempt:
     async def _worked(self) -> tuple[Json | None, HeddleError | None]:
         if self._is_cancelled():
             return None, JobCancelled("cancelled")
+        if self.job.crashes >= CRASHES:
+            return None, HeddleError(f"Given up: the server ended {CRASHES} times while this job was at work")
         if self.job.attempts > ATTEMPTS:
             return None, HeddleError(f"Given up after {ATTEMPTS} attempts that got nowhere")
         self._work = asyncio.create_task(self._worker(self.job, self._run))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from heddle.auth import Caller
+from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest
 from heddle.evals.queues.models import AddCallsBody
 from heddle.house import House
@@ -62,6 +62,8 @@ async def choose(house: House, caller: Caller, body: AddCallsBody) -> Chosen:
         known = {call["id"]: call for call in found}
         chosen.calls |= {call_id: known[call_id] for call_id in part if call_id in known}
     if body.filter is not None or body.query is not None:
+        # How many calls match tells what is in them.
+        caller.require(Scope.READ)
         await _match(house, caller, body, most, chosen)
     return chosen
 

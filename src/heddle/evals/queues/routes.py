@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from heddle.auth import Scope
 from heddle.errors import InvalidRequest, NotFound
 from heddle.evals.queues.choose import choose
 from heddle.evals.queues.models import (
@@ -82,6 +83,7 @@ async def read(queue_id: str, project_id: ProjectParameter, caller: Reader, hous
 @router.put("/annotation_queues/{queue_id}", response_model=QueueRes)
 async def update(queue_id: str, body: QueueUpdateBody, caller: Writer, house: Services) -> Response:
     """Change a queue; with nothing to change it stays as it is."""
+    caller.require(Scope.READ)
     changes = body.model_dump(exclude={"project_id"}, exclude_none=True)
     row = await house.store.annotation_queues.update(caller.open(body.project_id), queue_id, changes)
     return _queue_answer(body.project_id, queue_id, row)
@@ -90,6 +92,7 @@ async def update(queue_id: str, body: QueueUpdateBody, caller: Writer, house: Se
 @router.delete("/annotation_queues/{queue_id}", response_model=QueueRes)
 async def delete(queue_id: str, project_id: ProjectParameter, caller: Writer, house: Services) -> Response:
     """Delete a queue; its items and what was labelled stay."""
+    caller.require(Scope.READ)
     row = await house.store.annotation_queues.delete(caller.open(project_id), queue_id)
     return _queue_answer(project_id, queue_id, row)
 
@@ -132,6 +135,7 @@ async def query_items(queue_id: str, body: ItemsQueryBody, caller: Reader, house
 @router.post("/annotation_queues/{queue_id}/items/{item_id}/progress", response_model=ItemRes)
 async def progress(queue_id: str, item_id: str, body: ProgressBody, caller: Writer, house: Services) -> Response:
     """Say how far the caller is with an item."""
+    caller.require(Scope.READ)
     project, queues = caller.open(body.project_id), house.store.annotation_queues
     move = move_to(body.annotation_state)
     queue = await queues.read(project, queue_id)

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Response
 
+from heddle.auth import Scope
 from heddle.evals.replay.models import (
     ReplayCreateReq,
     ReplayCreateRes,
@@ -46,10 +47,12 @@ async def results(body: ReplayResultsReq, caller: Reader, house: Services) -> Re
 @router.post("/replays/cancel", response_model=ReplayRes)
 async def cancel(body: ReplayReq, caller: Writer, house: Services) -> Response:
     """End a replay; what was answered stays."""
+    caller.require(Scope.READ)
     return answer({"replay": await house.replays.cancel(caller, body.project_id, body.id)})
 
 
 @router.post("/replays/dataset", response_model=ReplayDatasetRes)
 async def dataset(body: ReplayDatasetReq, caller: Writer, house: Services) -> Response:
     """Publish the calls of a replay with both answers and their scores as a dataset."""
+    caller.require(Scope.READ)
     return answer(await house.replays.dataset(caller, body))

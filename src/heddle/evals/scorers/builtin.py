@@ -4,30 +4,24 @@ A built-in scorer is an ordinary object with `_bases` `["Scorer", "Object", "Bas
 `kinds.KINDS`. Code that is stored with an object is never run.
 """
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.bounded import MAX_PROCESSES, BoundedProcesses
+from heddle.bounded import BoundedProcesses, TooMuchWork
 from heddle.errors import InvalidRequest
 from heddle.evals.scorers.base import Ask, Json, as_text
 from heddle.evals.scorers.kinds import KINDS, CannotScore, Kind
 
 LONGEST_ANSWER = 100_000
 """Characters of an answer that are looked at."""
+MOST_TARGETS = 100
+"""Of one row that are looked at here; more are, like patterns and schemas, looked at by the process."""
 _BASE_CODE = "/op/Scorer.score:"
 _OF_EVERY_SCORER = frozenset(("name", "description", "column_map", "summarize", "ref"))
-_processes = BoundedProcesses("heddle.evals.scorers.process")
-# Threads of its own: those that wait for a process must not be the ones that the rest of the server needs.
-_threads = ThreadPoolExecutor(MAX_PROCESSES, "scorers")
-
-
-def close() -> None:
-    """End the processes of scorers; what they are at is given up."""
-    _processes.close()
+_KEPT_BYTES = 1 << 20
+processes = BoundedProcesses("heddle.evals.scorers.process", kept_bytes=_KEPT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +58,31 @@ class BuiltinScorer:
             if row.get(column) is None:
                 raise InvalidRequest(f"The scorer {self.name} needs the column {column!r}, which the row does not have")
         text, target = as_text(output)[:LONGEST_ANSWER], row.get(self.target)
-        if self.kind.is_bounded:
-            return await asyncio.get_running_loop().run_in_executor(_threads, self._bounded, text, target)
+        if self.kind.is_bounded or (isinstance(target, list) and len(target) > MOST_TARGETS):
+            return await self._bounded(text, target)
         try:
             return self.kind.score(text, target, self.settings)
         except CannotScore as error:
             raise InvalidRequest(f"The scorer {self.name}: {error}") from None
 
-    def _bounded(self, text: str, target: Any) -> Json:
+    async def problem(self) -> str | None:
+        """What is wrong with its pattern or schema, which only the process reads; None when it can score."""
+        given = self.kind.instead_of_target
+        if given is None or not self.settings[given]:
+            return None
+        job = {"kind": self.class_name, "settings": dict(self.settings)}
+        try:
+            answer = await processes.answer(job)
+        except TooMuchWork as error:
+            return f"{self.class_name}.{given} {error}"
+        return answer.get("problem") or answer.get("error")
+
+    async def _bounded(self, text: str, target: Any) -> Json:
         job = {"kind": self.class_name, "output": text, "target": target, "settings": dict(self.settings)}
-        answer = _processes.ask(job)
-        if answer is None:
-            seconds = _processes.cpu_seconds
-            raise InvalidRequest(f"The scorer {self.name} needs more than {seconds:g} s or too much memory")
+        try:
+            answer = await processes.answer(job, [self.class_name, job["settings"]])
+        except TooMuchWork as error:
+            raise InvalidRequest(f"The scorer {self.name} {error}") from None
         if "error" in answer:
             raise InvalidRequest(f"The scorer {self.name}: {answer['error']}")
         scores: Json = answer["score"]
@@ -90,7 +96,10 @@ class BuiltinScorer:
 
 
 def builtin(name: str, ref: str, value: Json) -> BuiltinScorer | str:
-    """The scorer that an object describes; a text when it describes none, saying why."""
+    """The scorer that an object describes; a text when it describes none, saying why.
+
+    What others wrote in it is not read yet: `BuiltinScorer.problem` does.
+    """
     class_name = value.get("_class_name") or value.get("_type")
     kind = KINDS.get(class_name) if isinstance(class_name, str) else None
     if kind is None or not isinstance(class_name, str):
@@ -106,10 +115,9 @@ def builtin(name: str, ref: str, value: Json) -> BuiltinScorer | str:
         if not _fits(item, kind.settings[key]):
             return f"{class_name}.{key} must be a {type(kind.settings[key]).__name__}"
     settings = {**kind.settings, **given}
-    problem = kind.problem(settings)
     target = _target(value.get("column_map"))
-    if problem is not None or target is None:
-        return problem or f"{class_name}.column_map maps something else than target to a column"
+    if target is None:
+        return f"{class_name}.column_map maps something else than target to a column"
     return BuiltinScorer(name, ref, class_name, kind, settings, target)
 
 

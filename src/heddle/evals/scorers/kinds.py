@@ -9,11 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema
-from jsonschema.protocols import Validator
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-
+from heddle import json_schemas
 from heddle.evals.scorers import texts
 
 Json = dict[str, Any]
@@ -116,18 +112,12 @@ def _json_schema(output: str, target: Any, settings: Settings) -> Json:
     if problem is not None:
         raise CannotScore(problem)
     value = _parsed(output)
-    try:
-        return {"schema_valid": value is not _NOTHING and _validator(schema).is_valid(value)}
-    except (Unresolvable, RecursionError) as error:
-        raise CannotScore(f"the schema cannot be followed: {type(error).__name__}") from None
-
-
-def _validator(schema: Any) -> Validator:
-    # A registry of nothing: what a schema refers to is never fetched.
-    made: Validator = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(
-        schema, registry=Registry()
-    )
-    return made
+    if value is _NOTHING:
+        return {"schema_valid": False}
+    found = json_schemas.applied(value, schema)
+    if "problem" in found:
+        raise CannotScore(f"the schema is none: {found['problem']}")
+    return {"schema_valid": found["valid"]}
 
 
 def schema_problem(schema: Any) -> str | None:
@@ -135,13 +125,8 @@ def schema_problem(schema: Any) -> str | None:
     outside = sorted(_outside(schema))
     if outside:
         return f"the schema refers to {outside[0][:200]!r}, and nothing is fetched"
-    try:
-        jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator).check_schema(schema)
-    except jsonschema.SchemaError as error:
-        return f"the schema is none: {error.message[:200]}"
-    except RecursionError:
-        return "the schema is nested too deeply"
-    return None
+    problem = json_schemas.problem_of(schema)
+    return None if problem is None else f"the schema is none: {problem}"
 
 
 def _outside(schema: Any) -> set[str]:

@@ -1,12 +1,15 @@
-"""The process in which patterns, schemas and long texts are scored."""
+"""The process in which patterns and schemas are read, and patterns, schemas and long texts scored."""
 
 from heddle.bounded import Json, answer_jobs
 from heddle.evals.scorers.kinds import KINDS, CannotScore
 
 
 def _answer(job: Json) -> Json:
+    kind = KINDS[job["kind"]]
     try:
-        return {"score": KINDS[job["kind"]].score(job["output"], job["target"], job["settings"])}
+        if "output" not in job:
+            return {"problem": kind.problem(job["settings"])}
+        return {"score": kind.score(job["output"], job["target"], job["settings"])}
     except CannotScore as error:
         return {"error": str(error)}
     except (RecursionError, MemoryError):

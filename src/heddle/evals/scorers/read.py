@@ -7,7 +7,7 @@ from heddle.errors import Forbidden, HeddleError, InvalidRequest
 from heddle.evals.model import structured
 from heddle.evals.objects import Found, ObjectReader, is_ref, shown
 from heddle.evals.scorers.base import Scorer
-from heddle.evals.scorers.builtin import builtin
+from heddle.evals.scorers.builtin import BuiltinScorer, builtin
 from heddle.evals.scorers.judge import CLASS_NAME, judge
 from heddle.wire import refs
 
@@ -55,6 +55,8 @@ async def _made(reader: ObjectReader, found: Found, ref: str, told: str) -> Scor
     made: Scorer | str
     if not found.is_a(CLASS_NAME):
         made = builtin(found.target.name, ref, found.value)
+        if isinstance(made, BuiltinScorer):
+            made = await made.problem() or made
     else:
         try:
             made = await _judge(reader, found, ref)

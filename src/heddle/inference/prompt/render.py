@@ -1,5 +1,6 @@
 """Chat templates: Jinja in a sandbox, with what Hugging Face models expect to find there."""
 
+import contextlib
 import datetime
 import json
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from heddle.inference.prompt.messages import content_texts, message_text
-from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed
+from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed, too_long
 
 MAX_SOURCE = 1 << 20
 """Characters of a template."""
@@ -65,6 +66,12 @@ def render(job: RenderJob) -> Rendered:
 
 class _Raised(jinja2.TemplateError):
     """What `raise_exception` in a template raises."""
+
+
+def prepare(source: str) -> None:
+    """Read a template before the first request needs it; one that cannot be read fails then."""
+    with contextlib.suppress(Exception):
+        _compile(source)
 
 
 def _raise_exception(message: object) -> None:
@@ -143,7 +150,7 @@ def _fill(compiled: _Compiled, job: RenderJob, messages: list[dict[str, Any]]) -
     for chunk in compiled.template.generate({**job.variables, "messages": messages}):
         room -= len(chunk)
         if room < 0:
-            raise TemplateFailed(f"the chat template writes more than {job.max_chars} characters")
+            raise TemplateFailed(too_long(job.max_chars))
         chunks.append(chunk)
     return "".join(chunks)
 

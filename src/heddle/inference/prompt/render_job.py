@@ -8,6 +8,11 @@ class TemplateFailed(Exception):
     """A template that cannot be read or cannot render these messages; the text is for the client's user."""
 
 
+def too_long(max_chars: int) -> str:
+    """What is said of a text that is longer than may come out."""
+    return f"the chat template writes more than {max_chars} characters"
+
+
 @dataclass(frozen=True, slots=True)
 class RenderJob:
     """One rendering; everything in it can be written as JSON."""

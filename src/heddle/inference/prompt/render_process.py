@@ -1,9 +1,13 @@
 """A process that renders the templates of requests, so that none can hold up or fill up the server."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any, TypeVar
 
-from heddle.bounded import CPU_SECONDS, BoundedProcesses, Json, answer_jobs
+from heddle.bounded import CPU_SECONDS, BoundedProcesses, Json, TooMuchWork, answer_jobs
 from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed
+
+T = TypeVar("T")
 
 
 class RenderProcesses:
@@ -14,13 +18,17 @@ class RenderProcesses:
 
     def render(self, job: RenderJob) -> Rendered:
         """As `render.render`; blocks. TemplateFailed also for too much time or memory."""
-        answer = self._processes.ask(asdict(job))
-        if answer is None:
-            seconds = self._processes.cpu_seconds
-            raise TemplateFailed(f"the chat template needs more than {seconds:g} s or too much memory")
+        try:
+            answer = self._processes.ask(asdict(job), job.source)
+        except TooMuchWork as error:
+            raise TemplateFailed(f"the chat template {error}") from None
         if "error" in answer:
             raise TemplateFailed(answer["error"])
         return Rendered(answer["text"], frozenset(answer["names"]))
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call a function that renders, when it is the turn of who asks; its process ends when that is cancelled."""
+        return await self._processes.run(work, *arguments)
 
     def close(self) -> None:
         """End the process that waits for the next job."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from heddle.errors import InvalidRequest
 from heddle.inference.prompt.messages import content_texts
-from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed
+from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed, too_long
 from heddle.inference.prompt.render_process import RenderProcesses
 from heddle.inference.prompt.tokenizer import DEFAULT_TEMPLATE, Tokenizer
 from heddle.inference.reasoning import ReasoningMarks, detect_marks
@@ -16,6 +16,9 @@ from heddle.inference.reasoning import ReasoningMarks, detect_marks
 STANDARD_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
 FIELDS_OF_THE_REQUEST = frozenset({"messages", "tools", "documents"})
 TOOL_TEMPLATE = "tool_use"
+_MAX_CHARS = 1 << 24
+_MARK_CHARS = 100
+"""Room for the mark of a message that is continued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +86,16 @@ def build_prompt(
     reasoning_effort: str | None = None,
     find_reasoning: bool = False,
     processes: RenderProcesses | None = None,
-    max_chars: int = 1 << 24,
+    max_tokens: int = 1 << 24,
+    keeps_end: bool = False,
 ) -> Prompt:
     """Render and tokenize; blocks for as long as that takes, so call it in a thread.
 
     `messages` come from `template_messages`; `tools` only those that the model shall see. A template of the request is
     rendered by `processes`. With `find_reasoning` the result says whether a reasoning block may come: needed where the
-    output is constrained, for the price of a second rendering. InvalidRequest, with `param`, for everything that cannot
-    be rendered.
+    output is constrained, for the price of a second rendering. What has more than `max_tokens` is refused before all of
+    it is tokenized; with `keeps_end` only its end is. InvalidRequest, with `param`, for everything that cannot be
+    rendered.
     """
     _check_flags(add_generation_prompt, continue_final_message, template_kwargs or {})
     if not messages:
@@ -104,17 +109,24 @@ def build_prompt(
         "add_generation_prompt": add_generation_prompt,
     }
     final = _FinalMessage(messages) if continue_final_message else None
+    if not chosen.from_request and not keeps_end and len(messages) > max_tokens:
+        raise context_exceeded(max_tokens)
+    most = max_tokens * tokenizer.longest_token
+    max_chars = _MAX_CHARS if keeps_end else min(_MAX_CHARS, most + _MARK_CHARS)
     job = RenderJob(chosen.source, final.marked() if final else list(messages), variables, max_chars)
-    rendered = _render(job, chosen, processes)
+    rendered = _render(job, chosen, processes, max_tokens)
     text = final.cut(rendered.text) if final else rendered.text
     _check_use(rendered, text, messages, tools, chosen)
-    token_ids = tuple(tokenizer.encode(text.encode("utf-8", "replace").decode(), add_special_tokens))
+    read = text.encode("utf-8", "replace").decode()
+    if not keeps_end and tokenizer.exceeds(read, max_tokens):
+        raise context_exceeded(max_tokens)
+    token_ids = tuple(tokenizer.encode(read[-most:], add_special_tokens))
     if not token_ids:
         raise InvalidRequest("the prompt is empty", param="chat_template" if chosen.from_request else "messages")
     opens = _opens_reasoning(tokenizer, text, final)
     may_reason = False
     if find_reasoning and not opens and final is None and detect_marks(tokenizer) is not None:
-        may_reason = _render(_without_reasoning(job), chosen, processes).text != text
+        may_reason = _render(_without_reasoning(job), chosen, processes, max_tokens).text != text
     return Prompt(
         token_ids=token_ids,
         text=text,
@@ -192,14 +204,26 @@ def _without_reasoning(job: RenderJob) -> RenderJob:
     return replace(job, variables=job.variables | {"enable_thinking": False, "reasoning_effort": "none"})
 
 
-def _render(job: RenderJob, chosen: ChosenTemplate, processes: RenderProcesses | None) -> Rendered:
+def context_exceeded(max_tokens: int, prompt_tokens: int | None = None) -> InvalidRequest:
+    """The refusal of a prompt that leaves no room for output; None where nobody counted how long it is."""
+    count = f"at least {max_tokens + 1}" if prompt_tokens is None else str(prompt_tokens)
+    return InvalidRequest(
+        f"This model's maximum context length is {max_tokens} tokens. However, your prompt contains {count} "
+        "input tokens, which leaves no room for output. Please reduce the length of the input prompt.",
+        param="input_tokens",
+    )
+
+
+def _render(job: RenderJob, chosen: ChosenTemplate, processes: RenderProcesses | None, max_tokens: int) -> Rendered:
     try:
         if not chosen.from_request:
             from heddle.inference.prompt.render import render
 
             return render(job)
-        return (processes or _shared_processes).render(job)
+        return (processes or SHARED_PROCESSES).render(job)
     except TemplateFailed as error:
+        if job.max_chars < _MAX_CHARS and str(error) == too_long(job.max_chars):
+            raise context_exceeded(max_tokens) from error
         raise InvalidRequest(str(error), param="chat_template" if chosen.from_request else "messages") from error
 
 
@@ -250,4 +274,4 @@ def _opens_reasoning(tokenizer: Tokenizer, text: str, final: _FinalMessage | Non
     return text.rstrip().endswith(marks.start) or (final is not None and final.inside_reasoning(marks))
 
 
-_shared_processes = RenderProcesses()
+SHARED_PROCESSES = RenderProcesses()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 DEFAULT_TEMPLATE = "default"
+_USUAL_CHARS = 8
+_AT_THE_CUT = 64
+"""A word that is cut may have more tokens than the whole."""
 _PROBE = 'Ab, cd!  "x" 1.5\n\tü 你好 \U0001f642 end'
 
 
@@ -35,8 +39,11 @@ class Tokenizer:
         self.special_tokens = special_tokens
         self.chat_templates = chat_templates
         self.eos_token_ids = eos_token_ids
-        self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values(), default=-1) + 1
         """One more than the greatest id."""
+        self.longest_token = max(map(len, vocabulary), default=1)
+        """Characters; a text of more than n times as many has more than n tokens."""
         added = backend.get_added_tokens_decoder()
         self.added_tokens = {token_id: token.content for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
@@ -52,6 +59,8 @@ class Tokenizer:
             from tokenizers import Tokenizer as Backend
         except ImportError as error:
             raise ExtraMissing("inference is not installed: pip install 'heddle[inference]'") from error
+        # One text at a time is read; and parallelism would warn about every process that is started later.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise Unavailable(f"the model folder {folder.name} has no tokenizer.json")
@@ -84,8 +93,17 @@ class Tokenizer:
         return found
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """Ids of a text; special tokens written in it are read as such."""
-        return list(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        """Ids of a text; special tokens written in it are read as such. Other threads go on meanwhile."""
+        # `encode` would keep them waiting, and finds out offsets that nobody needs.
+        [encoded] = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return list(encoded.ids)
+
+    def exceeds(self, text: str, tokens: int) -> bool:
+        """True when the beginning of a text shows that it has more tokens, without a look at all of it."""
+        if len(text) > tokens * self.longest_token:
+            return True
+        beginning = text[: tokens * _USUAL_CHARS]
+        return len(beginning) < len(text) and len(self.encode(beginning)) > tokens + _AT_THE_CUT
 
     def decode(
         self, ids: Sequence[int], skip_special_tokens: bool = True, spaces_between_special_tokens: bool = True

@@ -2,12 +2,18 @@
 
 import re
 
-from heddle.inference.structured.limits import check_text
+from heddle.inference.structured.limits import MAX_RULE_CHAIN, MAX_RULES, chain_length, check_text
 from heddle.inference.structured.values import refusal, shortened
 
 MAX_GRAMMAR_BYTES = 128 * 1024
 MAX_NESTING = 100
 
+_PIECE = re.compile(
+    r'"(?:\\.|[^"\\\n])*+"|//[^\n]*|/(?:\\.|[^/\\\n])++/'
+    r"|^[ \t]*[?!]*(?P<rule>[A-Za-z_]\w*)[^\S\n]*(?:\.-?\d+)?(?:\[[^\]\n]*\])?[^\S\n]*:|(?P<name>[A-Za-z_]\w*)",
+    re.MULTILINE,
+)
+"""What may stand in Lark: texts, comments and expressions, in which nothing is a name; the head of a rule; a name."""
 _EBNF_RULE = re.compile(r"^[ \t]*[A-Za-z_][\w.-]*[ \t]*::=", re.MULTILINE)
 
 
@@ -16,8 +22,12 @@ def lark_of(grammar: str, param: str) -> str:
     check_text(grammar, MAX_GRAMMAR_BYTES, param)
     if grammar.lstrip().startswith("{"):
         raise refusal(param, "must be text in EBNF or Lark syntax")
-    if not _EBNF_RULE.search(grammar):
-        return grammar
+    lark = _from_ebnf(grammar, param) if _EBNF_RULE.search(grammar) else grammar
+    _check_rules(lark, param)
+    return lark
+
+
+def _from_ebnf(grammar: str, param: str) -> str:
     _check_nesting(grammar, param)
     from llguidance.gbnf_to_lark import any_to_lark
 
@@ -25,6 +35,23 @@ def lark_of(grammar: str, param: str) -> str:
         return str(any_to_lark(grammar))
     except Exception as error:  # the converter raises the bare class
         raise refusal(param, f"broken EBNF: {_short(error)}") from None
+
+
+def _check_rules(lark: str, param: str) -> None:
+    """Refuse more rules, or longer chains of them, than the compiler can follow."""
+    references: dict[str, list[str]] = {}
+    name = ""
+    for found in _PIECE.finditer(lark):
+        if found["rule"]:
+            name = found["rule"]
+            references.setdefault(name, [])
+        elif found["name"] and name:
+            references[name].append(found["name"])
+    if len(references) > MAX_RULES:
+        raise refusal(param, f"has {len(references)} rules; the limit is {MAX_RULES}")
+    longest = chain_length(["start"], references)
+    if longest > MAX_RULE_CHAIN:
+        raise refusal(param, f"{longest} rules refer to each other in a row; the limit is {MAX_RULE_CHAIN}")
 
 
 def _check_nesting(grammar: str, param: str) -> None:

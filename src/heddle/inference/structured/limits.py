@@ -1,7 +1,7 @@
 """How large a constraint may be; each refusal names the field and the limit."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from heddle.inference.structured.values import refusal
@@ -9,6 +9,13 @@ from heddle.inference.structured.values import refusal
 MAX_VALUE_BYTES = 256 * 1024
 MAX_LEVELS = 200
 """Of lists and objects in each other, whatever they are."""
+
+MAX_RULES = 5_000
+"""Of a grammar."""
+MAX_RULE_CHAIN = 400
+"""Rules of a grammar that refer to each other in a row; the compiler follows them by recursion."""
+MAX_REFERENCE_CHAIN = 150
+"""`$ref`s of a schema that lead to each other in a row; the compiler needs more room for each."""
 
 
 def check_size(value: Any, param: str) -> None:
@@ -43,3 +50,23 @@ def _check_bytes(text: str, limit: int, param: str) -> None:
 
 def _items(part: list[Any] | dict[str, Any]) -> Iterable[Any]:
     return part if isinstance(part, list) else part.values()
+
+
+def chain_length(starts: Sequence[str], references: Mapping[str, Sequence[str]]) -> int:
+    """How deep a walk goes that follows each reference once, as compilers do."""
+    seen, path, deepest = set(starts), [iter(starts)], 0
+    while path:
+        name = next(path[-1], None)
+        if name is None:
+            path.pop()
+            continue
+        path.append(_unseen(references.get(name, ()), seen))
+        deepest = max(deepest, len(path) - 1)
+    return deepest
+
+
+def _unseen(names: Sequence[str], seen: set[str]) -> Iterator[str]:
+    for name in names:
+        if name not in seen:
+            seen.add(name)
+            yield name

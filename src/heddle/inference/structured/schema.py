@@ -5,7 +5,7 @@ its own dialect, cannot see that branches of `oneOf` exclude each other, and let
 validator keeps. What is read here is rebuilt without gaps or refused with its place and a reason.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -14,7 +14,7 @@ from heddle.inference.structured.disjoint import overlapping
 from heddle.inference.structured.finite import has_finite_value
 from heddle.inference.structured.formats import FORMATS, HINTS, INTEGER_FORMATS
 from heddle.inference.structured.keywords import ANNOTATIONS, REFUSED
-from heddle.inference.structured.limits import check_size
+from heddle.inference.structured.limits import MAX_REFERENCE_CHAIN, chain_length, check_size
 from heddle.inference.structured.numbers import Numbers, check_step
 from heddle.inference.structured.patterns import translated
 from heddle.inference.structured.style import JsonStyle
@@ -56,11 +56,18 @@ class _Reader:
             self.definitions[name] = self.read(self._target(pointer), pointer)
         for place, branches, beside in self.alternatives:
             self._check_exclusive(place, branches, beside)
+        self._check_chains(top)
         self.numbers.finish()
         if top is False or not has_finite_value(top, self.definitions):
             raise Refused("#", "no finite value is valid under this schema")
         built: dict[str, Any] = {} if top is True else dict(top)
         return {"$defs": self.definitions, **built} if self.definitions else built
+
+    def _check_chains(self, top: Schema) -> None:
+        references = {name: list(_references(item)) for name, item in self.definitions.items()}
+        longest = chain_length(list(_references(top)), references)
+        if longest > MAX_REFERENCE_CHAIN:
+            raise Refused("$ref", f"{longest} references lead on in a row; the limit is {MAX_REFERENCE_CHAIN}")
 
     def read(self, schema: Any, place: str, depth: int = 0) -> Schema:
         """One schema and all below it."""
@@ -262,6 +269,17 @@ def _patterned(built: dict[str, Any], pattern: str) -> None:
         _all_of(built, [{"pattern": pattern}])
     else:
         built["pattern"] = pattern
+
+
+def _references(value: Any) -> Iterator[str]:
+    """The definitions that a rebuilt schema refers to, with those of what it holds."""
+    for key, item in value.items() if isinstance(value, dict) else ():
+        if key == "$ref" and isinstance(item, str):
+            yield item.removeprefix("#/$defs/")
+        elif key not in ("const", "enum"):
+            yield from _references(item)
+    for item in value if isinstance(value, list) else ():
+        yield from _references(item)
 
 
 def _speaks_of_objects(built: dict[str, Any]) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import jsonschema
-from jsonschema.validators import validator_for
-
+from heddle import json_schemas
+from heddle.bounded import TooMuchWork
 from heddle.errors import InvalidRequest
 from heddle.inference.engine.base import Constraint
 from heddle.inference.structured.compiler import checked
@@ -41,8 +40,8 @@ class ToolPlan:
     ) -> ToolPlan | None:
         """The plan; None for a request in which no tool can be called. An omitted choice is `auto`.
 
-        InvalidRequest for an empty list, names that repeat, a schema that is none, a choice that fits no tool, and a
-        model without a format for tools.
+        InvalidRequest for an empty list, names that repeat, a choice that fits no tool, and a model without a format
+        for tools. Schemas are looked at by `check_parameters`.
         """
         if tools is None:
             if choice not in (None, "none"):
@@ -73,6 +72,11 @@ class ToolPlan:
         return self.mode in ("required", "named")
 
     @property
+    def constrains(self) -> bool:
+        """The output is limited by the tools."""
+        return self.is_forced or any(tool.function.strict for tool in self.tools)
+
+    @property
     def is_named(self) -> bool:
         """The request names the tool that must be called."""
         return self.named is not None
@@ -90,11 +94,22 @@ class ToolPlan:
         grammar = CallGrammar(tokenizer, self.style, functions)
         if self.is_forced:
             lark = grammar.forced(self.several)
-        elif any(function.strict for function, _ in functions):
+        elif self.constrains:
             lark = grammar.free(self.several)
         else:
             return None
         return Constraint(checked(whole_grammar(lark), tokenizer, "tools"), {"grammar": lark})
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan for another process; `from_json` reads it."""
+        chosen = {"mode": self.mode, "named": self.named, "several": self.several}
+        return {**chosen, "tools": self.shown, "style": asdict(self.style)}
+
+    @classmethod
+    def from_json(cls, plan: Mapping[str, Any]) -> ToolPlan:
+        """The plan that `as_json` gave."""
+        tools = tuple(map(Tool.model_validate, plan["tools"]))
+        return cls(tools, plan["mode"], plan["named"], plan["several"], ToolFormat(**plan["style"]))
 
     def parser(self, early: bool = False) -> ToolParser:
         """A parser for one output; `early` for streams: calls are given out while they are being written."""
@@ -111,16 +126,21 @@ def _check(tools: Sequence[Tool]) -> None:
         if name in seen:
             raise InvalidRequest(f"{at}.name: there are two tools named '{name}'", param=f"{at}.name")
         seen.add(name)
-        _check_parameters(tool, f"{at}.parameters")
+        if (tool.function.parameters or {}).get("type", "object") != "object":
+            raise InvalidRequest(f"{at}.parameters must describe an object", param=f"{at}.parameters")
 
 
-def _check_parameters(tool: Tool, at: str) -> None:
-    schema = tool.function.parameters
-    if schema is None:
+async def check_parameters(tools: Sequence[Tool]) -> None:
+    """Raise InvalidRequest for the first tool whose parameters are no JSON Schema."""
+    given = {f"tools.{index}.function.parameters": tool.function.parameters for index, tool in enumerate(tools)}
+    schemas = {at: schema for at, schema in given.items() if schema}
+    if not schemas:
         return
     try:
-        validator_for(schema, default=jsonschema.Draft202012Validator).check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise InvalidRequest(f"{at} is not a JSON Schema: {error.message}", param=at) from error
-    if schema and schema.get("type", "object") != "object":
-        raise InvalidRequest(f"{at} must describe an object", param=at)
+        problems = await json_schemas.check_schemas(list(schemas.values()))
+    except TooMuchWork as error:
+        param = next(iter(schemas)) if len(schemas) == 1 else "tools"
+        raise InvalidRequest(f"{param}: to check it {error}", param=param) from None
+    for at, problem in zip(schemas, problems, strict=True):
+        if problem is not None:
+            raise InvalidRequest(f"{at} is not a JSON Schema: {problem}", param=at)

@@ -101,7 +101,7 @@ class FolderBlobs(Blobs):
     @contextlib.contextmanager
     def _placing(self) -> Iterator[None]:
         """One thread of one process at a time."""
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

@@ -44,6 +44,7 @@ eval_jobs = sa.Table(
     sa.Column("ended_at", sa.BigInteger, nullable=True),
     sa.Column("lease_owner", sa.Text, nullable=True),
     sa.Column("lease_until", sa.BigInteger, nullable=True),
+    sa.Column("crashes", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Index("eval_jobs_project", "project_id", "number"),
     sa.Index("eval_jobs_state", "state", "number"),
 )
@@ -76,6 +77,8 @@ class JobRow:
     ended_at: int | None = None
     lease_owner: str | None = None
     lease_until: int | None = None
+    crashes: int = 0
+    """How often a server ended while it was at work, since its last progress."""
     number: int = 0
 
 
@@ -156,6 +159,7 @@ class EvalJobs:
             if found is None:
                 return None
             changes = {"state": RUNNING, "attempts": c.attempts + 1, "started_at": found.started_at or now}
+            changes["crashes"] = sa.case((c.state == RUNNING, c.crashes + 1), else_=c.crashes)
             changes |= self._lease()
             connection.execute(eval_jobs.update().where(c.id == found.id).values(changes))
             return _job(connection.execute(sa.select(eval_jobs).where(c.id == found.id)).one())
@@ -169,8 +173,8 @@ class EvalJobs:
         return await self._executor.read(lambda connection: connection.execute(chosen).scalar())
 
     async def note(self, job_id: str, progress: Json) -> None:
-        """Store the progress of a job of this server; its attempts begin anew."""
-        await self._update(job_id, {"progress": _text(progress), "attempts": 1})
+        """Store the progress of a job of this server; its attempts and crashes begin anew."""
+        await self._update(job_id, {"progress": _text(progress), "attempts": 1, "crashes": 0})
 
     async def held(self) -> dict[str, bool]:
         """The running jobs of this server, by id; true for those that somebody asked to end."""
@@ -223,7 +227,8 @@ class EvalJobs:
         """
         if self.instance.is_shared:
             return 0
-        change = eval_jobs.update().where(eval_jobs.c.state == RUNNING).values(state=QUEUED, **_NO_LEASE)
+        crashed = {"state": QUEUED, "crashes": eval_jobs.c.crashes + 1, **_NO_LEASE}
+        change = eval_jobs.update().where(eval_jobs.c.state == RUNNING).values(crashed)
         return await self._executor.write(lambda connection: connection.execute(change).rowcount)
 
     async def count_open(self) -> int:

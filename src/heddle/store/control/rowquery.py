@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from heddle.errors import Forbidden, InvalidRequest
+from heddle.errors import Forbidden
 from heddle.store.control.jsonread import (
     CodePoints,
     Condition,
@@ -38,7 +38,6 @@ from heddle.store.control.rowvalues import (
 )
 from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Operand, Operation, Or, Size
 
-MAX_LITERALS = 20_000
 _GROUP = 200
 _OPERATORS: dict[str, Callable[[Expression, Expression], Expression]] = {
     "eq": lambda left, right: left == right,
@@ -86,7 +85,6 @@ class Conditions:
 
     def __init__(self, resolve: Callable[[str], Value]) -> None:
         self._resolve = resolve
-        self._literals = 0
 
     def compile(self, operation: Operation) -> Expression:
         """The query as a condition; unknown (null) selects no row."""
@@ -113,7 +111,7 @@ class Conditions:
     def _value(self, operand: Operand) -> Value:
         match operand:
             case Literal():
-                return self._constant(operand)
+                return constant(operand)
             case Field(path):
                 return self._resolve(path)
             case Convert(inner, target):
@@ -122,12 +120,6 @@ class Conditions:
                 return sized(self._value(inner))
             case _:
                 return Value(Truth(self._condition(operand)), Kind.NUMBER)
-
-    def _constant(self, literal: Literal) -> Value:
-        self._literals += 1
-        if self._literals > MAX_LITERALS:
-            raise InvalidRequest(f"A query can hold at most {MAX_LITERALS} literals")
-        return constant(literal)
 
     def _compare(self, op: str, left: Value, right: Value) -> Expression:
         first, second = beside(left, right), beside(right, left)

@@ -127,6 +127,10 @@ def _add_leases(session: Session) -> None:
     _add_column(session.raw, "alert_deliveries", "lease_until BIGINT")
 
 
+def _add_crashes(session: Session) -> None:
+    _add_column(session.raw, "eval_jobs", "crashes INTEGER DEFAULT 0 NOT NULL")
+
+
 def _add_column(raw: sqlite3.Connection, table: str, column: str) -> None:
     """Add a column to a table that an earlier step made; one that was made just now has it."""
     known = {row[1] for row in raw.execute(f"PRAGMA table_info({table})")}
@@ -149,6 +153,7 @@ MIGRATIONS = (
     Migration(6, "counts of calls over time, and the index of the slowest", _create_call_counts),
     Migration(7, "usage that is summed up from calls below", _mark_repeats, changes_data=True),
     Migration(8, "leases of jobs and messages, for several servers", _add_leases),
+    Migration(9, "how often a job of evaluation was cut off by the end of a server", _add_crashes),
 )
 CURRENT = MIGRATIONS[-1].number
 

@@ -1,5 +1,6 @@
 """Requests of the agents reads, and the parts that several of them share."""
 
+from collections import Counter
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -266,7 +267,7 @@ class AgentConversationSpansReq(RequestModel):
 
 def check_unique(names: list[str], what: str) -> None:
     """Raise ValueError when a name occurs twice."""
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ValueError(f"duplicate {what}: {repeated}")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from fastapi import Response
 
-from heddle.auth import Caller
+from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
 from heddle.house import House
 from heddle.http import Empty, Reader, Services, Writer, answer, group
@@ -34,6 +34,7 @@ router = group("Alerts")
 @router.post("/alerts/create", response_model=AlertCreateRes)
 async def alert_create(body: AlertCreateReq, caller: Writer, house: Services) -> Response:
     """Make a rule; the answer alone shows the secret that its messages are signed with."""
+    caller.require(Scope.READ)
     project = caller.open(body.project_id)
     rule = _checked(body, project, house)
     secret = webhook.new_secret()
@@ -54,6 +55,7 @@ async def alerts_query(body: AlertsQueryReq, caller: Reader, house: Services) ->
 @router.post("/alerts/update", response_model=AlertRes)
 async def alert_update(body: AlertUpdateReq, caller: Writer, house: Services) -> Response:
     """Replace a rule; its secret stays, and it begins quiet."""
+    caller.require(Scope.READ)
     row = await _find(body.project_id, body.id, caller, house)
     row.rule = _checked(body, row.project, house)
     row.name, row.is_enabled = body.name, body.enabled
@@ -76,6 +78,7 @@ async def alert_delete(body: AlertReq, caller: Writer, house: Services) -> Respo
 @router.post("/alerts/test", response_model=AlertTestRes)
 async def alert_test(body: AlertReq, caller: Writer, house: Services) -> Response:
     """Send a test message to the webhook of a rule."""
+    caller.require(Scope.READ)
     row = await _find(body.project_id, body.id, caller, house)
     return answer({"delivery_id": await house.alerts.test(row)})
 

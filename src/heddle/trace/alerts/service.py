@@ -10,6 +10,8 @@ import logging
 import operator
 from collections.abc import Callable
 
+from pydantic import ValidationError
+
 from heddle.errors import HeddleError, NotFound
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -92,9 +94,10 @@ class AlertService:
         for row in await self._store.alerts.enabled():
             try:
                 await self._judge(row, now)
-            except HeddleError as error:
-                row.problem, row.checked_at = error.reason, now
-                logger.warning("alert %s cannot be judged: %s", row.name, error.reason)
+            except (HeddleError, ValidationError) as error:
+                row.problem = error.reason if isinstance(error, HeddleError) else "the rule is none"
+                row.checked_at = now
+                logger.warning("alert %s cannot be judged: %s", row.name, row.problem)
                 await self._store.alerts.found(row, None, row.state)
 
     async def _judge(self, row: AlertRow, now: int) -> None:

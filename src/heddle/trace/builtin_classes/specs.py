@@ -6,10 +6,9 @@ import socket
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from heddle.json_schemas import check_schema
 from heddle.trace.builtin_classes.base import BaseObject
 
 _WEAVE_KEYS = ("_type", "_class_name", "_bases")
@@ -85,10 +84,9 @@ class AnnotationSpec(BaseObject):
     @field_validator("field_schema")
     @classmethod
     def _is_a_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        try:
-            validator_for(schema).check_schema(schema)
-        except SchemaError as error:
-            raise ValueError(f"field_schema is no JSON Schema: {error.message[:300]}") from None
+        problem = check_schema(schema)
+        if problem is not None:
+            raise ValueError(f"field_schema is no JSON Schema: {problem}")
         return schema
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from heddle.http import RequestModel, ResponseModel
+from heddle.request_body import sliced
 from heddle.wire.callfilter import CallConditions, OrderTerm
 from heddle.wire.query import QueryBody
 
@@ -103,13 +104,15 @@ class CallBatchEndMode(RequestModel):
 class CallCreateBatchReq(RequestModel):
     """Body of /call/upsert_batch."""
 
-    batch: list[Annotated[CallBatchStartMode | CallBatchEndMode, Field(discriminator="mode")]]
+    batch: Annotated[
+        list[Annotated[CallBatchStartMode | CallBatchEndMode, Field(discriminator="mode")]], sliced("batch")
+    ]
 
 
 class CallsUpsertCompleteReq(RequestModel):
     """Body of /v2/{entity}/{project}/calls/complete."""
 
-    batch: list[CompletedCallSchemaForInsert]
+    batch: Annotated[list[CompletedCallSchemaForInsert], sliced("batch")]
 
 
 class CallStartRes(ResponseModel):

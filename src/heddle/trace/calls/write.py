@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.house import House
-from heddle.http import parse_body, validated
+from heddle.request_body import off_loop, parse_body, validated
 from heddle.trace.calls.models import BATCH, COMPLETE, ENDED, STARTED, CallBatchStartMode
 from heddle.trace.calls.pack import Packed, Packer
 from heddle.wire import refs
 from heddle.wire.spans import AgentSpan
 
-_OFF_LOOP_BYTES = 128 * 1024
 Answer = list[dict[str, str]]
 
 
@@ -89,10 +88,7 @@ class CallWrites:
 
     async def _store(self, body: bytes, pack: Callable[[Packer], Answer], must_exist: bool = False) -> Answer:
         packer = Packer(_cached(self._open), self._caller.user, self._house.settings.large_field_bytes)
-        if len(body) > _OFF_LOOP_BYTES:
-            answers = await asyncio.to_thread(pack, packer)
-        else:
-            answers = pack(packer)
+        answers = await off_loop(len(body), lambda: pack(packer))
         packed = packer.packed
         if must_exist:
             await self._require(packed)

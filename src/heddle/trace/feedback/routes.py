@@ -1,5 +1,6 @@
 """The feedback routes: create, replace, query, purge, and the figures over feedback."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ from heddle.trace.feedback.stats import Stats
 from heddle.trace.rows import purge_ids
 from heddle.wire import ids, jsontext, times
 
+_AT_ONCE = 100
+"""Rows after which others have their turn."""
 router = group("Feedback")
 
 PURGE_MESSAGE = "Can only purge feedback by specifying one or more feedback ids"
@@ -54,7 +57,7 @@ async def feedback_batch_create(body: FeedbackBatchCreateReq, caller: Writer, ho
     """Store rows; one that is refused fails them all."""
     rows = await prepare(body.batch, caller, house)
     await house.store.feedback.create(rows)
-    return answer({"res": [_created(row) for row in rows]})
+    return answer({"res": await asyncio.to_thread(lambda: [_created(row) for row in rows])})
 
 
 @router.post("/feedback/replace", response_model=FeedbackCreateRes)
@@ -112,17 +115,23 @@ async def feedback_aggregate(body: FeedbackAggregateReq, caller: Reader, house: 
 async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, house: House) -> list[Row]:
     """The rows to store; raises InvalidRequest for the first item that breaks a rule."""
     projects = {project_id: caller.open(project_id) for project_id in {item.project_id for item in items}}
-    for item in items:
+    for number, item in enumerate(items, 1):
         rules.check(item, projects[item.project_id])
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
     await _check_queues(items, projects, house)
     await _check_annotations(items, projects, house)
-    payloads = [rules.payload_text(item) for item in items]
-    # Counted up to this instant, so that the order of a batch is the order of its times.
-    first = times.now() - len(items) + 1
-    return [
-        _row(item, projects[item.project_id], payload, caller.user, first + index)
-        for index, (item, payload) in enumerate(zip(items, payloads, strict=True))
-    ]
+
+    def rows() -> list[Row]:
+        payloads = [rules.payload_text(item) for item in items]
+        # Counted up to this instant, so that the order of a batch is the order of its times.
+        first = times.now() - len(items) + 1
+        return [
+            _row(item, projects[item.project_id], payload, caller.user, first + index)
+            for index, (item, payload) in enumerate(zip(items, payloads, strict=True))
+        ]
+
+    return await asyncio.to_thread(rows) if len(items) > _AT_ONCE else rows()
 
 
 async def _check_queues(items: Sequence[FeedbackCreateReq], projects: dict[str, str], house: House) -> None:
@@ -139,8 +148,10 @@ async def _check_annotations(items: Sequence[FeedbackCreateReq], projects: dict[
         annotations = [item for item in items if item.project_id == project_id and item.annotation_ref]
         wanted = sorted({item.annotation_ref for item in annotations if item.annotation_ref})
         specs = await house.store.objects.values(project, wanted) if wanted else {}
-        for item in annotations:
-            rules.check_annotation_value(item, specs.get(item.annotation_ref or ""))
+        for number, item in enumerate(annotations, 1):
+            await rules.check_annotation_value(item, specs.get(item.annotation_ref or ""))
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
 
 
 def _row(item: FeedbackCreateReq, project: str, payload: str, user: str, at: int) -> Row:

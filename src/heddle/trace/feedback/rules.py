@@ -6,12 +6,10 @@ from functools import lru_cache
 from typing import Any
 
 import emoji
-import jsonschema
 import orjson
-from jsonschema.protocols import Validator
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
+from heddle import json_schemas
+from heddle.bounded import TooMuchWork
 from heddle.errors import InvalidRequest
 from heddle.trace.feedback.models import FeedbackCreateReq
 from heddle.wire import jsontext, refs
@@ -179,35 +177,22 @@ def without_tone(text: str) -> str:
     return str(emoji.replace_emoji(text, lambda found, _: emoji.emojize(_TONE.sub("", emoji.demojize(found)))))
 
 
-def check_annotation_value(row: FeedbackCreateReq, spec_text: str | None) -> None:
+async def check_annotation_value(row: FeedbackCreateReq, spec_text: str | None) -> None:
     """Raise InvalidRequest when the value of an annotation does not satisfy its AnnotationSpec (JSON text)."""
     shown = refs.to_external(row.annotation_ref or "")
     if spec_text is None:
         raise InvalidRequest(f"Annotation ref {shown} not found")
-    validator = _validator(spec_text)
-    if validator is None:
-        raise InvalidRequest(f"Annotation ref {shown} is not a valid annotation spec")
-    try:
-        valid = validator.is_valid(row.payload["value"])
-    except (Unresolvable, RecursionError):
-        raise InvalidRequest(f"Annotation ref {shown} is not a valid annotation spec") from None
-    if not valid:
-        raise InvalidRequest("Feedback payload does not match annotation spec")
-
-
-@lru_cache(256)
-def _validator(spec_text: str) -> Validator | None:
-    """The validator of an AnnotationSpec; None when the object is none. Never fetches a schema from elsewhere."""
     spec = orjson.loads(spec_text)
     if not isinstance(spec, dict) or not all(_fits(spec.get(name), kinds) for name, kinds in _SPEC_FIELDS.items()):
-        return None
-    schema = spec.get("field_schema", {})
+        raise InvalidRequest(f"Annotation ref {shown} is not a valid annotation spec")
     try:
-        kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
-        kind.check_schema(schema)
-        return kind(schema, registry=Registry())
-    except (jsonschema.SchemaError, RecursionError, TypeError):
-        return None
+        valid = await json_schemas.is_valid(row.payload["value"], spec.get("field_schema", {}))
+    except json_schemas.BadSchema:
+        raise InvalidRequest(f"Annotation ref {shown} is not a valid annotation spec") from None
+    except TooMuchWork as error:
+        raise InvalidRequest(f"payload.value: to check it by the field_schema of {shown} {error}") from None
+    if not valid:
+        raise InvalidRequest("Feedback payload does not match annotation spec")
 
 
 _SPEC_FIELDS: dict[str, tuple[type, ...]] = {

@@ -1,6 +1,5 @@
 """One export: decoded, routed to projects, packed as calls, stored; only then is the exporter told."""
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -9,6 +8,7 @@ import orjson
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
 from heddle.house import House
+from heddle.request_body import off_loop
 from heddle.trace.calls.pack import Packed, Packer, run_id
 from heddle.trace.calls.write import CallWrites
 from heddle.trace.inference_calls import lenient
@@ -21,7 +21,6 @@ from heddle.trace.otel.span import Json, OtelSpan, ResourceSpans
 from heddle.wire import jsontext
 from heddle.wire.spans import AgentSpan
 
-OFF_LOOP_BYTES = 128 * 1024
 MOST_MESSAGES = 20
 _TRACE_ID_LENGTH, _SPAN_ID_LENGTH = 32, 16
 _NO_PROJECT = f"its resource has no {table.ENTITY} and {table.PROJECT}, and the request no header project_id"
@@ -59,10 +58,7 @@ class Export:
 
     async def store(self, body: bytes, is_json: bool) -> Rejected:
         """Store the spans; returns those that were rejected. Raises HeddleError, and then nothing is stored."""
-        if len(body) > OFF_LOOP_BYTES:
-            packed, agents = await asyncio.to_thread(self._pack, body, is_json)
-        else:
-            packed, agents = self._pack(body, is_json)
+        packed, agents = await off_loop(len(body), lambda: self._pack(body, is_json))
         if packed.starts:
             await Ops(self._house, self._caller).name(packed.starts)
             await CallWrites(self._house, self._caller).keep(packed, agents)

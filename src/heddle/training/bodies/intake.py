@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from heddle import failures
 from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
+from heddle.request_body import MOST_ERRORS, invalid
 from heddle.store.blobs.base import Blobs
 from heddle.store.disk import room
 from heddle.training import payload
@@ -32,12 +33,16 @@ from heddle.training.bodies.experimental_config import is_known
 from heddle.training.bodies.requests import CreateJob, CreateJobFromSource
 from heddle.training.bodies.trajectories import LogRequest
 from heddle.training.services.log_metrics import log_metrics
-from heddle.wire import jsontext
+from heddle.wire import jsonpieces, jsontext
 
 Json = dict[str, Any]
 GROUPS, SETTINGS = "trajectory_groups", "experimental_config"
 LARGE = 2 << 20
 """Bytes of a body above which a process of its own checks it; to check this many stops the others for about 0.1 s."""
+LARGE_NODES = 50_000
+"""The same for JSON values."""
+MAX_NODES = 20_000_000
+"""JSON values of the largest body that a process of 1 or 2 GiB can check."""
 BODY_FILE, PAYLOAD_FILE = "body", "payload"
 _REFUSED = 3
 
@@ -84,6 +89,8 @@ class Intake:
             start += chunk
             if len(start) > self._large:
                 return await self._take_large(kind, start, body)
+        if jsonpieces.may_exceed(start, LARGE_NODES):
+            return await self._take_large(kind, start, body)
         return await asyncio.to_thread(self._take_small, kind, bytes(start))
 
     def _take_small(self, kind: str, body: bytes) -> Taken:
@@ -126,6 +133,8 @@ class Intake:
 
 def check(kind: str, body: bytes) -> tuple[Checked, list[Any] | None]:
     """Check a body; returns its parts and its trajectory groups as they came. Raises HeddleError."""
+    if jsonpieces.may_exceed(body, MAX_NODES) and jsonpieces.count_nodes(body) > MAX_NODES:
+        raise InvalidRequest(f"Request too large: more than {MAX_NODES} JSON values")
     value = jsontext.loads(body, keep_non_finite=True)
     model: Any = LogRequest if kind == "log" else CreateJob
     if kind == "job" and isinstance(value, dict) and value.get("source") is not None:
@@ -133,6 +142,8 @@ def check(kind: str, body: bytes) -> tuple[Checked, list[Any] | None]:
     try:
         request = TypeAdapter(model).validate_python(value)
     except ValidationError as error:
+        if error.error_count() > MOST_ERRORS:
+            raise invalid(error, ["body"]) from None
         found = error.errors(include_url=False, include_context=False, include_input=False)
         raise ValidationFailed([{**item, "loc": ["body", *item["loc"]]} for item in failures.details(found)]) from None
     groups = request.trajectory_groups

@@ -60,7 +60,7 @@ class Retention:
         await self._policies.withdraw(policy_name(model), list(steps), user)
         rows = await self._models.delete_checkpoints(model.id, steps, times.now(), user)
         for row in rows:
-            await asyncio.to_thread(folders.remove, self._data / row.folder)
+            await asyncio.to_thread(folders.remove_below, self._data, row.folder)
         return rows
 
 

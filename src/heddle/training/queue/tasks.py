@@ -1,10 +1,12 @@
 """From a job's row to the task of a training process: which checkpoint, which base model, which folders."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from heddle.errors import NotFound
+from heddle.paths import OutsideRoot
 from heddle.store.control.jobs import JobRow
 from heddle.store.control.training import CheckpointRow, ModelRow, TrainModels
 from heddle.training import folders
@@ -76,10 +78,11 @@ class TaskBuilder:
         if not settings.get("kl_penalty_coef"):
             return None
         if job.config.get("kl_reference") is not None:
-            folder = self.data / job.config["kl_reference"]
-            if not folder.is_dir():
-                raise Impossible("the checkpoint that kl_ref_adapter_path names was deleted")
-            return str(folder)
+            with contextlib.suppress(OutsideRoot):
+                folder = folders.resolved(self.data, job.config["kl_reference"])
+                if folder.is_dir():
+                    return str(folder)
+            raise Impossible("the checkpoint that kl_ref_adapter_path names was deleted")
         step, lag = settings.get("kl_penalty_reference_step"), settings.get("kl_penalty_step_lag")
         if step is None and lag is not None:
             step = max(0, job.parent_step - lag)
@@ -88,7 +91,8 @@ class TaskBuilder:
     def _folder(self, rows: Sequence[CheckpointRow], step: int, what: str) -> str:
         for row in rows:
             if row.step == step:
-                return str(self.data / row.folder)
+                with contextlib.suppress(OutsideRoot):
+                    return str(folders.resolved(self.data, row.folder))
         raise Impossible(f"{what}: there is no step {step}; it was deleted or never made")
 
     def _payload(self, job: JobRow) -> Path:

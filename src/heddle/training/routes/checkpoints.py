@@ -47,7 +47,7 @@ async def list_checkpoints(
 )
 async def delete_checkpoints(model_id: str, request: Request, caller: BearerWriter, house: Services) -> Response:
     """Delete steps and give their space back; steps that are still needed are refused (409), and nothing is deleted."""
-    wanted = validated_body(DeleteCheckpoints, await request.body())
+    wanted = await validated_body(DeleteCheckpoints, request)
     models = house.training.models
     row = await models.find(model_id, caller)
     deleted, missing = await models.delete_checkpoints(row, wanted.steps, caller.user)

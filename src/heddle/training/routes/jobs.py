@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
 from fastapi import Header, Request, Response
-from fastapi.responses import StreamingResponse
 
+from heddle.auth import Caller, Scope
 from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body
 from heddle.store.control.jobs import OPEN, EventRow, JobRow
 from heddle.training.bodies.paging import USUAL, After, Limit, Order, cut, page
@@ -90,6 +90,7 @@ async def read_job(job_id: str, caller: BearerReader, house: Services) -> Respon
 @router.post("/v1/preview/training-jobs/{job_id}/cancel", response_model=None)
 async def cancel_job(job_id: str, caller: BearerWriter, house: Services) -> Response:
     """Give a job up: one that waits ends at once, one that runs within seconds, with training_failed (cancelled)."""
+    caller.require(Scope.READ)
     training = house.training
     return answer(shown(await training.jobs.cancel(await training.jobs.find(job_id, caller))))
 
@@ -132,12 +133,10 @@ async def stream_events(
     return await _stream(house, job_id, caller, last_event_id or after)
 
 
-async def _stream(house: "House", job_id: str, caller: Any, after: str | None) -> Response:
+async def _stream(house: "House", job_id: str, caller: Caller, after: str | None) -> Response:
     job = await house.training.jobs.find(job_id, caller)
     place = await house.training.jobs.place(job, after)
-    return StreamingResponse(
-        _sent_events(house, job, place), media_type=EVENT_STREAM, headers={"cache-control": "no-store"}
-    )
+    return house.event_streams.answer(caller, _sent_events(house, job, place))
 
 
 async def _sent_events(house: "House", job: JobRow, place: int) -> AsyncIterator[bytes]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from heddle.auth import Scope
 from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body, validated_body
 from heddle.store.control.training import ModelRow
 from heddle.training.bodies.paging import USUAL, After, Limit, Order, cut, page
@@ -32,7 +33,7 @@ async def shown(training: Training, row: ModelRow) -> dict[str, Any]:
 async def create_model(request: Request, caller: BearerWriter, house: Services) -> Response:
     """Make a trainable model; its name can be asked at once, and answers as the base model does."""
     training = house.training
-    wanted = validated_body(CreateModel, await request.body())
+    wanted = await validated_body(CreateModel, request)
     training.require()
     return answer(await shown(training, await training.models.create(wanted, caller)))
 
@@ -76,7 +77,8 @@ async def delete_model(model_id: str, caller: BearerWriter, house: Services) -> 
 @router.post("/v1/preview/models/{model_id}/rollback", response_model=None, openapi_extra=inlined_body(Rollback))
 async def roll_back(model_id: str, request: Request, caller: BearerWriter, house: Services) -> Response:
     """Let the model's bare name mean a step that there is; nothing is deleted (ours)."""
-    wanted = validated_body(Rollback, await request.body())
+    caller.require(Scope.READ)
+    wanted = await validated_body(Rollback, request)
     row = await house.training.models.find(model_id, caller)
     await house.training.models.roll_back(row, wanted.step)
     return answer(await shown(house.training, row))

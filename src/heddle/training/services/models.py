@@ -7,8 +7,9 @@ import secrets
 import uuid
 from pathlib import Path
 
-from heddle.auth import Caller
+from heddle.auth import Caller, Scope
 from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.jobs import OPEN
@@ -101,6 +102,8 @@ class TrainableModels:
             row = await self._table.find_named(entity, wanted.project, wanted.name)
             if row is None:
                 row = await self._make(entity, wanted, base, caller.user)
+            elif not caller.has(Scope.READ):
+                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
             elif row.base_model != base.id:
                 raise Conflict(f"The model {row.name!r} exists already, made from {row.base_model!r}")
             elif await self._ensure_served(row) or wanted.return_existing:
@@ -163,7 +166,7 @@ class TrainableModels:
 
     async def _remove(self, row: ModelRow, user: str) -> list[CheckpointRow]:
         gone = await self._table.delete(row, times.now(), user)
-        await asyncio.to_thread(folders.remove, self._data / folders.model_folder(row.id))
+        await asyncio.to_thread(folders.remove, self._data / model_folder(row.id))
         return gone
 
     async def delete(self, row: ModelRow, user: str) -> int:

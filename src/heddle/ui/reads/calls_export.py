@@ -1,25 +1,31 @@
 """Calls as a file: JSONL, CSV or Parquet, written while it is read, however many there are."""
 
+import asyncio
 import csv
 import io
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 
-from heddle.errors import InvalidRequest
-from heddle.http import Reader, Services, answer, group, validated
+from heddle.errors import InvalidRequest, ValidationFailed
+from heddle.http import Reader, Services, answer, group
+from heddle.request_body import validated
 from heddle.ui.reads import calls_parquet
 from heddle.ui.reads.calls_query import Chosen, query_of
-from heddle.wire import refs, times
+from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import STATUS_WORDS, CallRow, SortTerm
 
 router = group("Pages")
+T = TypeVar("T")
+_writing = ThreadPoolExecutor(1, "heddle-export")
+"""Exports take turns, a slice each: they are the longest answers, and nobody's calls wait for them."""
 
 JSON_COLUMNS = ("inputs", "output", "attributes", "summary")
 _CHOSEN: TypeAdapter[Chosen] = TypeAdapter(Chosen)
@@ -42,16 +48,21 @@ async def export(request: Request, caller: Reader, house: Services) -> Response:
         calls_parquet.insist()
     if "check" in asked:
         return answer({})
-    try:
-        # What stands in the address is not converted on the way in, as bodies are.
-        body = validated(_CHOSEN, refs.convert_in(orjson.loads(asked.get("chosen", "")), caller.may_read))
-    except orjson.JSONDecodeError:
-        raise InvalidRequest("The parameter chosen must be JSON") from None
+    # What stands in the address is not converted on the way in, as bodies are.
+    body = validated(_CHOSEN, refs.convert_in(_json(asked.get("chosen", "")), caller.may_read))
     query = replace(await query_of(house, caller, body), sort=_ORDER, columns=frozenset((*JSON_COLUMNS, "exception")))
-    records = (_records(slice_) async for slice_ in house.store.calls.stream(query))
+    records = (await _aside(_records, slice_) async for slice_ in house.store.calls.stream(query))
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", body.project_id.partition("/")[2]) or "project"
     headers = {"Content-Disposition": f'attachment; filename="{name}-calls.{kind}"', "Cache-Control": "no-store"}
     return StreamingResponse(_WRITERS[kind](records), media_type=_KINDS[kind], headers=headers)
+
+
+def _json(text: str) -> Any:
+    """The value of a parameter; raises InvalidRequest."""
+    try:
+        return jsontext.loads(text.encode("utf-8", "replace"))
+    except ValidationFailed:
+        raise InvalidRequest("The parameter chosen must be JSON") from None
 
 
 def _records(calls: Iterable[CallRow]) -> list[Record]:
@@ -78,22 +89,34 @@ def _record(call: CallRow) -> Record:
     }
 
 
+async def _aside(work: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_writing, work, *arguments)
+
+
 async def _jsonl(records: AsyncIterator[list[Record]]) -> AsyncIterator[bytes]:
     async for batch in records:
-        lines = ({**record, **{name: orjson.Fragment(record[name]) for name in JSON_COLUMNS}} for record in batch)
-        yield b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+        yield await _aside(_lines, batch)
+
+
+def _lines(batch: list[Record]) -> bytes:
+    lines = ({**record, **{name: orjson.Fragment(record[name]) for name in JSON_COLUMNS}} for record in batch)
+    return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
 
 
 async def _csv(records: AsyncIterator[list[Record]]) -> AsyncIterator[bytes]:
     started = False
     async for batch in records:
-        text = io.StringIO()
-        writer = csv.writer(text)
-        if not started and batch:
-            writer.writerow(batch[0])
-            started = True
-        writer.writerows([_cell(value) for value in record.values()] for record in batch)
-        yield text.getvalue().encode()
+        yield await _aside(_table, batch, not started and bool(batch))
+        started = started or bool(batch)
+
+
+def _table(batch: list[Record], has_head: bool) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    if has_head:
+        writer.writerow(batch[0])
+    writer.writerows([_cell(value) for value in record.values()] for record in batch)
+    return text.getvalue().encode()
 
 
 def _cell(value: Any) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
-from fastapi.responses import StreamingResponse
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError
@@ -30,8 +29,7 @@ async def inference(caller: Reader, house: Services) -> Response:
 @router.get("/_ui/api/inference/live", include_in_schema=False)
 async def follow_inference(request: Request, caller: Reader, house: Services) -> Response:
     """The figures as server-sent events, at most two a second, until the page goes."""
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_changes(request, caller, house), media_type="text/event-stream", headers=headers)
+    return house.event_streams.answer(caller, _changes(request, caller, house))
 
 
 async def _changes(request: Request, caller: Caller, house: Services) -> AsyncIterator[bytes]:

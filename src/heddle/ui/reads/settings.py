@@ -117,6 +117,9 @@ async def keys(caller: Admin, house: Services) -> Response:
 @router.post("/_ui/api/keys", include_in_schema=False)
 async def create_key(body: KeyReq, caller: Admin, house: Services) -> Response:
     """Make a key within the caller's own binding; its secret is answered this once."""
+    if not house.gate.needs_key:
+        # Whoever is on this machine would otherwise keep a key for the time when one is needed.
+        raise Forbidden("Nobody is asked for a key here, so keys are made on the command line: heddle keys create")
     entity, project = body.entity or None, body.project or None
     if not _within(caller, entity, project):
         raise Forbidden(f"Your key is bound to {caller.project or caller.entity}; a new key must be bound within that")

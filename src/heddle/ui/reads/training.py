@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
 
 from heddle.errors import HeddleError, NotFound
 from heddle.http import Reader, Services, answer, group
@@ -171,8 +170,7 @@ async def follow_run(
     """Server-sent events: jobs that changed, from the first number on that was open when the page last heard."""
     model, _ = await _find(run, caller, house)
     place = int(last_event_id) if last_event_id and re.fullmatch("[0-9]{1,15}", last_event_id) else after
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_changes(request, house, model.id, place), media_type="text/event-stream", headers=headers)
+    return house.event_streams.answer(caller, _changes(request, house, model.id, place))
 
 
 async def _changes(request: Request, house: Services, model_id: str, place: int) -> AsyncIterator[bytes]:

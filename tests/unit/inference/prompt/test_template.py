@@ -181,7 +181,7 @@ def test_the_template_of_the_request_and_its_variables() -> None:
         ({"template": "{{ raise_exception('x') }}"}, "messages"),
         ({"template": "{{ 1 / 0 }}"}, "messages"),
         ({"template": "{{ '' }}"}, "messages"),
-        ({"template": "{{ messages[0].content * 99 }}", "max_chars": 100}, "messages"),
+        ({"template": "{{ messages[0].content * 99 }}", "max_tokens": 1}, "input_tokens"),
     ],
 )
 def test_failures_name_their_field(options: dict[str, Any], param: str) -> None:

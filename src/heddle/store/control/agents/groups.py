@@ -113,7 +113,7 @@ class AgentGroups:
         lists = [DistinctList(_c[column]).label(name) for name, column in _LISTS.items()]
         grouped = (
             sa.select(*labelled(named), *lists)
-            .where(request.filter.compile(fields))
+            .where(await request.filter.compiled(fields))
             .group_by(*[f"k{number}" for number in range(len(keys))])
             .having(*having(fields, request.filters))
         )
@@ -138,7 +138,7 @@ class AgentGroups:
         fields = Fields()
         key = group_expression(fields, ref).expression
         value = fields.custom(spec.source, spec.key).expression
-        within = sa.and_(selected.compile(fields), among(key, groups))
+        within = sa.and_(await selected.compiled(fields), among(key, groups))
 
         def work(connection: sa.Connection) -> dict[Any, dict[str, Any]]:
             counts = sa.select(key, sa.func.count(), sa.func.count(value), sa.func.min(value), sa.func.max(value))

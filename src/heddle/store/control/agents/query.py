@@ -4,6 +4,7 @@ A name that is no field means the custom attribute of that key and of the type o
 `custom_attrs_int.retries` and its like name one type. A text that is not said equals both null and the empty text.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -54,6 +55,10 @@ class SpanFilter:
     query: Operation | None = None
     targets: Sequence[Targets] = ()
     conditions: Sequence[Expression] = field(default=())
+
+    async def compiled(self, fields: Fields) -> Expression:
+        """The filter as one condition, made off the event loop where a client's query is in it."""
+        return self.compile(fields) if self.query is None else await asyncio.to_thread(self.compile, fields)
 
     def compile(self, fields: Fields) -> Expression:
         """The filter as one condition."""

@@ -80,13 +80,13 @@ class AgentReads:
 
     async def models(self, selected: SpanFilter) -> list[str]:
         """The different models whose tokens the spans of a filter used."""
-        statement = sa.select(MODEL).where(selected.compile(Fields()), MODEL != "").distinct()
+        statement = sa.select(MODEL).where(await selected.compiled(Fields()), MODEL != "").distinct()
         return await self._executor.read(lambda connection: list(connection.execute(statement).scalars()))
 
     async def page(self, request: SpansRequest) -> tuple[list[Row], int]:
         """The spans of a page as rows of columns, and how many match before limit and offset."""
         fields = Fields(request.prices or ())
-        condition = request.filter.compile(fields)
+        condition = await request.filter.compiled(fields)
         columns: list[Any] = [_c[name] for name in _COLUMNS]
         if request.prices is not None:
             columns += [fields.derived(name).expression.label(name) for name in COSTS]
@@ -105,7 +105,7 @@ class AgentReads:
 
     async def attributes(self, selected: SpanFilter) -> Counter[tuple[str, str]]:
         """How many spans have each custom attribute, by (map, key)."""
-        statement = sa.select(_c.custom).where(selected.compile(Fields()), _c.custom.is_not(None))
+        statement = sa.select(_c.custom).where(await selected.compiled(Fields()), _c.custom.is_not(None))
 
         def work(connection: sa.Connection) -> Counter[tuple[str, str]]:
             found: Counter[tuple[str, str]] = Counter()
@@ -156,7 +156,7 @@ class AgentReads:
         names = ("conversation_id", "operation_name", "trace_id", "span_id", "status_code", "started_at", "ended_at")
         newest = (_c.started_at.desc(), _c.span_id.desc())
         rank = sa.func.row_number().over(partition_by=_c.conversation_id, order_by=newest).label("rank")
-        mine = sa.and_(selected.compile(Fields()), Listed(_c.conversation_id, conversation_ids))
+        mine = sa.and_(await selected.compiled(Fields()), Listed(_c.conversation_id, conversation_ids))
         ranked = sa.select(*[_c[name] for name in names], rank).where(mine).subquery()
         statement = sa.select(*[ranked.c[name] for name in names]).where(ranked.c.rank <= most)
         statement = statement.order_by(ranked.c.started_at, ranked.c.span_id)
@@ -175,7 +175,7 @@ class AgentReads:
         """The span at a rank of each conversation, counted from its first start or its last end: (conversation, id)."""
         order = (_c.ended_at.desc(), _c.seq.desc()) if last else (_c.started_at, _c.seq)
         place = sa.func.row_number().over(partition_by=_c.conversation_id, order_by=order).label("rank")
-        mine = sa.and_(selected.compile(Fields()), Listed(_c.conversation_id, conversation_ids))
+        mine = sa.and_(await selected.compiled(Fields()), Listed(_c.conversation_id, conversation_ids))
         ranked = sa.select(_c.conversation_id, _c.span_id, place).where(mine).subquery()
         statement = sa.select(ranked.c.conversation_id, ranked.c.span_id).where(ranked.c.rank == rank)
         return await self._executor.read(lambda connection: [(row[0], row[1]) for row in connection.execute(statement)])
@@ -196,7 +196,7 @@ class AgentReads:
     async def newest(self, selected: SpanFilter, before: tuple[int, int] | None, limit: int) -> list[Row]:
         """Spans from the newest on, behind a position (started_at, seq); what search needs to know of each."""
         names = ("seq", "started_at", "span_id", "trace_id", "conversation_id", "conversation_name", "agent_name")
-        tests = [selected.compile(Fields())]
+        tests = [await selected.compiled(Fields())]
         if before is not None:
             started_at, seq = before
             behind = sa.or_(_c.started_at < started_at, sa.and_(_c.started_at == started_at, _c.seq < seq))

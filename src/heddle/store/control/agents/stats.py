@@ -88,7 +88,7 @@ class AgentStats:
         """The `group_limit` largest groups, and the figures of each by the number of the time bucket."""
         fields = Fields(request.prices)
         keys = [group_expression(fields, ref) for ref in group_by]
-        within = _within(fields, request)
+        within = await _within(fields, request)
         bucket = _bucket(runs)
 
         def work(connection: sa.Connection) -> tuple[list[Key], dict[tuple[int, Key], Figures]]:
@@ -112,7 +112,7 @@ class AgentStats:
         """The spans by ranges of a number of theirs; spans outside the bounds, or without it, are left out."""
         fields = Fields(request.prices)
         number = value_expression(fields, value, NUMBER).expression
-        within = sa.and_(_within(fields, request), number.is_not(None))
+        within = sa.and_(await _within(fields, request), number.is_not(None))
 
         def work(connection: sa.Connection) -> list[Range]:
             extremes = sa.select(sa.func.min(number), sa.func.max(number)).where(within)
@@ -141,7 +141,7 @@ class AgentStats:
         if figure.type != NUMBER:
             raise InvalidRequest(f"The measure of a numeric bucket must be a number, not {figure.type}")
         keys = [group_expression(fields, ref).expression for ref in group_by]
-        statement = sa.select(figure.expression).where(request.filter.compile(fields)).group_by(*keys)
+        statement = sa.select(figure.expression).where(await request.filter.compiled(fields)).group_by(*keys)
         statement = statement.having(*having(fields, request.group_filters))
 
         def work(connection: sa.Connection) -> list[Range]:
@@ -162,9 +162,9 @@ class AgentStats:
         return await self._executor.read(work)
 
 
-def _within(fields: Fields, request: StatsRequest) -> Expression:
+async def _within(fields: Fields, request: StatsRequest) -> Expression:
     """The spans of a request; each group filter looks at the spans that the ones before it left."""
-    within = request.filter.compile(fields)
+    within = await request.filter.compiled(fields)
     for item in request.group_filters:
         keys = [group_expression(fields, ref).expression for ref in item.group_by]
         passing = sa.select(*keys).where(within).group_by(*keys).having(*having(fields, [item]))

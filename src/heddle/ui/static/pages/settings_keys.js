@@ -24,19 +24,21 @@ export function Keys() {
 
 function noKeysNeeded() {
   const text = "Nobody needs a key now, as only this machine reaches the server. Keys count once it runs with ";
-  return config.needs_key ? null : h("p.note", text, h("code", "--auth on"), " or on another address.");
+  const how = " or on another address, and are made until then with ";
+  return config.needs_key ? null : h("p.note", text, h("code", "--auth on"), how, h("code", "heddle keys create"), ".");
 }
 
 function noKeys(reload) {
   return empty({
     title: "No keys yet",
-    text: "A key lets an SDK or a colleague in, with the scopes and the project that you give it. Make one here, or on the "
-      + "server's machine:",
+    text: "A key lets an SDK or a colleague in, with the scopes and the project that you give it. Make one on the server's "
+      + "machine:",
     code: "heddle keys create --user ann", action: create(reload),
   });
 }
 
-const create = (reload) => button("Create key", () => make(reload), { kind: "primary", iconName: "add" });
+const create = (reload) => config.needs_key
+  ? button("Create key", () => make(reload), { kind: "primary", iconName: "add" }) : null;
 
 function list(keys, reload) {
   const all = () => query("revoked") === "1";

@@ -1,0 +1,307 @@
+"""Every route, made from the routers, with every kind of key, about what is the caller's and what is not."""
+
+import contextlib
+import difflib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from tests.support.cli import make_key
+from tests.support.models import make_adapter
+from tests.support.server import HeddleProcess
+from tests.support.tenant_requests import request_for
+from tests.support.tenants import Asked, Asking, Seeding, Tenant, asked_routes
+
+OWN, FOREIGN, SPARE = "teama/p1", "teamb/p1", "teamc/p1"
+BOUND = {"project": {"project": OWN}, "entity": {"entity": "teama"}}
+SCOPES = ("read", "write", "admin")
+ROUTES = asked_routes()
+NO_KEY, ANY_KEY = "no key", "any key"
+SPECIAL = {
+    "GET /files/download": 403,  # an address that was not signed
+    "POST /_ui/session": 403,  # pages of the server only
+    "DELETE /_ui/session": 403,
+    "POST /v1/preview/training-jobs/{job_id}/cancel": 409,  # it was given up already
+    "GET /{entity}/{project}/weave/{rest}": 404,  # there is such a page in a browser only
+}
+"""What a valid request of an operator is answered where that is no success."""
+SERVER_WIDE = {
+    "GET /_ui/api/storage": "the whole server's",
+    "GET /v1/limits": "not bound",
+    "PUT /v1/limits": "not bound",
+}
+"""Routes that no bound key may use, and what their refusal says."""
+SENT_BACK = {"GET /{entity}/{project}/weave", "GET /{entity}/{project}/weave/{rest}"}
+STREAMS = ("/live", "/stream")
+MOST_BYTES = 1 << 20
+QUIET = {"access_log": "off", "alert_interval": 86_400}
+
+
+@dataclass
+class Matrix:
+    """A server with three tenants, and keys of every kind."""
+
+    client: httpx.Client
+    keys: dict[str, str]
+    folder: Path
+    own: Tenant
+    foreign: Tenant
+    spare: Tenant
+
+    def post(self, who: str, path: str, body: Any) -> httpx.Response:
+        """The answer to a POST with one of the keys."""
+        headers = {"authorization": f"Bearer {self.keys[who]}"}
+        return self.client.post(path, json=body, headers=headers)
+
+    def ask(self, who: str, asked: Asking) -> tuple[int, str]:
+        """Status and text (headers before it) of a request with one of the keys."""
+        sent = {} if who == "none" else {"authorization": f"Bearer {self.keys[who]}"}
+        body: dict[str, Any] = {"json": asked.body} if asked.body is not None and asked.files is None else {}
+        body = {"data": asked.body, "files": asked.files} if asked.files is not None else body
+        url, headers = asked.path, {**sent, **asked.headers}
+        with self.client.stream(asked.method, url, params=asked.params, headers=headers, **body) as answer:
+            text = b""
+            # Some streams say no more than that they began.
+            with contextlib.suppress(httpx.ReadTimeout):
+                for chunk in answer.iter_bytes():
+                    text += chunk
+                    if len(text) > MOST_BYTES or asked.path.endswith(STREAMS):
+                        break
+            return answer.status_code, f"{dict(answer.headers)}\n{text.decode('utf-8', 'replace')}"
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+    """Three tenants that were filled alike, each with a secret of its own."""
+    folder = tmp_path_factory.mktemp("tenants")
+    data = folder / "data"
+    first = make_key(data, "root", "--scope", "admin")
+    roots, hooks = str(folder / "adapters"), "http://127.0.0.1:9"
+    with HeddleProcess(data, auth="on", adapter_roots=roots, alert_webhooks=hooks, **QUIET) as process:
+        client = httpx.Client(base_url=process.url, timeout=httpx.Timeout(60, read=60))
+        operator = {"authorization": f"Bearer {first}"}
+        with client, httpx.Client(base_url=process.url, timeout=60, headers=operator) as root:
+            tenants = [Tenant(name, f"canary-{name.partition('/')[0]}") for name in (OWN, FOREIGN, SPARE)]
+            for tenant in tenants:
+                Seeding(root, tenant).fill(folder / "adapters")
+            revoked = made(root, "gone", "admin")
+            root.delete(f"/_ui/api/keys/{revoked['id']}")
+            keys = {"root": first, "revoked": revoked["key"], "wrong": "heddle-" + "0" * 64}
+            keys |= {scope: made(root, scope, scope)["key"] for scope in ("read", "write")}
+            for kind, reach in BOUND.items():
+                keys |= {f"{kind} {scope}": made(root, kind, scope, **reach)["key"] for scope in SCOPES}
+            yield Matrix(client, keys, folder, *tenants)
+
+
+def made(root: httpx.Client, user: str, scope: str, **reach: str) -> dict[str, str]:
+    """A new key."""
+    answer = root.post("/_ui/api/keys", json={"user": user, "scopes": [scope], **reach})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def _is_destructive(asked: Asked) -> bool:
+    words = ("delete", "purge", "unload", "cancel")
+    return asked.method == "DELETE" or any(word in asked.template for word in words)
+
+
+IN_ORDER = sorted(ROUTES, key=lambda asked: (_is_destructive(asked), asked.method == "DELETE", -len(asked.template)))
+"""What takes away comes last, the whole behind its parts."""
+
+
+def _may(scopes: str, needed: str) -> bool:
+    return scopes == "admin" or needed in (NO_KEY, ANY_KEY, scopes)
+
+
+def snapshot(matrix: Matrix) -> dict[str, str]:
+    """What an operator reads of the foreign project."""
+    found = {}
+    for asked in ROUTES:
+        if asked.scope == "read" and not asked.template.endswith(STREAMS):
+            found[str(asked)] = matrix.ask("root", request_for(asked, matrix.foreign))[1].partition("\n")[2]
+    return found
+
+
+def test_nobody_else_sees_or_changes_what_is_a_tenants(matrix: Matrix) -> None:
+    """A key that is bound to a project or its entity, with the names of another project's things."""
+    before, again = snapshot(matrix), snapshot(matrix)
+    steady = {name for name in before if before[name] == again[name] and matrix.foreign.secret in before[name]}
+    assert len(steady) >= 30, sorted(steady)
+    problems = []
+    for kind in BOUND:
+        for scope in SCOPES:
+            who = f"{kind} {scope}"
+            for asked in ROUTES:
+                problems += _problems(matrix, who, asked, matrix.foreign, named=True)
+                problems += _problems(matrix, who, asked, matrix.foreign.within(OWN), named=False)
+    after = snapshot(matrix)
+    changed = [_difference(name, before[name], after[name]) for name in steady if before[name] != after[name]]
+    assert not problems and not changed, "\n".join([*problems, *changed])
+
+
+def _difference(name: str, before: str, after: str) -> str:
+    lines = difflib.unified_diff(*(re.split(r"(?<=[,}])", text) for text in (before, after)), lineterm="", n=1)
+    return f"{name}: " + " ".join(line for line in lines if line[:1] in "+-")[:2000]
+
+
+def _problems(matrix: Matrix, who: str, asked: Asked, names: Tenant, named: bool) -> Iterator[str]:
+    """What is wrong with the answer to a request with foreign names; `named` says that it names the project."""
+    request = request_for(asked, names)
+    if asked.template.endswith("/live") and "{" not in asked.template:
+        return  # tells of the whole server, without contents
+    status, text = matrix.ask(who, request)
+    if status >= 500 or matrix.foreign.secret in text:
+        yield f"{who} {asked} ({names.project_id}): {status} {text[-300:]}"
+    elif not _may(who.split()[1], asked.scope) and status != 403:
+        yield f"{who} {asked} ({names.project_id}): {status} without the scope"
+    elif named and FOREIGN in _text_of(request) and status < 400 and str(asked) not in TELLS_NOTHING:
+        yield f"{who} {asked}: {status} for a project beyond its reach: {text[-300:]}"
+    elif named and status in (400, 405, 409, 422) and str(asked) not in SPECIAL:
+        yield f"{who} {asked}: {status}, where 403 or 404 is due: {text[-300:]}"
+
+
+TELLS_NOTHING = {
+    "POST /graphql",  # null for what is not there
+    "POST /service/projects_info",  # leaves out what is not reached
+    *SENT_BACK,  # the page asks for the project as whoever looks at it
+    "GET /{entity}/{project}/r/call/{call}",
+    "GET /v1/preview/models",  # an empty list
+    "GET /inference/nvidia/v2/hardware",
+}
+"""Routes that answer with a success and nothing where a project is beyond the caller's reach."""
+
+
+def _text_of(request: Asking) -> str:
+    return f"{request.path} {request.params} {request.headers} {request.body}"
+
+
+@pytest.mark.parametrize("who", ["none", "wrong", "revoked"])
+def test_nobody_without_a_key_is_answered(matrix: Matrix, who: str) -> None:
+    for asked in ROUTES:
+        status, text = matrix.ask(who, request_for(asked, matrix.own))
+        assert matrix.own.secret not in text, f"{asked}: {text[:300]}"
+        if asked.scope != NO_KEY:
+            assert status == 401, f"{asked}: {status} {text[:300]}"
+
+
+def test_a_key_does_what_its_scope_says(matrix: Matrix) -> None:
+    for scope in ("read", "write"):
+        for asked in ROUTES:
+            if not _may(scope, asked.scope):
+                status, text = matrix.ask(scope, request_for(asked, matrix.own))
+                assert status == 403 and f"scope '{asked.scope}'" in text, f"{scope} {asked}: {status} {text[:300]}"
+
+
+def test_a_key_that_only_writes_is_told_nothing(matrix: Matrix) -> None:
+    for who in ("project write", "write"):
+        for asked in IN_ORDER:
+            if asked.template.endswith("/live"):
+                continue
+            status, text = matrix.ask(who, request_for(asked, matrix.own))
+            assert status < 500 and matrix.own.secret not in text, f"{who} {asked}: {status} {text[-500:]}"
+
+
+def test_bound_admins_do_not_administer_the_server(matrix: Matrix) -> None:
+    for who in ("project admin", "entity admin"):
+        for asked in ROUTES:
+            if str(asked) in SERVER_WIDE:
+                status, text = matrix.ask(who, request_for(asked, matrix.own))
+                assert status == 403 and SERVER_WIDE[str(asked)] in text, f"{who} {asked}: {status} {text[:300]}"
+
+
+def load(matrix: Matrix, who: str, name: str, folder: Path | str) -> httpx.Response:
+    headers = {"authorization": f"Bearer {matrix.keys[who]}"}
+    body = json.dumps({"lora_name": name, "lora_path": str(folder)})
+    return matrix.client.post("/v1/load_lora_adapter", content=body, headers=headers)
+
+
+def test_adapters_of_the_server_are_the_operators(matrix: Matrix) -> None:
+    adapter = matrix.folder / "adapters" / "teama"
+    assert load(matrix, "root", "prod", adapter).status_code == 200
+    for who in ("project admin", "entity admin"):
+        for path in ("load", "unload"):
+            body = {"lora_name": "prod", "lora_path": str(adapter), "load_inplace": True}
+            refused = matrix.post(who, f"/v1/{path}_lora_adapter", body)
+            assert refused.status_code == 403 and "whole server" in refused.text
+        own = f"wandb-artifact:///{OWN}/{who.partition(' ')[0]}"
+        assert load(matrix, who, own, adapter).status_code == 200
+    chat = {"model": "prod@0", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    assert matrix.post("project write", "/v1/chat/completions", chat).status_code == 200
+
+
+def test_adapters_come_from_the_roots_and_never_from_others(matrix: Matrix) -> None:
+    data, name = matrix.folder / "data", f"wandb-artifact:///{OWN}/stolen"
+    (matrix.folder / "adapters" / "link").symlink_to(matrix.folder / "outside")
+    make_adapter(matrix.folder / "outside", MODEL_FOLDER)
+    checkpoint = next((data / "training").glob(f"{matrix.foreign.model}/checkpoints/*"))
+    # Their names are in the order in which they were made: own, foreign, spare.
+    by_hand = sorted(path for path in (data / "adapters").iterdir() if not path.name.startswith("."))[1]
+    places = [matrix.folder / "outside", matrix.folder / "adapters" / "link", checkpoint, by_hand, data, "/etc", "/no"]
+    places += [f"{matrix.folder}/adapters/../outside", f"{data}/training/../../outside", "", ".", "a\0b", "x" * 5000]
+    places += ["/".join(["y" * 200] * 60), "\ud800", f"{matrix.folder}/adapters/{'z' * 300}"]
+    for who in ("project admin", "entity admin", "root"):
+        told = {load(matrix, who, name, place).text for place in places[:-1]}
+        assert len(told) == 1 and "adapter_roots" in told.pop()
+    inside = load(matrix, "root", name, places[-1])
+    assert inside.status_code == 404 and "There is no folder" in inside.text
+
+
+def test_a_prompt_and_a_queue_are_for_keys_that_read(matrix: Matrix) -> None:
+    t, named = matrix.spare, {"project_id": SPARE}
+    chat = {"messages": [], "max_tokens": 1, "model": MODEL_NAME, "return_token_ids": True}
+    for prompt in ("prompt:latest", "prompt", t.object("prompt")):
+        for path in ("/completions/create", "/completions/create_stream"):
+            asked = {**named, "inputs": {**chat, "prompt": prompt}}
+            refused = matrix.post("write", path, asked)
+            assert refused.status_code == 403 and t.secret not in refused.text, refused.text
+            assert matrix.post("root", path, asked).status_code == 200
+    counted = {**named, "call_ids": [], "filter": {"op_names": ["ask"]}, "display_fields": []}
+    refused = matrix.post("write", f"/annotation_queues/{t.queue}/items", counted)
+    assert refused.status_code == 403 and "scope 'read'" in refused.text
+    moved = {**named, "annotation_state": "in_progress"}
+    item = f"/annotation_queues/{t.queue}/items/{t.item}/progress"
+    assert matrix.post("write", item, moved).status_code == 403
+
+
+def test_tenants_share_no_prefix_cache(matrix: Matrix) -> None:
+    text = "one two three four five six seven eight nine ten " * 12
+    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1, "model": MODEL_NAME}
+
+    def cached(who: str, **more: str) -> int:
+        usage = matrix.post(who, "/v1/chat/completions", {**body, **more}).json()["usage"]
+        return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+
+    assert cached("project write") == 0
+    assert cached("project admin") >= 16
+    assert cached("entity write") == cached("write") == 0
+    assert cached("write") >= 16 and cached("entity admin") >= 16
+    assert cached("project write", cache_salt="mine") == cached("write", cache_salt="mine") == 0
+    assert cached("project write", cache_salt="mine") >= 16
+
+
+def test_what_nests_in_an_address_is_refused(matrix: Matrix) -> None:
+    headers = {"authorization": f"Bearer {matrix.keys['root']}"}
+    nested = ["[" * depth + "]" * depth for depth in (201, 500, 1000, 1020, 5000)]
+    nested += ['{"project_id": ' * depth + "1" + "}" * depth for depth in (201, 1000, 1020, 1500)]
+    for chosen in (*nested, "{", "1" * 5000, "null", "\x00", '{"project_id": 1e999}'):
+        answer = matrix.client.get("/_ui/api/calls/export", params={"chosen": chosen}, headers=headers)
+        assert 400 <= answer.status_code < 500, f"{chosen[:20]}: {answer.status_code}"
+
+
+def test_every_route_can_be_asked(matrix: Matrix) -> None:
+    """Else the other tests would be about requests that are refused anyhow: teach `tenant_requests` a new route."""
+    missed = []
+    for asked in IN_ORDER:
+        if asked.template.endswith("/live"):
+            continue
+        status, text = matrix.ask("root", request_for(asked, matrix.spare))
+        if status != SPECIAL.get(str(asked), status) or (status >= 400 and str(asked) not in SPECIAL):
+            missed.append(f"{asked}: {status} {text[-300:]}")
+    assert not missed, "\n".join(missed)

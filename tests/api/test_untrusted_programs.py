@@ -1,0 +1,338 @@
+"""Grammars, schemas, patterns and templates of requests: what is too much for a process ends that process only."""
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Wire
+from tests.support.chat import USER, Chat
+from tests.support.evaluations import Lab
+from tests.support.server import HeddleProcess
+
+Json = dict[str, Any]
+PATIENCE = 120.0
+LONGEST_STALL = 4.0
+"""Far below what the work takes where the server does it itself, far above the noise of a busy machine."""
+LINKS = 3000
+
+
+def rules(head: str, count: int = LINKS) -> str:
+    """A grammar of rules that lead on to each other."""
+    chain = "\n".join(f'{head}{n}: "k" {head}{n + 1}' for n in range(count))
+    return f'start: {head}0\n{chain}\n{head}{count}: "z"'
+
+
+def ebnf(count: int = LINKS) -> str:
+    """The same in the words of llama.cpp."""
+    chain = "\n".join(f'r{n} ::= "k" r{n + 1}' for n in range(count))
+    return f'root ::= r0\n{chain}\nr{count} ::= "z"'
+
+
+def definitions(kind: str = "properties", count: int = LINKS // 2) -> Json:
+    """A schema whose definitions lead on to each other."""
+
+    def link(n: int) -> Json:
+        then = {"$ref": f"#/$defs/a{n + 1}"}
+        if kind == "properties":
+            return {"type": "object", "properties": {"x": then}, "required": ["x"]}
+        return {"type": "array", "items": then, "minItems": 1} if kind == "items" else {"anyOf": [then]}
+
+    defs = {f"a{n}": link(n) for n in range(count)} | {f"a{count}": {"type": "string"}}
+    return {"type": "object", "$defs": defs, "properties": {"y": {"$ref": "#/$defs/a0"}}, "required": ["y"]}
+
+
+def tool(parameters: Json, **fields: Any) -> Json:
+    """The only tool of a request."""
+    function = {"name": "f", "parameters": parameters, **fields}
+    return {"tools": [{"type": "function", "function": function}]}
+
+
+def tagged(content: Json) -> Json:
+    """A structural tag around something."""
+    return {"format": {"type": "tag", "begin": "<a>", "content": content, "end": "</a>"}}
+
+
+CHAINED = {"type": "json_schema", "json_schema": definitions()}
+MANY_STATES = ".*" * 16_000
+WIDE = "(?i)" + "[\\x00-\\uffff]" * 700
+MANY_PROPERTIES = {"type": "object", "properties": {f"p{n}": {"type": "string", "minLength": n} for n in range(20_000)}}
+BACKTRACKING = "^(a+)+$"
+LONG = "a" * 40 + "!"
+
+
+@pytest.fixture
+def chat(server: HeddleProcess) -> Iterator[Chat]:
+    with Chat(server.url) as caller:
+        yield caller
+
+
+@pytest.fixture
+def lab(wire: Wire) -> Lab:
+    return Lab(wire)
+
+
+def figures(url: str) -> tuple[float, ...]:
+    """The server's process, and how many processes of its own it has started for what clients wrote."""
+    text = httpx.get(f"{url}/metrics", timeout=60).text
+    names = ("process_start_time_seconds", "heddle_bounded_processes_total")
+    return tuple(float(re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)[0]) for name in names)
+
+
+@contextmanager
+def served_meanwhile(url: str) -> Iterator[None]:
+    """The same process answers `/health` all the time, and never late."""
+    before, waits, over = figures(url)[0], list[float](), threading.Event()
+
+    def look() -> None:
+        with httpx.Client(timeout=60) as client:
+            while not over.is_set():
+                began = time.monotonic()
+                assert client.get(f"{url}/health").status_code == 200
+                waits.append(time.monotonic() - began)
+                over.wait(0.02)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    while not waits and watcher.is_alive():
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+    assert figures(url)[0] == before, "it is another process now"
+    assert waits and max(waits) < LONGEST_STALL, f"it stood still for {max(waits):.1f} s"
+
+
+def refused_twice(url: str, ask: Callable[[], httpx.Response], *said: str) -> None:
+    """The request is refused in words, and the second time without a process."""
+    with served_meanwhile(url):
+        answers = [ask()]
+        started = figures(url)[1]
+        answers.append(ask())
+    for answer in answers:
+        assert answer.status_code == 400, f"{answer.status_code} {answer.text[:500]}"
+        assert all(re.search(text, answer.text) for text in said), answer.text[:500]
+    assert figures(url)[1] == started
+
+
+CHAINS: list[tuple[str, Json, str]] = [
+    ("a Lark grammar", {"structured_outputs": {"grammar": rules("r")}}, "structured_outputs.grammar"),
+    ("terminals", {"structured_outputs": {"grammar": rules("T")}}, "structured_outputs.grammar"),
+    ("EBNF", {"structured_outputs": {"grammar": ebnf()}}, "structured_outputs.grammar"),
+    ("a schema", {"structured_outputs": {"json": definitions()}}, "structured_outputs.json"),
+    ("items of a schema", {"structured_outputs": {"json": definitions("items")}}, "structured_outputs.json"),
+    (
+        "a response format",
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": definitions()}}},
+        "response_format.json_schema.schema",
+    ),
+    (
+        "branches of a response format",
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": definitions("anyOf")}}},
+        "response_format.json_schema.schema",
+    ),
+    (
+        "a forced tool",
+        {**tool(definitions(count=600), strict=True), "tool_choice": "required"},
+        "tools.0.function.parameters",
+    ),
+    ("a strict tool", tool(definitions("items", 500), strict=True), "tools.0.function.parameters"),
+    (
+        "a grammar in a structural tag",
+        {"structured_outputs": {"structural_tag": tagged({"type": "grammar", "grammar": rules("r")})}},
+        "structured_outputs.structural_tag",
+    ),
+    (
+        "a schema in a structural tag",
+        {"response_format": {"type": "structural_tag", **tagged(CHAINED)}},
+        "response_format",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param"), [case[1:] for case in CHAINS], ids=[case[0] for case in CHAINS])
+def test_chains_that_overflow_the_compiler_are_refused_by_their_field(chat: Chat, fields: Json, param: str) -> None:
+    refused_twice(chat.url, lambda: chat.ask(**fields), re.escape(param), "in a row; the limit is|needs more than")
+
+
+def test_chains_of_ordinary_length_are_served(chat: Chat) -> None:
+    text = chat.content(structured_outputs={"grammar": rules("r", 300)}, max_tokens=3)
+    assert text and text == "k" * len(text)
+    assert chat.content(structured_outputs={"json": definitions(count=100)}, max_tokens=4).startswith("{")
+
+
+HEAVY: list[tuple[str, Json, str]] = [
+    ("a regex of many states", {"structured_outputs": {"regex": MANY_STATES}}, "structured_outputs.regex"),
+    (
+        "a pattern of a schema",
+        {"structured_outputs": {"json": {"type": "string", "pattern": MANY_STATES}}},
+        "structured_outputs.json",
+    ),
+    (
+        "an expression in a grammar",
+        {"structured_outputs": {"grammar": f"start: /{MANY_STATES}/"}},
+        "structured_outputs.grammar",
+    ),
+    (
+        "a regex in a structural tag",
+        {"structured_outputs": {"structural_tag": tagged({"type": "regex", "pattern": MANY_STATES})}},
+        "structured_outputs.structural_tag",
+    ),
+    ("parameters of a tool", tool(MANY_PROPERTIES), "tools.0.function.parameters"),
+    ("a chat template", {"chat_template": "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3}, "chat template"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "said"), [case[1:] for case in HEAVY], ids=[case[0] for case in HEAVY])
+def test_what_takes_too_long_is_refused_by_its_field(chat: Chat, fields: Json, said: str) -> None:
+    refused_twice(chat.url, lambda: chat.ask(**fields), re.escape(said))
+
+
+def test_a_repeated_schema_starts_no_process(chat: Chat) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": uuid.uuid4().hex}}, "required": ["a"]}
+    chat.content(structured_outputs={"json": schema})
+    before = figures(chat.url)
+    for _ in range(5):
+        chat.content(structured_outputs={"json": schema})
+    assert figures(chat.url) == before
+
+
+def test_who_goes_away_leaves_no_work_behind(chat: Chat) -> None:
+    """The place of a caller that gave up is free for the next one at once."""
+    patterns = [f"{MANY_STATES}{n}" for n in range(8)]
+
+    def give_up(pattern: str) -> None:
+        body = chat.body(structured_outputs={"regex": pattern})
+        with pytest.raises(httpx.TimeoutException):
+            chat.client.post("/v1/chat/completions", json=body, timeout=0.3)
+
+    with served_meanwhile(chat.url):
+        givers = [threading.Thread(target=give_up, args=(pattern,)) for pattern in patterns]
+        for giver in givers:
+            giver.start()
+        for giver in givers:
+            giver.join()
+        assert chat.content(structured_outputs={"choice": [uuid.uuid4().hex]})
+
+
+def test_through_the_completions_of_the_trace_routes(wire: Wire) -> None:
+    inputs = {"model": "heddle-tiny", "messages": USER, "structured_outputs": {"grammar": rules("r")}}
+    with served_meanwhile(str(wire.client.base_url).rstrip("/")):
+        answer = wire.client.post("/completions/create", json={"project_id": wire.project, "inputs": inputs})
+    assert answer.status_code < 500 and "structured_outputs.grammar" in answer.text, answer.text[:500]
+
+
+def call(wire: Wire, inputs: Json, output: Any = LONG) -> str:
+    """The id of a call that has ended."""
+    call_id = str(uuid.uuid4())
+    ended = {"id": call_id, "trace_id": call_id, "op_name": "ask", "inputs": inputs, "output": output}
+    times = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:01Z"}
+    rest = {"project_id": wire.project, "attributes": {}, "summary": {}}
+    wire.post(f"/v2/{wire.project}/calls/complete", batch=[{**ended, **times, **rest}])
+    return call_id
+
+
+def test_a_stored_call_that_is_replayed(server: HeddleProcess, wire: Wire) -> None:
+    inputs = {"model": "heddle-tiny", "messages": USER, "max_tokens": 2}
+    formatted = {"type": "json_schema", "json_schema": {"name": "n", "schema": definitions()}}
+    call(wire, {**inputs, "response_format": formatted})
+    with served_meanwhile(server.url):
+        replay_id = wire.post("/replays/create", filter={"op_names": ["ask"]}, model="heddle-tiny")["id"]
+        replay = waited(lambda: wire.post("/replays/read", id=replay_id)["replay"], lambda it: it["ended_at"])
+    (row,) = wire.post("/replays/results", id=replay_id)["rows"]
+    assert replay["counts"]["failed"] == 1 and "response_format" in str(row["reason"]), (replay, row)
+
+
+def waited(ask: Callable[[], Any], is_it: Callable[[Any], Any]) -> Any:
+    """What is asked for, once it is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_it(found := ask()):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+SCORERS: list[tuple[str, str, Json, str]] = [
+    ("a wide pattern", "RegexMatchScorer", {"pattern": WIDE}, "RegexMatchScorer.pattern"),
+    ("many properties", "JSONSchemaScorer", {"json_schema": MANY_PROPERTIES}, "JSONSchemaScorer.json_schema"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "fields", "said"), [case[1:] for case in SCORERS], ids=[case[0] for case in SCORERS])
+@pytest.mark.parametrize("is_inline", [True, False])
+def test_scorers_of_an_evaluation(lab: Lab, kind: str, fields: Json, said: str, is_inline: bool) -> None:
+    bases = ["Scorer", "Object", "BaseModel"]
+    inline = {"_type": kind, "_class_name": kind, "_bases": bases, "name": "s", **fields}
+    scorer: Any = inline if is_inline else lab.scorer(kind, **fields)
+    evaluation = lab.evaluation(lab.dataset([{"word": "a", "target": "b"}]), [scorer])
+    refs = {"evaluation_ref": evaluation, "model_ref": lab.model("heddle-tiny", max_tokens=2)}
+    body = {"project_id": lab.wire.project, **refs}
+    url = str(lab.wire.client.base_url).rstrip("/")
+    refused_twice(url, lambda: lab.wire.client.post("/evaluations/evaluate_model", json=body), re.escape(said))
+
+
+def test_rows_whose_pattern_never_ends_fail_with_the_reason(server: HeddleProcess, lab: Lab) -> None:
+    scorer = lab.scorer("RegexMatchScorer", pattern=BACKTRACKING)
+    call_id = call(lab.wire, {})
+    with served_meanwhile(server.url):
+        for _ in range(2):
+            lab.wire.post("/calls/score", call_ids=[call_id], scorer_refs=[scorer])
+            job = lab.jobs_done(PATIENCE)[0]
+            assert job["progress"]["failed"] == 1, job
+            started = figures(server.url)[1]
+    assert figures(server.url)[1] == started
+    (failed, *_) = lab.wire.calls(filter={"op_names": [f"weave:///{lab.wire.project}/op/RegexMatchScorer.score:*"]})
+    assert "needs more than 2 s or too much memory" in failed["exception"]
+
+
+@pytest.mark.parametrize(("kind", "fields", "said"), [case[1:] for case in SCORERS], ids=[case[0] for case in SCORERS])
+def test_scorers_of_calls(lab: Lab, kind: str, fields: Json, said: str) -> None:
+    scorer, call_id = lab.scorer(kind, **fields), call(lab.wire, {})
+    body = {"project_id": lab.wire.project, "call_ids": [call_id], "scorer_refs": [scorer]}
+    url = str(lab.wire.client.base_url).rstrip("/")
+    refused_twice(url, lambda: lab.wire.client.post("/calls/score", json=body), re.escape(said))
+
+
+def test_scorers_of_a_monitor(server: HeddleProcess, lab: Lab) -> None:
+    scorer = lab.scorer("RegexMatchScorer", pattern=WIDE)
+    with served_meanwhile(server.url):
+        lab.publish("watch", "Monitor", ["Object", "BaseModel"], active=True, scorers=[scorer], op_names=["ask"])
+        call(lab.wire, {})
+        (monitor,) = waited(
+            lambda: lab.wire.post("/monitors/query")["monitors"], lambda found: found and found[0]["problem"]
+        )
+    assert "RegexMatchScorer.pattern needs more than" in monitor["problem"]
+
+
+NESTED = {"type": "array", "items": {"$ref": "#/$defs/a"}}
+ENDLESS_VALUES: list[tuple[str, Json, Any]] = [
+    ("pattern", {"type": "string", "pattern": BACKTRACKING}, LONG),
+    ("patternProperties", {"patternProperties": {BACKTRACKING: {"type": "null"}}}, {LONG: None}),
+    ("repetitions", {"type": "string", "pattern": "((x{1,1000}){1,1000}){1,1000}y"}, "x" * 5000),
+    ("branches", {"$defs": {"a": {"anyOf": [NESTED] * 20}}, "$ref": "#/$defs/a"}, [[[[[1]]]]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "value"), [case[1:] for case in ENDLESS_VALUES], ids=[c[0] for c in ENDLESS_VALUES])
+def test_values_of_annotations(lab: Lab, schema: Json, value: Any) -> None:
+    digest = lab.store("quality", {"name": "quality", "field_schema": schema}, "AnnotationSpec")
+    ref = f"weave:///{lab.wire.project}/object/quality:{digest}"
+    about = {"weave_ref": f"weave:///{lab.wire.project}/call/{uuid.uuid4()}", "annotation_ref": ref}
+    body = {"project_id": lab.wire.project, "feedback_type": "wandb.annotation.quality", "payload": {"value": value}}
+    url = str(lab.wire.client.base_url).rstrip("/")
+    refused_twice(url, lambda: lab.wire.client.post("/feedback/create", json={**body, **about}), r"payload\.value")
+
+
+def test_schemas_of_annotations(lab: Lab) -> None:
+    spec = {"name": "quality", "field_schema": MANY_PROPERTIES}
+    body = {"project_id": lab.wire.project, "object_id": "q", "val": spec, "builtin_object_class": "AnnotationSpec"}
+    url = str(lab.wire.client.base_url).rstrip("/")
+    refused_twice(url, lambda: lab.wire.client.post("/obj/create", json={"obj": body}), "field_schema")

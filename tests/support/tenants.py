@@ -1,0 +1,264 @@
+"""Tenants that keep a secret in everything that a project can hold, and the routes as the routers describe them."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi.routing import APIRoute
+
+from heddle import manual, settings
+from heddle.app import create_app
+from heddle.app import routes as all_routes
+from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from tests.support.models import make_adapter
+
+Json = dict[str, Any]
+START = "2026-01-01T00:00:00Z"
+TRACE, SPAN = "0" * 28 + "cafe", "0" * 12 + "beef"
+
+
+@dataclass
+class Tenant:
+    """A project, the secret in all that it holds, and the names by which what it holds is found."""
+
+    project_id: str
+    secret: str
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> str:
+        try:
+            return self.ids[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def entity(self) -> str:
+        """Before the slash."""
+        return self.project_id.split("/")[0]
+
+    @property
+    def project(self) -> str:
+        """Behind the slash."""
+        return self.project_id.split("/")[1]
+
+    def ref(self, kind: str, name: str) -> str:
+        """A ref into the project."""
+        return f"weave:///{self.project_id}/{kind}/{name}"
+
+    def object(self, kind: str) -> str:
+        """The ref of one of the objects."""
+        return self.ref("object", f"{kind}:{self.ids[kind]}")
+
+    def within(self, project_id: str) -> "Tenant":
+        """The same names in another project."""
+        return Tenant(project_id, self.secret, self.ids)
+
+
+class Seeding:
+    """Fills a project as an operator's key may."""
+
+    def __init__(self, client: httpx.Client, tenant: Tenant) -> None:
+        self._client = client
+        self._tenant = tenant
+
+    def post(self, path: str, body: Json | None = None, method: str = "POST", **more: Any) -> Any:
+        """The answer to a request that must be done."""
+        answer = self._client.request(method, path, **({"json": body} if body is not None else {}), **more)
+        assert answer.status_code < 300, f"{path}: {answer.status_code} {answer.text[:600]}"
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        return answer.json() if is_json and answer.content else answer.text
+
+    def object(self, name: str, value: Json) -> None:
+        """A version of an object."""
+        obj = {"project_id": self._tenant.project_id, "object_id": name, "val": value}
+        self._tenant.ids[name] = self.post("/obj/create", {"obj": obj})["digest"]
+
+    def fill(self, folder: Path) -> None:
+        """Everything that a project can hold."""
+        self._calls()
+        self._objects()
+        self._rows()
+        self._evaluations()
+        self._training(folder)
+
+    def _calls(self) -> None:
+        t, secret = self._tenant, self._tenant.secret
+        for number in range(2):
+            call = f"{t.entity}-call-{number}"
+            start = {"project_id": t.project_id, "id": call, "trace_id": f"{t.entity}-trace", "op_name": "ask"}
+            chat = {"model": MODEL_NAME, "messages": [{"role": "user", "content": secret}]}
+            start |= {
+                "started_at": START,
+                "attributes": {"k": secret},
+                "inputs": chat,
+                "thread_id": f"{t.entity}-thread",
+            }
+            start |= {"turn_id": call, "display_name": secret}
+            self.post("/call/start", {"start": start})
+            end = {"project_id": t.project_id, "id": call, "ended_at": START, "output": {"said": secret}}
+            usage = {"usage": {"some-model": {"prompt_tokens": 3, "completion_tokens": 2, "requests": 1}}}
+            self.post("/call/end", {"end": {**end, "summary": usage, "exception": secret}})
+        t.ids |= {"call": f"{t.entity}-call-0", "trace": f"{t.entity}-trace", "thread": f"{t.entity}-thread"}
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": f"{t.entity}-agent"}
+        attributes |= {"gen_ai.conversation.id": f"{t.entity}-talk", "gen_ai.prompt": secret}
+        spans = spans_of(attributes)
+        for path in ("/otel/v1/traces", "/agents/otel/v1/traces"):
+            self.post(path, spans, headers={"project_id": t.project_id})
+
+    def _objects(self) -> None:
+        t, secret = self._tenant, self._tenant.secret
+        said = [{"role": "user", "content": secret}, {"role": "assistant", "content": secret}]
+        rows = [{"question": secret, "answer": f"{secret} {number}", "messages": said} for number in range(2)]
+        made = self.post("/table/create", {"table": {"project_id": t.project_id, "rows": rows}})
+        t.ids |= {"table": made["digest"], "row": made["row_digests"][0]}
+        named = {"project_id": t.project_id}
+        content = {"file": ("secret.txt", secret.encode() * 3, "text/plain")}
+        t.ids["file"] = self.post("/file/create", data=named, files=content)["digest"]
+        dataset = {"_type": "Dataset", "_class_name": "Dataset", "_bases": ["Object", "BaseModel"], "name": "words"}
+        self.object("words", {**dataset, "description": secret, "rows": t.ref("table", t.table)})
+        prompt = {
+            "_type": "MessagesPrompt",
+            "_class_name": "MessagesPrompt",
+            "_bases": ["Prompt", "Object", "BaseModel"],
+        }
+        self.object("prompt", {**prompt, "messages": [{"role": "user", "content": secret}]})
+        spec = {"_type": "AnnotationSpec", "_class_name": "AnnotationSpec", "_bases": ["BaseObject", "BaseModel"]}
+        spec |= {"name": "spec", "description": secret, "field_schema": {"type": "string"}}
+        self.object("spec", spec)
+        scorer = {"_type": "RegexMatchScorer", "_class_name": "RegexMatchScorer", "_bases": ["Scorer", "Object"]}
+        self.object("matches", {**scorer, "name": "matches", "pattern": "a", "description": secret})
+        self.post(f"/objs/words/versions/{t.words}/tags", {**named, "tags": [f"tag-{secret}"]}, "PUT")
+        self.post("/objs/words/aliases", {**named, "digest": t.words, "aliases": [f"alias-{secret}"]}, "PUT")
+        target = {"portfolio_name": "shelf", "entity_name": t.entity, "project_name": t.project}
+        self.post("/link_to_registry", {"ref": t.object("words"), "target": target})
+
+    def _rows(self) -> None:
+        t, secret, named = self._tenant, self._tenant.secret, {"project_id": self._tenant.project_id}
+        ref = t.ref("call", t.call)
+        note = {**named, "weave_ref": ref, "feedback_type": "custom", "payload": {"note": secret}}
+        t.ids["feedback"] = self.post("/feedback/create", note)["id"]
+        price = {"prompt_token_cost": 0.1, "completion_token_cost": 0.2, "provider_id": secret}
+        t.ids["cost"] = self.post("/cost/create", {**named, "costs": {"some-model": price}})["ids"][0][0]
+        queue = {**named, "name": secret, "description": secret, "scorer_refs": [t.object("spec")]}
+        t.ids["queue"] = self.post("/annotation_queues", queue)["id"]
+        items = {**named, "call_ids": [t.call], "display_fields": [f"inputs.{secret}"]}
+        self.post(f"/annotation_queues/{t.queue}/items", items)
+        t.ids["item"] = self.post(f"/annotation_queues/{t.queue}/items/query", named)["items"][0]["id"]
+        rule = {**named, "metric": "count", "operator": ">", "threshold": 1e9, "name": secret, "enabled": False}
+        rule |= {"webhook_url": "http://127.0.0.1:9/hook"}
+        t.ids["alert"] = self.post("/alerts/create", rule)["alert"]["id"]
+        runtime = {"base_url": "http://127.0.0.1:9", "headers": {"x-secret": secret}, "runtime_ids": [{"id": "m"}]}
+        self.post(f"/v2/{t.project_id}/runtimes/box", runtime, "PUT")
+        source = {"source_kind": "call", "source_id": t.call, "source_trace_id": t.trace}
+        link = {"row_digest": t.row, "sources": [source], "link_metadata": {"why": secret}}
+        body = {**named, "dataset_object_id": "words", "dataset_digest": t.words, "links": [link]}
+        t.ids["link"] = self.post("/dataset_sources/link", body)["entries"][0]["link_id"]
+
+        key = {"user": secret, "scopes": ["read"], "project": t.project_id}
+        t.ids["key"] = self.post("/_ui/api/keys", key)["id"]
+
+    def _evaluations(self) -> None:
+        t, secret, base = self._tenant, self._tenant.secret, f"/v2/{self._tenant.project_id}"
+        made = self.post(f"{base}/ops", {"name": "shout", "source_code": f"# {secret}"})
+        t.ids |= {"shout": made["digest"]}
+        made = self.post(f"{base}/models", {"name": "answerer", "source_code": f"# {secret}", "description": secret})
+        t.ids |= {"answerer": made["digest"]}
+        made = self.post(f"{base}/scorers", {"name": "judge", "op_source_code": f"# {secret}", "description": secret})
+        t.ids |= {"judge": made["digest"]}
+        exam = {"name": "exam", "dataset": t.object("words"), "scorers": [t.object("matches")], "description": secret}
+        t.ids |= {"exam": self.post(f"{base}/evaluations", exam)["digest"]}
+        run = {"evaluation": t.object("exam"), "model": t.object("answerer")}
+        t.ids["run"] = self.post(f"{base}/evaluation_runs", run)["evaluation_run_id"]
+        said = {"model": t.object("answerer"), "inputs": {"question": secret}, "output": secret}
+        said |= {"evaluation_run_id": t.run}
+        t.ids["prediction"] = self.post(f"{base}/predictions", said)["prediction_id"]
+        score = {"prediction_id": t.prediction, "scorer": t.object("judge"), "value": 1.0, "evaluation_run_id": t.run}
+        t.ids["score"] = self.post(f"{base}/scores", score)["score_id"]
+        replay = {"project_id": t.project_id, "call_ids": [t.call], "name": secret, "filter": {"call_ids": [t.call]}}
+        t.ids["replay"] = self.post("/replays/create", {**replay, "model": MODEL_NAME})["id"]
+        named = {"project_id": t.project_id, "id": t.replay}
+        deadline = time.monotonic() + 60
+        while self.post("/replays/read", named)["replay"]["ended_at"] is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _training(self, folder: Path) -> None:
+        t, secret = self._tenant, self._tenant.secret
+        adapter = make_adapter(folder / t.entity, MODEL_FOLDER)
+        name = f"wandb-artifact:///{t.project_id}/tuned"
+        self.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(adapter)})
+        model = {"entity": t.entity, "project": t.project, "name": "learner", "base_model": MODEL_NAME}
+        t.ids["model"] = self.post("/v1/preview/models", model)["id"]
+        t.ids["checkpoint"] = str(adapter)
+        groups = [{"trajectories": [trajectory(secret), trajectory(secret)]}]
+        log = {"split": "val", "trajectory_groups": groups}
+        self.post(f"/v1/preview/models/{t.model}/log", log)
+        t.ids["log"] = self.post(f"/v1/preview/models/{t.model}/logs", method="GET")["data"][0]["id"]
+        body = {"model_id": t.model, "trajectory_groups": groups}
+        t.ids["job"] = self.post("/v1/preview/training-jobs", body)["id"]
+        self.post(f"/v1/preview/training-jobs/{t.job}/cancel")
+        # Its call appears at its end.
+        ended = {"project_id": t.project_id, "filter": {"op_names": ["heddle.training_job"]}}
+        deadline = time.monotonic() + 60
+        while not self.post("/calls/query_stats", ended)["count"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def trajectory(text: str) -> Json:
+    """One rollout with a text in it."""
+    said = [{"role": "user", "content": text}, {"role": "assistant", "content": text}]
+    return {"messages_and_choices": said, "reward": 1.0, "metadata": {"k": text}, "metrics": {}, "tools": None}
+
+
+def spans_of(attributes: Mapping[str, str]) -> Json:
+    """One span in the JSON form of OTLP."""
+    span: Json = {"traceId": TRACE, "spanId": SPAN, "name": "chat", "kind": 3}
+    span |= {"startTimeUnixNano": "1767225600000000000", "endTimeUnixNano": "1767225601000000000"}
+    span["attributes"] = [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """One request to a route."""
+
+    method: str
+    path: str
+    params: Json
+    headers: dict[str, str]
+    body: Any
+    files: Any = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A route, the scope that it needs, and its description."""
+
+    method: str
+    template: str
+    scope: str
+    described: Json
+    schemas: Json
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.template}"
+
+
+def asked_routes() -> list[Asked]:
+    """Every route that is served, hidden ones included."""
+    app = create_app(settings.load({}, {}))
+    served = [route for route in app.router.routes if isinstance(route, APIRoute)]
+    assert {route.path for route in served} >= {route.path for route in all_routes()}
+    for route in served:
+        route.include_in_schema = True
+    described = app.openapi()
+    schemas = described.get("components", {}).get("schemas", {})
+    found = []
+    for route in served:
+        for method in sorted(route.methods or ()):
+            told = described["paths"][route.path_format][method.lower()]
+            found.append(Asked(method, route.path_format, manual.scope_of(route), told, schemas))
+    return found
