@@ -2,10 +2,11 @@
 
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 
@@ -56,9 +57,9 @@ class Served:
     async def offer(self, step: int, policy: PolicyName = POLICY, **settings: Any) -> str:
         """A checkpoint with random weights of its own, offered; returns its folder.
 
-        It lies where no job made it, and where a start does not sweep.
+        No job made it, so the sweep of a start, which would remove it, is off in these tests.
         """
-        folder = f"elsewhere/{policy.name}/checkpoints/{step:04d}"
+        folder = f"training/elsewhere/{policy.name}/checkpoints/{step:04d}"
         make_adapter(self.data / folder, MODEL_FOLDER, seed=step + 1, **{"lora_alpha": 800, **settings})
         await self.policies.offer(policy, step, MODEL_NAME, folder, "me")
         return folder
@@ -73,7 +74,9 @@ class Served:
 @asynccontextmanager
 async def served(data: Path, **settings: Any) -> AsyncIterator[Served]:
     """Open a house on a folder; its engine starts with the first chat."""
-    async with open_house(Settings(data=str(data), **settings)) as house:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(mock.patch("heddle.training.folders.sweep", return_value=[]))
+        house = await stack.enter_async_context(open_house(Settings(data=str(data), **settings)))
         transport = httpx.ASGITransport(create_app(house.settings, house))
         headers = {"authorization": f"Bearer {API_KEY}"}
         async with httpx.AsyncClient(

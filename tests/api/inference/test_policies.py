@@ -99,7 +99,7 @@ def test_an_offer_is_made_once_and_starts_no_engine(tmp_path: Path) -> None:
             await house.offer(1)
             assert any(ref.startswith("anna/lab/writer@1#") for ref in (await engine.stats()).adapters), "is loaded"
             with pytest.raises(Conflict):
-                await house.policies.offer(POLICY, 0, MODEL_NAME, "elsewhere/writer/checkpoints/0001", "me")
+                await house.policies.offer(POLICY, 0, MODEL_NAME, "training/elsewhere/writer/checkpoints/0001", "me")
 
     run(work())
 
@@ -110,14 +110,14 @@ def test_offers_that_cannot_be(tmp_path: Path) -> None:
             await house.make(1)
             await house.answer()
             with pytest.raises(InvalidRequest, match="adapter_model"):
-                await house.policies.offer(POLICY, 1, MODEL_NAME, "elsewhere/nothing", "me")
+                await house.policies.offer(POLICY, 1, MODEL_NAME, "training/elsewhere/nothing", "me")
             with pytest.raises(InvalidRequest, match="other-model"):
-                await house.policies.offer(POLICY, 1, "other-model", "elsewhere/writer/checkpoints/0000", "me")
+                await house.policies.offer(POLICY, 1, "other-model", "training/elsewhere/writer/checkpoints/0000", "me")
             with pytest.raises(InvalidRequest, match="rank 8"):
                 await house.offer(1, r=4)
             with pytest.raises(InvalidRequest, match="addressed"):
                 await house.policies.offer(
-                    PolicyName("anna", "lab", "a:b"), 0, MODEL_NAME, "elsewhere/writer/checkpoints/0000", "me"
+                    PolicyName("anna", "lab", "a:b"), 0, MODEL_NAME, "training/elsewhere/writer/checkpoints/0000", "me"
                 )
             with pytest.raises(NotFound):
                 await house.policies.point(POLICY, 1)
@@ -136,7 +136,7 @@ def test_withdrawn_steps_are_gone_and_a_name_can_begin_again(tmp_path: Path) -> 
             await house.make(3)
             old = await house.said(f"{ADDRESS}:step1", messages=messages)
             await house.policies.withdraw(POLICY, [1, 7], "me")
-            drop(house, "elsewhere/writer/checkpoints/0001")
+            drop(house, "training/elsewhere/writer/checkpoints/0001")
             assert (await house.ask(f"{ADDRESS}:step1")).status_code == 404
             await house.offer(1, lora_alpha=400)
             new = await house.answer(f"{ADDRESS}:step1", messages=messages)
@@ -159,7 +159,7 @@ def test_names_that_only_training_may_change(tmp_path: Path) -> None:
     async def work() -> None:
         async with served(tmp_path) as house:
             await house.make(1)
-            folder = str(tmp_path / "elsewhere/writer/checkpoints/0000")
+            folder = str(tmp_path / "training/elsewhere/writer/checkpoints/0000")
             for name in (ADDRESS, f"{ADDRESS}:step5", "heddle:///anna/lab/writer"):
                 body = {"lora_name": name, "lora_path": folder, "load_inplace": True}
                 for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
@@ -213,7 +213,7 @@ def test_steps_come_under_load_without_a_failure(tmp_path: Path) -> None:
                 assert (await house.said())[1] == f"anna/lab/writer@{step}"
                 if step > 6:
                     await house.policies.withdraw(POLICY, [step - 4], "me")
-                    drop(house, f"elsewhere/writer/checkpoints/{step - 4:04d}")
+                    drop(house, f"training/elsewhere/writer/checkpoints/{step - 4:04d}")
             stop.set()
             counts = await asyncio.gather(*talking)
             assert failures == [] and sum(counts) > 24

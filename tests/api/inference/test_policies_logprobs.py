@@ -167,7 +167,7 @@ def test_log_probabilities_are_those_of_the_models_own_forward_pass(tmp_path: Pa
             assert any(body["usage"]["prompt_tokens_details"]["cached_tokens"] for body in bodies)
             model = load_model(MODEL_FOLDER, dtype="float32")
             for step in (0, 1):
-                model.load_adapter(str(step), tmp_path / f"elsewhere/writer/checkpoints/{step:04d}")
+                model.load_adapter(str(step), tmp_path / f"training/elsewhere/writer/checkpoints/{step:04d}")
             for fields, body in zip([*requests, *requests], bodies, strict=True):
                 (choice,) = body["choices"]
                 told = choice.get("logprobs_temperature", 1.0)
