@@ -25,7 +25,7 @@ POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
 NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-scale test-vllm soak bench lint clients lock sbom otel-recordings import-recordings
+.PHONY: help demo serve test test-scale test-vllm soak bench lint clients lock sbom docs otel-recordings import-recordings
 .DELETE_ON_ERROR:
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"
 	@echo "make bench   ingest, query, footprint, engine, overhead, training and abuse figures"
 	@echo "make lint    ruff and mypy only"
+	@echo "make docs    the documentation as a site in dist/site, every link checked"
 	@echo "make lock    the lock files in requirements/ anew (ARGS='--upgrade' for newer versions)"
 	@echo "make sbom    a CycloneDX bill of materials of each lock file, in dist/sbom/"
 
@@ -84,6 +85,10 @@ bench: .venv/.dev $(ART)
 	$(BIN)/python benchmarks/training.py --peers none --quick
 	$(BIN)/python benchmarks/art.py
 	$(BIN)/python benchmarks/abuse.py --quick
+
+docs: .venv/.dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "heddle: the documentation is in dist/site"
 
 clients: $(CLIENTS) $(NODE) $(if $(CHROMIUM),,.cache/.browser) $(if $(POSTGRES),,.cache/.postgres)
 
