@@ -63,6 +63,7 @@ CHAINED = {"type": "json_schema", "json_schema": definitions()}
 MANY_STATES = ".*" * 16_000
 WIDE = "(?i)" + "[\\x00-\\uffff]" * 700
 MANY_PROPERTIES = {"type": "object", "properties": {f"p{n}": {"type": "string", "minLength": n} for n in range(20_000)}}
+UNION = {"anyOf": [{"type": "object", "properties": {"k": {"const": n}}} for n in range(4200)]}
 BACKTRACKING = "^(a+)+$"
 LONG = "a" * 40 + "!"
 
@@ -82,7 +83,8 @@ def figures(url: str) -> tuple[float, ...]:
     """The server's process, and how many processes of its own it has started for what clients wrote."""
     text = httpx.get(f"{url}/metrics", timeout=60).text
     names = ("process_start_time_seconds", "heddle_bounded_processes_total")
-    return tuple(float(re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)[0]) for name in names)
+    found = (re.search(rf"^{name} (\S+)$", text, re.MULTILINE) for name in names)
+    return tuple(float(one[1]) if one else 0.0 for one in found)
 
 
 @contextmanager
@@ -167,6 +169,23 @@ def test_chains_of_ordinary_length_are_served(chat: Chat) -> None:
     text = chat.content(structured_outputs={"grammar": rules("r", 300)}, max_tokens=3)
     assert text and text == "k" * len(text)
     assert chat.content(structured_outputs={"json": definitions(count=100)}, max_tokens=4).startswith("{")
+    choices = [f"{n:05} is a number" for n in range(10_000)]
+    assert any(choice.startswith(chat.content(structured_outputs={"choice": choices})) for choice in choices)
+    union = {"anyOf": UNION["anyOf"][:100]}
+    assert chat.content(structured_outputs={"json": union, "whitespace_pattern": "[ \\n]{0,3}"}).startswith("{")
+
+
+TOO_LARGE: list[tuple[str, Json, str]] = [
+    ("choices", {"choice": [str(n) for n in range(10_001)]}, "choice: has 10001 texts; the limit is 10000"),
+    ("a long choice", {"choice": ["x" * 300_000]}, "choice: is 300004 bytes long; the limit is 262144"),
+    ("whitespace", {"json": True, "whitespace_pattern": MANY_STATES}, "whitespace_pattern: is 32001 bytes long"),
+    ("whitespace of text", {"json": True, "whitespace_pattern": "[\\x00-\\xff]" * 9}, "whitespace_pattern: matches"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("outputs", "said"), [case[1:] for case in TOO_LARGE], ids=[case[0] for case in TOO_LARGE])
+def test_what_is_too_large_is_refused_by_its_limit(chat: Chat, outputs: Json, said: str) -> None:
+    refused_twice(chat.url, lambda: chat.ask(structured_outputs=outputs), re.escape(f"structured_outputs.{said}"))
 
 
 HEAVY: list[tuple[str, Json, str]] = [
@@ -186,6 +205,13 @@ HEAVY: list[tuple[str, Json, str]] = [
         {"structured_outputs": {"structural_tag": tagged({"type": "regex", "pattern": MANY_STATES})}},
         "structured_outputs.structural_tag",
     ),
+    ("a union of thousands", {"structured_outputs": {"json": UNION}}, "structured_outputs.json"),
+    (
+        "unions in a structural tag",
+        {"structured_outputs": {"structural_tag": tagged({"type": "json_schema", "json_schema": UNION})}},
+        "structured_outputs.structural_tag",
+    ),
+    ("a union as the parameters of a tool", tool(UNION, strict=True), "tools.0.function.parameters"),
     ("parameters of a tool", tool(MANY_PROPERTIES), "tools.0.function.parameters"),
     ("a chat template", {"chat_template": "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3}, "chat template"),
 ]  # fmt: skip
@@ -240,15 +266,23 @@ def call(wire: Wire, inputs: Json, output: Any = LONG) -> str:
     return call_id
 
 
-def test_a_stored_call_that_is_replayed(server: HeddleProcess, wire: Wire) -> None:
+REPLAYED: dict[str, Json] = {
+    "response_format": {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": definitions()}}
+    },
+    "tools.0.function.parameters": {**tool(definitions(count=600), strict=True), "tool_choice": "required"},
+}
+
+
+@pytest.mark.parametrize("field", REPLAYED)
+def test_a_stored_call_that_is_replayed(server: HeddleProcess, wire: Wire, field: str) -> None:
     inputs = {"model": "heddle-tiny", "messages": USER, "max_tokens": 2}
-    formatted = {"type": "json_schema", "json_schema": {"name": "n", "schema": definitions()}}
-    call(wire, {**inputs, "response_format": formatted})
+    call(wire, {**inputs, **REPLAYED[field]})
     with served_meanwhile(server.url):
         replay_id = wire.post("/replays/create", filter={"op_names": ["ask"]}, model="heddle-tiny")["id"]
         replay = waited(lambda: wire.post("/replays/read", id=replay_id)["replay"], lambda it: it["ended_at"])
     (row,) = wire.post("/replays/results", id=replay_id)["rows"]
-    assert replay["counts"]["failed"] == 1 and "response_format" in str(row["reason"]), (replay, row)
+    assert replay["counts"]["failed"] == 1 and field in str(row["reason"]), (replay, row)
 
 
 def waited(ask: Callable[[], Any], is_it: Callable[[Any], Any]) -> Any:
@@ -263,6 +297,7 @@ def waited(ask: Callable[[], Any], is_it: Callable[[Any], Any]) -> Any:
 SCORERS: list[tuple[str, str, Json, str]] = [
     ("a wide pattern", "RegexMatchScorer", {"pattern": WIDE}, "RegexMatchScorer.pattern"),
     ("many properties", "JSONSchemaScorer", {"json_schema": MANY_PROPERTIES}, "JSONSchemaScorer.json_schema"),
+    ("a union of thousands", "JSONSchemaScorer", {"json_schema": UNION}, "JSONSchemaScorer.json_schema"),
 ]  # fmt: skip
 
 
@@ -301,15 +336,16 @@ def test_scorers_of_calls(lab: Lab, kind: str, fields: Json, said: str) -> None:
     refused_twice(url, lambda: lab.wire.client.post("/calls/score", json=body), re.escape(said))
 
 
-def test_scorers_of_a_monitor(server: HeddleProcess, lab: Lab) -> None:
-    scorer = lab.scorer("RegexMatchScorer", pattern=WIDE)
+@pytest.mark.parametrize(("kind", "fields", "said"), [case[1:] for case in SCORERS], ids=[case[0] for case in SCORERS])
+def test_scorers_of_a_monitor(server: HeddleProcess, lab: Lab, kind: str, fields: Json, said: str) -> None:
+    scorer = lab.scorer(kind, **fields)
     with served_meanwhile(server.url):
         lab.publish("watch", "Monitor", ["Object", "BaseModel"], active=True, scorers=[scorer], op_names=["ask"])
         call(lab.wire, {})
         (monitor,) = waited(
             lambda: lab.wire.post("/monitors/query")["monitors"], lambda found: found and found[0]["problem"]
         )
-    assert "RegexMatchScorer.pattern needs more than" in monitor["problem"]
+    assert f"{said} needs more than" in monitor["problem"]
 
 
 NESTED = {"type": "array", "items": {"$ref": "#/$defs/a"}}
@@ -331,8 +367,9 @@ def test_values_of_annotations(lab: Lab, schema: Json, value: Any) -> None:
     refused_twice(url, lambda: lab.wire.client.post("/feedback/create", json={**body, **about}), r"payload\.value")
 
 
-def test_schemas_of_annotations(lab: Lab) -> None:
-    spec = {"name": "quality", "field_schema": MANY_PROPERTIES}
+@pytest.mark.parametrize("schema", [MANY_PROPERTIES, UNION], ids=["many properties", "a union of thousands"])
+def test_schemas_of_annotations(lab: Lab, schema: Json) -> None:
+    spec = {"name": "quality", "field_schema": schema}
     body = {"project_id": lab.wire.project, "object_id": "q", "val": spec, "builtin_object_class": "AnnotationSpec"}
     url = str(lab.wire.client.base_url).rstrip("/")
     refused_twice(url, lambda: lab.wire.client.post("/obj/create", json={"obj": body}), "field_schema")

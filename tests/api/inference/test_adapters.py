@@ -34,7 +34,7 @@ def name() -> str:
 def load(chat: Chat, name: str, folder: Path, **more: Any) -> httpx.Response:
     """The answer of loading a folder under a name."""
     body = {"lora_name": name, "lora_path": str(folder), **more}
-    return chat.client.post("/v1/load_lora_adapter", json=body)
+    return chat.client.post("/v1/load_lora_adapter", json=body, timeout=120)
 
 
 def unload(chat: Chat, name: str) -> httpx.Response:
@@ -172,7 +172,18 @@ def test_folders_that_are_not_there(chat: Chat, name: str, tmp_path: Path) -> No
     assert error_of(unload(chat, name))["code"] == 404
 
 
-@pytest.mark.parametrize("damage", ["config", "weights", "another model", "kind"])
+ENDLESS = "([a-z0-9._]+)+!"
+SETTINGS: dict[str, dict[str, Any]] = {
+    "kind": {"peft_type": "IA3"},
+    "ranks by a pattern without end": {"rank_pattern": {ENDLESS: 8}},
+    "scales by a pattern without end": {"alpha_pattern": {ENDLESS: 16}},
+    "a pattern that is none": {"rank_pattern": {"(": 8}},
+    "a rank that is none": {"rank_pattern": {"q_proj": "x"}},
+    "very many patterns": {"alpha_pattern": {f"layer{number}": 1 for number in range(1001)}},
+}
+
+
+@pytest.mark.parametrize("damage", ["config", "weights", "another model", *SETTINGS])
 def test_adapters_that_do_not_fit_are_400(
     chat: Chat, folders: list[Path], name: str, tmp_path: Path, damage: str
 ) -> None:
@@ -186,9 +197,9 @@ def test_adapters_that_do_not_fit_are_400(
         (folder / "adapter_config.json").write_text("{")
     if damage == "weights":
         (folder / "adapter_model.safetensors").write_bytes(b"nothing")
-    if damage == "kind":
-        config = (folder / "adapter_config.json").read_text()
-        (folder / "adapter_config.json").write_text(config.replace('"LORA"', '"IA3"'))
+    if damage in SETTINGS:
+        config = json.loads((folder / "adapter_config.json").read_text())
+        (folder / "adapter_config.json").write_text(json.dumps(config | SETTINGS[damage]))
     answer = load(chat, name, folder)
     assert answer.status_code == 400, answer.text
     error_of(answer)
