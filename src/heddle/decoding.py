@@ -132,12 +132,13 @@ class _Zstd:
 
     def unpack(self, data: bytes, most: int) -> bytes:
         plain = io.BytesIO()
-        place = 0
+        place, piece = 0, 32
         while place < len(data) and plain.tell() < most:
             if self._frame.eof:
                 self._frame = self._unpacker.decompressobj()
                 self._begun = _counted(self._begun)
-            part = data[place : place + _ZSTD_PIECE]
+            part = data[place : place + piece]
+            piece = min(2 * piece, _ZSTD_PIECE)
             plain.write(self._frame.decompress(part))
             place += len(part) - len(self._frame.unused_data)
         plain.truncate(most)
