@@ -3,10 +3,12 @@
     python benchmarks/abuse.py                   # every attack, each on a server of its own
     python benchmarks/abuse.py --quick           # one or two of each kind
     python benchmarks/abuse.py --only headers --json abuse.json
+    python benchmarks/abuse.py --workers 2       # the same with a server of two processes
 
-The server runs with `--auth on`. One process asks for /health every 10 ms on a kept connection, one sends the calls of
-100 writers at a fixed pace, and one attacks; each attack is compared with the seconds before it on the same server. The
-first row is the floor: the same prober and writers without an attack. Exit code 1 where a bound is missed.
+The server runs with `--auth on` and has answered one completion, so that its model is loaded. One process asks for
+/health every 10 ms on a kept connection, one sends the calls of 100 writers at a fixed pace, and one attacks; each
+attack is compared with the seconds before it on the same server. The first row is the floor: the same prober and
+writers without an attack. Exit code 1 where a bound is missed.
 """
 
 import argparse
@@ -32,7 +34,8 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import load, payloads, support
-from benchmarks.hostile import PROJECT, Attack, Seen, Target, attack_list
+from benchmarks.hostile import PROJECT, Attack, Seen, Target, ask, attack_list
+from tests.support import attacks
 from tests.support.cli import make_key
 from tests.support.server import HeddleProcess
 
@@ -202,14 +205,16 @@ def attacked(attack: Attack, target: Target) -> Seen:
     return seen
 
 
-def measure(attack: Attack, seconds: float) -> Figures:
+def measure(attack: Attack, seconds: float, workers: int) -> Figures:
     """Start a server, let prober and writers run, attack, and the figures of the seconds of the attack."""
     with support.scratch_folder() as folder:
         key = make_key(folder / "data", "writer")
-        server = HeddleProcess(folder / "data", auth="on", model="heddle-tiny").start()
+        server = HeddleProcess(folder / "data", auth="on", model="heddle-tiny", workers=workers).start()
         assert server.process is not None
         target = Target(server.port, key, seconds)
         try:
+            # The first completion loads the model, about 200 MiB, whoever asks for it.
+            uvloop.run(ask(target, attacks.request(attacks.CHAT, attacks.chat(), key)))
             prober = in_process(lambda stop: probe(target.port, stop))
             writers = in_process(lambda stop: write(target.port, key, stop))
             time.sleep(2)
@@ -276,13 +281,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one or two attacks of each kind")
     parser.add_argument("--only", default="", help="only attacks whose name contains this text")
     parser.add_argument("--seconds", type=float, default=10, help="how long an attack lasts at most (default 10)")
+    parser.add_argument("--workers", type=int, default=1, help="processes of the server (default 1)")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     arguments = parser.parse_args()
     support.print_machine()
     chosen = [one for one in attack_list() if arguments.only in one.name and (one.quick or not arguments.quick)]
     found = []
     for attack in (Attack(FLOOR, 0, nothing), *chosen):
-        found.append(measure(attack, arguments.seconds))
+        found.append(measure(attack, arguments.seconds, arguments.workers))
         print(" | ".join(map(support.format_cell, row(found[-1]))), file=sys.stderr, flush=True)
     title = f"Hostile clients; bounds: p99 ≤ {P99:.0f} ms, worst ≤ {WORST:.0f} ms, +{GROWTH:.0f} MiB, writers −20 %"
     support.print_table(title, COLUMNS, [row(figures) for figures in found])

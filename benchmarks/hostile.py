@@ -195,6 +195,11 @@ def unfinished(_: Target) -> bytes:
     return attacks.head("/calls/stream_query", len(body) + 16, Content_Encoding="gzip") + body
 
 
+def half_body(key: str | None) -> bytes:
+    """A request whose body has only begun."""
+    return attacks.head("/calls/stream_query", 1000, key) + b"{"
+
+
 def attack_list() -> list[Attack]:
     """All attacks, in the order of the findings."""
     compiled = [
@@ -206,14 +211,14 @@ def attack_list() -> list[Attack]:
         )
         for name, body in attacks.constrained()
     ]
-    half_body = attacks.head("/calls/stream_query", 1000) + b"{"
     return [
         *compiled,
         Attack("24 unfinished gzip bodies, no key", 2, holding(unfinished, 24), True),
         Attack("8 bodies of 30 MiB, no key", 2, repeated(
             lambda _: request("/calls/stream_query", b" " * 30 * MIB), 8)),
         Attack("400 slow headers", 3, holding(lambda _: b"GET /health HTTP/1.1\r\nHost: x\r\nx-a: ", 400, b"a"), True),
-        Attack("400 slow bodies", 3, holding(lambda _: half_body, 400, b" "), True),
+        Attack("400 slow bodies, no key", 3, holding(lambda _: half_body(None), 400, b" "), True),
+        Attack("400 slow bodies", 3, holding(lambda target: half_body(target.key), 400, b" "), True),
         Attack("400 silent connections", 3, holding(lambda _: b"", 400)),
         Attack("200 MB of headers", 3, endless_headers),
         Attack("10,000 headers", 3, repeated(lambda _: b"".join(attacks.many_headers(10_000)) + b"\r\n", 4)),

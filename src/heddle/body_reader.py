@@ -178,6 +178,8 @@ class BodyReader:
             # A failure holds on to this list for as long as anybody holds on to it.
             parts.clear()
         plain = arrived if self._encoding is None else await self._decoded(arrived)
+        if plain is None:
+            raise self._too_large()
         self.received = len(plain)
         if self.received > self._limit[2]:
             raise self._too_large()
@@ -255,10 +257,17 @@ class BodyReader:
             self._unfinished.keep(self, len(part))
         return part
 
-    async def _decoded(self, data: bytes) -> bytes:
+    async def _decoded(self, data: bytes) -> bytes | None:
+        """The plain bytes; None where there are more than the limit."""
         assert self._decoder is not None and self._encoding is not None
         plain = self._decoder.decode(data, INLINE_BYTES + 1, True)
         if len(plain) <= INLINE_BYTES:
             return plain
-        decode = partial(Decoder(self._encoding).decode, data, self._limit[2] + 1, True)
-        return await asyncio.get_running_loop().run_in_executor(_decoding, decode)
+        work = partial(_decode_within, self._encoding, data, self._limit[2])
+        return await asyncio.get_running_loop().run_in_executor(_decoding, work)
+
+
+def _decode_within(encoding: bytes, data: bytes, most: int) -> bytes | None:
+    """The plain bytes; what is too large is let go here, before the next body's turn comes."""
+    plain = Decoder(encoding).decode(data, most + 1, True)
+    return plain if len(plain) <= most else None

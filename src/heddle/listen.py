@@ -1,11 +1,14 @@
 """The listening socket, made before the server is imported: who comes while it starts waits, and is not refused."""
 
 import socket
+import sys
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
 
 BACKLOG = 2048
+UNSENT_BYTES = 128 * 1024
+"""What the system takes of an answer before it can be sent; more is not even made for a client that reads nothing."""
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -18,4 +21,7 @@ def listen(settings: Settings) -> socket.socket:
         where = f"{settings.host}:{settings.port}"
         raise HeddleError(f"Cannot listen on {where}: {reason}. Choose another with --host and --port") from None
     listener.set_inheritable(False)
+    if sys.platform == "linux":
+        # The connections that are accepted inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     return listener

@@ -22,6 +22,8 @@ PROJECT_VARIABLE = "HEDDLE_PROJECT"
 _IDLE_SECONDS = 2.0
 """A connection that rested longer may have been closed by the other side, so a new one is opened."""
 _TIMEOUT_SECONDS = 120.0
+MOST_BYTES = 512 * 1024 * 1024
+"""Of one JSON answer, and of one line of a stream: as much as a source that is not hostile may need."""
 
 
 class Unreachable(HeddleError):
@@ -72,7 +74,8 @@ class Remote:
     def lines(self, path: str, body: Mapping[str, Any] | None = None) -> Generator[Any]:
         """The values of a line stream, as they come; a GET without a body."""
         with self._sent("GET" if body is None else "POST", path, body) as answer:
-            while line := answer.readline():
+            while line := answer.readline(MOST_BYTES + 1):
+                self._check_size(line, path)
                 if line.strip():
                     yield self._parsed(line, path)
 
@@ -91,12 +94,18 @@ class Remote:
 
     def _json(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         with self._sent(method, path, body) as answer:
-            return self._parsed(answer.read(), path)
+            text = answer.read(MOST_BYTES + 1)
+            self._check_size(text, path)
+            return self._parsed(text, path)
+
+    def _check_size(self, text: bytes, path: str) -> None:
+        if len(text) > MOST_BYTES:
+            raise HeddleError(f"{self.server}{path} answered more than {MOST_BYTES} bytes, which is not read")
 
     def _parsed(self, text: bytes, path: str) -> Any:
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Unreachable(f"{self.server}{path} answered no JSON; is this a heddle server?") from None
 
     @contextmanager

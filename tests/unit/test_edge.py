@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from heddle.edge import MULTIPART_SLACK, body_limit
 from heddle.errors import Forbidden, InvalidRequest, UnsupportedMedia
 from heddle.origins import check_origin, public_address
 from heddle.settings import Settings
+from tests.support import attacks
 
 SETTINGS = Settings(max_trace_body=1, max_chat_body=2, max_training_body=3, max_file=4, max_table_body=5)
 
@@ -85,6 +87,30 @@ def test_half_a_body_and_other_encodings_are_refused() -> None:
         Decoder(b"zstd").decode(b"plain text", 6000, True)
     with pytest.raises(UnsupportedMedia, match="'br' is not supported"):
         Decoder(b"br")
+
+
+@pytest.mark.parametrize(("encoding", "bomb"), [(b"gzip", attacks.gzip_bomb), (b"zstd", attacks.zstd_bomb)])
+def test_a_bomb_takes_little_more_memory_than_what_is_kept_of_it(encoding: bytes, bomb: Callable[[int], bytes]) -> None:
+    packed, most = bomb(256 * attacks.MIB), 32 * attacks.MIB
+    tracemalloc.start()
+    plain = Decoder(encoding).decode(packed, most, True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(plain) == most
+    assert peak < 1.75 * most
+
+
+@pytest.mark.parametrize(("encoding", "pack"), [(b"gzip", gzip.compress), (b"zstd", zstandard.compress)])
+def test_a_body_of_very_many_parts_is_refused(encoding: bytes, pack: Callable[[bytes], bytes]) -> None:
+    assert Decoder(encoding).decode(pack(b"x") * 10_000, 20_000, True) == b"x" * 10_000
+    with pytest.raises(InvalidRequest, match="more than 10000 parts"):
+        Decoder(encoding).decode(pack(b"") * 10_001, 20_000, True)
+
+
+@pytest.mark.parametrize(("encoding", "pack"), PACKERS.values(), ids=PACKERS)
+def test_what_is_read_in_pieces_is_whole(encoding: bytes, pack: Callable[[bytes], bytes]) -> None:
+    plain = os.urandom(300_000) + bytes(3_000_000) + os.urandom(1000) + b"[1,2,3]" * 400_000
+    assert Decoder(encoding).decode(pack(plain), len(plain) + 1, True) == plain
 
 
 def test_a_zstd_window_that_takes_much_memory_is_refused() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heddle import remote as remote_module
 from heddle.errors import HeddleError
 from heddle.remote import Refused, Remote, Unreachable
 
@@ -118,6 +119,20 @@ def test_lines_come_one_by_one(server: Server) -> None:
     assert next(half) == {"a": 1}
     half.close()
     assert remote.post("/lines2", {}) == {}
+
+
+def test_an_answer_without_an_end_is_not_read(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_module, "MOST_BYTES", 1000)
+    server.answers["/x"] = server.answers["/lines"] = (200, b"[" + b" " * 998 + b"]")
+    remote = Remote(server.url)
+    assert remote.post("/x", {}) == [] and list(remote.lines("/lines", {})) == [[]]
+    server.answers["/x"] = server.answers["/lines"] = (200, b"[" + b" " * 999 + b"]")
+    for ask in (lambda: remote.post("/x", {}), lambda: list(remote.lines("/lines", {}))):
+        with pytest.raises(HeddleError, match="answered more than 1000 bytes"):
+            ask()
+    server.answers["/x"] = (200, b"[" * 900)
+    with pytest.raises(Unreachable, match="answered no JSON"):
+        remote.post("/x", {})
 
 
 def test_what_is_no_heddle_is_told(server: Server) -> None:

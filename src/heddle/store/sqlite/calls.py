@@ -3,7 +3,7 @@
 import asyncio
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from heddle.store import turns
@@ -24,6 +24,8 @@ from heddle.wire.calls import CallRow, CallsQuery, DumpSlice, End, Ending, Filte
 from heddle.wire.spans import AgentSpan
 
 SLICE = 256
+SLICE_BYTES = 256 * 1024
+"""A slice ends at so many rows, or with the row that brings its stored JSON to so many bytes."""
 FIRST_PAGE = 256
 AGENT_SPAN_BYTES = 600
 NEXT_PAGE = 8192
@@ -41,13 +43,16 @@ class Calls:
         self,
         writer: Writer,
         readers: Readers,
+        long_readers: Readers,
         names: Names,
         indexes: PathIndexes,
         read_file: Callable[[str], str],
         trials: TrialRows,
     ) -> None:
+        """`long_readers` read what follows the first slice of a stream: those who read everything take turns there."""
         self._writer = writer
         self._readers = readers
+        self._long_readers = long_readers
         self._names = names
         self._reader_names = NameReader()
         self._indexes = indexes
@@ -154,11 +159,14 @@ class Calls:
         """
         remaining = query.limit
         offset, position, page_size = query.offset, None, FIRST_PAGE
+        readers = self._readers
         while True:
             want = page_size if remaining is None else min(page_size, remaining)
-            rids, position, more = await self._page(query, want, remaining, offset, position)
-            for start in range(0, len(rids), SLICE):
-                yield await self._rows(query, rids[start : start + SLICE])
+            rids, sizes, position, more = await self._page(query, want, remaining, offset, position)
+            start = 0
+            for end in _ends(sizes):
+                yield await self._rows(readers, query, rids[start:end])
+                start, readers = end, self._long_readers
             remaining = None if remaining is None else remaining - len(rids)
             offset, page_size = 0, NEXT_PAGE
             if not more or remaining == 0:
@@ -166,27 +174,29 @@ class Calls:
 
     async def _page(
         self, query: CallsQuery, want: int, remaining: int | None, offset: int, position: Position | None
-    ) -> "tuple[array[int], Position | None, bool]":
-        """Row numbers of the next page; a query whose order has no keyset delivers all of them at once."""
+    ) -> "tuple[array[int], array[int], Position | None, bool]":
+        """Row numbers and stored bytes of the next page; an order without a keyset delivers all rows at once."""
 
-        def work(session: Session) -> "tuple[array[int], Position | None, bool]":
+        def work(session: Session) -> "tuple[array[int], array[int], Position | None, bool]":
+            rids, sizes, last = array("q"), array("q"), position
             selection = self._select(session, query)
             if selection is None:
-                return array("q"), None, False
+                return rids, sizes, None, False
             limit = want if selection.keyset else (remaining if remaining is not None else -1)
             extra, parameters = _after(selection.keyset, position)
-            sql = selection.sql("c.rid, c.started_at, c.id", extra) + " LIMIT ? OFFSET ?"
-            rids, last = array("q"), position
-            for rid, started_at, call_id in session.raw.execute(
+            size = "c.size_in + c.size_out" if query.columns else "0"
+            sql = selection.sql(f"c.rid, c.started_at, c.id, {size}", extra) + " LIMIT ? OFFSET ?"
+            for rid, started_at, call_id, bytes_ in session.raw.execute(
                 sql, (*selection.parameters, *parameters, limit, offset)
             ):
                 rids.append(rid)
+                sizes.append(bytes_ or 0)
                 last = (started_at, call_id)
-            return rids, last, bool(selection.keyset) and len(rids) == limit
+            return rids, sizes, last, bool(selection.keyset) and len(rids) == limit
 
         return await self._timed(query, work)
 
-    async def _rows(self, query: CallsQuery, rids: "array[int]") -> list[CallRow]:
+    async def _rows(self, readers: Readers, query: CallsQuery, rids: "array[int]") -> list[CallRow]:
         def work(session: Session) -> list[CallRow]:
             read_file = None if query.shortened else self._read_file
             rows = call_rows.fetch(session.raw, self._reader_names, rids, query.columns, read_file)
@@ -195,7 +205,7 @@ class Calls:
                 call_rows.trace_sizes(session.raw, project, rows)
             return rows
 
-        return await self._readers.read(work)
+        return await readers.read(work)
 
     async def _timed(self, query: CallsQuery, work: Callable[[Session], T]) -> T:
         def timed(session: Session) -> T:
@@ -325,6 +335,18 @@ class Calls:
             return turns.summed(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
 
         return await self._readers.read(work)
+
+
+def _ends(sizes: Iterable[int]) -> Iterator[int]:
+    """Where each slice of rows of these sizes ends."""
+    count = start = total = 0
+    for count, size in enumerate(sizes, 1):
+        total += size
+        if total >= SLICE_BYTES or count - start == SLICE:
+            yield count
+            start, total = count, 0
+    if count > start:
+        yield count
 
 
 def _after(keyset: str, position: Position | None) -> tuple[str, list[int | str]]:

@@ -16,7 +16,10 @@ CONTROL_READERS = 2
 
 
 class SqliteControl:
-    """One writer and the readers of the control tables; `keys` and `spans` have readers of their own."""
+    """One writer and the readers of the control tables; `keys` and `spans` have readers of their own.
+
+    What reads all calls does so through `long_readers`, of which there is one.
+    """
 
     schema = CURRENT
 
@@ -28,6 +31,7 @@ class SqliteControl:
         # Searching may take seconds: small look-ups have readers of their own, and keys, which every caller needs,
         # one that nothing else can occupy.
         self.readers = Readers(path, settings.readers, settings.query_timeout)
+        self.long_readers = Readers(path, 1, settings.query_timeout)
         self._control_readers = Readers(path, CONTROL_READERS, settings.query_timeout)
         self._key_readers = Readers(path, 1, settings.query_timeout)
         self.executor = SqliteExecutor(self.writer, self._control_readers)
@@ -52,7 +56,7 @@ class SqliteControl:
 
     def _close(self) -> None:
         self.writer.close()
-        for readers in (self.readers, self._control_readers, self._key_readers):
+        for readers in (self.readers, self.long_readers, self._control_readers, self._key_readers):
             readers.close()
         self._close_file()
 

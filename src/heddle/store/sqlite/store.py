@@ -54,7 +54,9 @@ class SqliteStore(ControlGroups):
         self.indexes = PathIndexes(session.raw)
         self.blobs = open_blobs(settings)
         trials = TrialRows(control.names, self._read_text, trial_rows.known_projects(session.raw))
-        self.calls = Calls(control.writer, readers, control.names, self.indexes, self._read_text, trials)
+        self.calls = Calls(
+            control.writer, readers, control.long_readers, control.names, self.indexes, self._read_text, trials
+        )
         self.trials = Trials(readers, self._read_text)
         self.call_counts = CallCounts(readers)
         self.call_stats = CallStats(readers)

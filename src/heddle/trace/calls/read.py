@@ -133,16 +133,18 @@ class CallReader:
     async def stream(self) -> AsyncIterator[bytes]:
         """The calls as JSON lines, one chunk per slice."""
         async for slice_ in self.slices():
-            yield b"".join(line(call) for call in slice_)
+            chunk = b"".join(map(line, slice_))
+            slice_.clear()
+            yield chunk
 
 
 async def started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The same stream with its first chunk fetched already, so that a bad query raises before the answer begins."""
-    first = await anext(stream, b"")
 
-    async def chunks() -> AsyncIterator[bytes]:
-        yield first
+    async def chunks(ready: list[bytes]) -> AsyncIterator[bytes]:
+        # Who reads slowly has one chunk in memory, not the first for ever.
+        yield ready.pop()
         async for chunk in stream:
             yield chunk
 
-    return chunks()
+    return chunks([await anext(stream, b"")])

@@ -1,6 +1,7 @@
 """Grammars in the engine core."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ pytest.importorskip("torch")
 llguidance = pytest.importorskip("llguidance")
 tokenizers = pytest.importorskip("tokenizers")
 
+import numpy as np  # noqa: E402
+
 from heddle.inference.engine.base import Constraint, EngineFailed, RequestRefused  # noqa: E402
+from heddle.inference.engine.local import constraint  # noqa: E402
 from heddle.inference.engine.local.constraint import Grammars  # noqa: E402
 from tests.unit.inference.engine.conftest import CoreMaker  # noqa: E402
 from tests.unit.inference.engine.helpers import request, run  # noqa: E402
@@ -105,6 +109,26 @@ def test_the_letters_of_a_special_token_are_not_that_token(
     assert tokenizer.decode(ends.tokens[:-1], skip_special_tokens=False) == "<|im_end|>a"
     assert [each.end for each in (letters, begun, named, ends)] == [("stop", None)] * 4
     assert 2 not in ends.tokens[:-1]
+
+
+def test_what_others_found_of_a_grammar_takes_no_states_from_a_request(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraint, "MAX_LEXER_STATES", 3000)
+    grammars = Grammars(folder / "tokenizer.json", 512, (2,))
+    words = np.zeros(grammars.words, dtype=np.int32)
+
+    def walk(seed: int) -> int:
+        """The tokens that one matcher takes, at most 10 random ones."""
+        chance, matcher = random.Random(seed), grammars.matcher(regex(".*(a.{60}|b.{61}|c.{62}|d.{63}|e.{64})x"))
+        for taken in range(10):
+            matcher.fill(words)
+            bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+            matcher.accept([int(chance.choice(np.flatnonzero(bits)))], taken + 1)
+        return 10
+
+    # The states that all need together are many times those that one may have.
+    assert [walk(seed) for seed in range(30)] == [10] * 30
 
 
 def test_a_grammar_that_cannot_be_used_is_refused(make_core: CoreMaker) -> None:

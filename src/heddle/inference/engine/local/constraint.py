@@ -1,6 +1,7 @@
 """Grammars: which tokens may come next, by llguidance, one matcher for each constrained request."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,18 @@ from numpy.typing import NDArray
 from heddle.inference.engine.base import Constraint, RequestRefused
 from heddle.inference.structured.compiler import MAX_GRAMMAR_SYMBOLS, MAX_LEXER_STATES, plain
 
-MOST_COMPILED = 32
+MOST_COMPILED = 8
+"""What a grammar's matchers found out about it is kept with it, up to 50 MiB."""
 
 
 class Matcher:
     """The state of one grammar; before its start marker was generated everything is allowed."""
 
-    def __init__(self, state: Any, after: tuple[int, ...], vocabulary: "Vocabulary") -> None:
+    def __init__(self, state: Any, after: tuple[int, ...], vocabulary: "Vocabulary", renew: Callable[[], Any]) -> None:
+        """`renew` gives a state that shares nothing with the other matchers of the grammar."""
         self._state = state
+        self._renew: Callable[[], Any] | None = renew
+        self._taken: list[int] = []
         self._after = after
         self._vocabulary = vocabulary
         self.active = not after
@@ -26,6 +31,8 @@ class Matcher:
     def fill(self, words: NDArray[np.int32]) -> None:
         """Write the allowed tokens as bits: int32 [words]. Raises RequestRefused when the grammar is too complex."""
         self._state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        if self._state.is_error() and self._begin_anew():
+            self._state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         self._check()
         if (words & self._vocabulary.special_words).any() and not self._state.is_stopped():
             self._drop_false_marks(words)
@@ -33,10 +40,22 @@ class Matcher:
     def accept(self, tokens: Rows[int], output_count: int) -> None:
         """Take the last of `tokens`, just generated. Raises RequestRefused when the grammar cannot go on."""
         if self.active:
+            self._taken.append(tokens[-1])
             self._state.consume_token(tokens[-1])
+            if self._state.is_error():
+                self._begin_anew()
             self._check()
         elif output_count >= len(self._after) and tuple(tokens[-len(self._after) :]) == self._after:
             self.active = True
+
+    def _begin_anew(self) -> bool:
+        """Take the same tokens with a state of its own, once: others of the grammar may have used up its states."""
+        renew, self._renew = self._renew, None
+        if renew is None:
+            return False
+        self._state = renew()
+        self._state.consume_tokens(self._taken)
+        return True
 
     def _drop_false_marks(self, words: NDArray[np.int32]) -> None:
         """Where a grammar wants the letters of a special token's text, the library proposes that token and then does
@@ -98,11 +117,20 @@ class Grammars:
             except (OSError, ValueError, ImportError) as error:
                 reason = f"constraints do not work with this model's tokenizer: {error}"
                 raise RequestRefused(reason, param="structured_outputs") from error
-        compiled = self._compiled.pop(constraint.grammar, None) or self._compile(constraint.grammar, self._vocabulary)
-        self._compiled[constraint.grammar] = compiled
+        vocabulary, grammar = self._vocabulary, constraint.grammar
+        compiled = self._compiled.pop(grammar, None) or self._compile(grammar, vocabulary)
+        self._keep(grammar, compiled)
+        return Matcher(compiled.deep_copy(), constraint.after, vocabulary, lambda: self._renewed(grammar, vocabulary))
+
+    def _renewed(self, grammar: str, vocabulary: Vocabulary) -> Any:
+        compiled = self._compile(grammar, vocabulary)
+        self._keep(grammar, compiled)
+        return compiled.deep_copy()
+
+    def _keep(self, grammar: str, compiled: Any) -> None:
+        self._compiled[grammar] = compiled
         if len(self._compiled) > MOST_COMPILED:
             self._compiled.popitem(last=False)
-        return Matcher(compiled.deep_copy(), constraint.after, self._vocabulary)
 
     @staticmethod
     def _compile(grammar: str, vocabulary: Vocabulary) -> Any:
