@@ -91,7 +91,7 @@ def _link(link: OtelLink) -> Json:
     }
 
 
-def from_dump(dump: Json) -> OtelSpan:
+def to_span(dump: Json) -> OtelSpan:
     """The span of a dump; what the dump lacks, or holds in another form, is empty."""
     context, status = _dict(dump, "context"), _dict(dump, "status")
     resource, scope = _dict(dump, "resource"), _dict(dump, "scope")
