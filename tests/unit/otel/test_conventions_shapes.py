@@ -187,10 +187,6 @@ def test_kinds_of_openinference(kind: str, operation: str, shown: str | None) ->
     agent = of({**values, "tool.name": "add", "agent.name": "clerk"})
     assert (agent.operation_name, agent.conversation_id) == (operation, "s1")
     assert KINDS.get(agent.operation_name or "") == shown
-        operation,
-        shown,
-        "s1",
-    )
     if kind == "TOOL":
         assert (agent.tool_name, agent.tool_call_arguments, agent.tool_call_result) == ("add", "hello", "hi")
     else:

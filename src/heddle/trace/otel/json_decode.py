@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from heddle.errors import InvalidRequest
-from heddle.trace.otel.protobuf_values import MAX_DEPTH
-from heddle.trace.otel.span import Json, OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
+from heddle.trace.otel.span import MAX_DEPTH, Json, OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
 from heddle.wire import jsontext
 
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
@@ -30,7 +29,7 @@ def decode(data: bytes) -> list[ResourceSpans]:
     if not isinstance(body, dict):
         raise _wrong("the body", "an object", body)
     found, parts = [], 0
-    for group, place in _objects(body, "resourceSpans", "resource_spans", ""):
+    for group, place in _objects(body, "resourceSpans", ""):
         read = _resource_spans(group, place)
         parts += 1 + read.parts
         check_parts(parts)
@@ -125,11 +124,11 @@ def _resource_spans(group: Json, place: str) -> ResourceSpans:
     resource = _object(group, "resource", place)
     where = f"{place}.resource"
     found = ResourceSpans(_attributes(resource, where), _dropped(resource, where))
-    for scope_spans, scope_place in _objects(group, "scopeSpans", "scope_spans", place):
+    for scope_spans, scope_place in _objects(group, "scopeSpans", place):
         scope = _object(scope_spans, "scope", scope_place)
-        name = _text(scope, "name", "name", f"{scope_place}.scope")
-        version = _text(scope, "version", "version", f"{scope_place}.scope")
-        for item, span_place in _objects(scope_spans, "spans", "spans", scope_place):
+        name = _text(scope, "name", f"{scope_place}.scope")
+        version = _text(scope, "version", f"{scope_place}.scope")
+        for item, span_place in _objects(scope_spans, "spans", scope_place):
             span = _span(item, span_place)
             span.scope, span.scope_version = name, version
             span.resource, span.resource_dropped = found.resource, found.resource_dropped
@@ -142,40 +141,40 @@ def _resource_spans(group: Json, place: str) -> ResourceSpans:
 def _span(item: Json, place: str) -> OtelSpan:
     status = _object(item, "status", place)
     return OtelSpan(
-        name=_text(item, "name", "name", place),
-        trace_id=_id(item, "traceId", "trace_id", place),
-        span_id=_id(item, "spanId", "span_id", place),
-        parent_id=_id(item, "parentSpanId", "parent_span_id", place),
-        start=_whole(item, "startTimeUnixNano", "start_time_unix_nano", place, _UINT64),
-        end=_whole(item, "endTimeUnixNano", "end_time_unix_nano", place, _UINT64),
+        name=_text(item, "name", place),
+        trace_id=_id(item, "traceId", place),
+        span_id=_id(item, "spanId", place),
+        parent_id=_id(item, "parentSpanId", place),
+        start=_whole(item, "startTimeUnixNano", place, _UINT64),
+        end=_whole(item, "endTimeUnixNano", place, _UINT64),
         kind=_word(item, "kind", place, "SPAN_KIND_", KINDS),
         attributes=_attributes(item, place),
         status_code=_word(status, "code", f"{place}.status", "STATUS_CODE_", STATUS_CODES),
-        status_message=_text(status, "message", "message", f"{place}.status"),
-        trace_state=_text(item, "traceState", "trace_state", place),
-        events=[_event(event, where) for event, where in _objects(item, "events", "events", place)],
-        links=[_link(link, where) for link, where in _objects(item, "links", "links", place)],
+        status_message=_text(status, "message", f"{place}.status"),
+        trace_state=_text(item, "traceState", place),
+        events=[_event(event, where) for event, where in _objects(item, "events", place)],
+        links=[_link(link, where) for link, where in _objects(item, "links", place)],
     )
 
 
 def _event(item: Json, place: str) -> OtelEvent:
-    time = _whole(item, "timeUnixNano", "time_unix_nano", place, _UINT64)
-    return OtelEvent(_text(item, "name", "name", place), time, _attributes(item, place), _dropped(item, place))
+    time = _whole(item, "timeUnixNano", place, _UINT64)
+    return OtelEvent(_text(item, "name", place), time, _attributes(item, place), _dropped(item, place))
 
 
 def _link(item: Json, place: str) -> OtelLink:
     return OtelLink(
-        trace_id=_id(item, "traceId", "trace_id", place),
-        span_id=_id(item, "spanId", "span_id", place),
-        trace_state=_text(item, "traceState", "trace_state", place),
+        trace_id=_id(item, "traceId", place),
+        span_id=_id(item, "spanId", place),
+        trace_state=_text(item, "traceState", place),
         attributes=_attributes(item, place),
         dropped_attributes=_dropped(item, place),
-        flags=_whole(item, "flags", "flags", place, _UINT32),
+        flags=_whole(item, "flags", place, _UINT32),
     )
 
 
 def _dropped(item: Json, place: str) -> int:
-    return _whole(item, "droppedAttributesCount", "dropped_attributes_count", place, _UINT32)
+    return _whole(item, "droppedAttributesCount", place, _UINT32)
 
 
 def _attributes(holder: Json, place: str) -> Json:

@@ -8,6 +8,8 @@ from heddle.errors import TooLarge
 Json = dict[str, Any]
 MAX_PARTS = 200_000
 """How many spans, events and links one export may hold together."""
+MAX_DEPTH = 40
+"""How deep values nest; the packages of OTLP stop at about 45."""
 
 
 @dataclass(slots=True)
