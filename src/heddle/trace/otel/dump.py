@@ -4,8 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from heddle.trace.otel.expand import Conflict, expand, flatten
-from heddle.trace.otel.json_decode import KINDS, STATUS_CODES
-from heddle.trace.otel.span import Json, OtelEvent, OtelLink, OtelSpan
+from heddle.trace.otel.span import KINDS, STATUS_CODES, Json, OtelEvent, OtelLink, OtelSpan
 from heddle.wire import times
 
 

@@ -6,18 +6,26 @@ Errors say where in the body they are, as a path such as `resourceSpans[0].scope
 import base64
 import binascii
 import math
+import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
 from heddle.errors import InvalidRequest
-from heddle.trace.otel.span import MAX_DEPTH, Json, OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
+from heddle.trace.otel.span import (
+    KINDS,
+    MAX_DEPTH,
+    STATUS_CODES,
+    Json,
+    OtelEvent,
+    OtelLink,
+    OtelSpan,
+    ResourceSpans,
+    check_parts,
+)
 from heddle.wire import jsontext
 
-KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
-STATUS_CODES = ("UNSET", "OK", "ERROR")
-_UINT64, _UINT32 = 2**64 - 1, 2**32 - 1
-_INT64 = 2**63
-T = TypeVar("T", str, bool, list[Any], dict[str, Any])
+_UINT64, _UINT32, _INT64 = 2**64 - 1, 2**32 - 1, 2**63
 
 
 def decode(data: bytes) -> list[ResourceSpans]:
@@ -42,14 +50,19 @@ def _wrong(place: str, expected: str, found: Any) -> InvalidRequest:
     return InvalidRequest(f"The body is no ExportTraceServiceRequest: {place}: expected {expected}, got {found!r:.100}")
 
 
-def _get(holder: Json, name: str, other: str) -> Any:
+@cache
+def _snake(name: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+def _get(holder: Json, name: str) -> Any:
     found = holder.get(name)
-    return holder.get(other) if found is None else found
+    return holder.get(_snake(name)) if found is None else found
 
 
-def _objects(holder: Json, name: str, other: str, place: str) -> Iterator[tuple[Json, str]]:
+def _objects(holder: Json, name: str, place: str) -> Iterator[tuple[Json, str]]:
     """The objects of a list, each with its place."""
-    found = _get(holder, name, other)
+    found = _get(holder, name)
     if found is None:
         return
     where = f"{place}.{name}" if place else name
@@ -71,8 +84,8 @@ def _object(holder: Json, name: str, place: str) -> Json:
     return found
 
 
-def _text(holder: Json, name: str, other: str, place: str) -> str:
-    found = _get(holder, name, other)
+def _text(holder: Json, name: str, place: str) -> str:
+    found = _get(holder, name)
     if found is None:
         return ""
     if not isinstance(found, str):
@@ -80,13 +93,13 @@ def _text(holder: Json, name: str, other: str, place: str) -> str:
     return found
 
 
-def _id(holder: Json, name: str, other: str, place: str) -> str:
-    return _text(holder, name, other, place).lower()
+def _id(holder: Json, name: str, place: str) -> str:
+    return _text(holder, name, place).lower()
 
 
-def _whole(holder: Json, name: str, other: str, place: str, most: int) -> int:
+def _whole(holder: Json, name: str, place: str, most: int) -> int:
     """A number that is not negative, written as a number or as text; 0 when it is absent."""
-    found = _get(holder, name, other)
+    found = _get(holder, name)
     if found is None or found == "":
         return 0
     number = _integer(found)
@@ -209,8 +222,8 @@ def _value(value: Any, place: str, depth: int) -> Any:
         raise InvalidRequest(
             f"The body is no ExportTraceServiceRequest: {place}: nested deeper than {MAX_DEPTH} levels"
         )
-    for name, other, read in _VALUES:
-        held = _get(value, name, other)
+    for name, read in _VALUES:
+        held = _get(value, name)
         if held is not None:
             return read(held, f"{place}.{name}", depth)
     return None
@@ -269,11 +282,11 @@ def _kvlist(held: Any, place: str, depth: int) -> Json:
 
 
 _VALUES = (
-    ("stringValue", "string_value", _string),
-    ("intValue", "int_value", _int64),
-    ("boolValue", "bool_value", _boolean),
-    ("doubleValue", "double_value", _double),
-    ("arrayValue", "array_value", _array),
-    ("kvlistValue", "kvlist_value", _kvlist),
-    ("bytesValue", "bytes_value", _bytes),
+    ("stringValue", _string),
+    ("intValue", _int64),
+    ("boolValue", _boolean),
+    ("doubleValue", _double),
+    ("arrayValue", _array),
+    ("kvlistValue", _kvlist),
+    ("bytesValue", _bytes),
 )

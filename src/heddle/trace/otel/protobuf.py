@@ -70,15 +70,6 @@ def response(rejected: int, message: str) -> bytes:
     return b"\x0a" + varint_bytes(len(partial)) + partial
 
 
-def response(rejected: int, message: str) -> bytes:
-    """An ExportTraceServiceResponse; `partial_success` is left out when nothing was rejected."""
-    if not rejected and not message:
-        return b""
-    text = message.encode("utf-8", "replace")
-    partial = b"\x08" + varint_bytes(rejected) + b"\x12" + varint_bytes(len(text)) + text
-    return b"\x0a" + varint_bytes(len(partial)) + partial
-
-
 @dataclass(slots=True)
 class _Scope:
     name: str = ""
