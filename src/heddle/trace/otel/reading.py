@@ -3,7 +3,7 @@
 The table of calls comes first (contract: trace-core, 12); where it finds nothing, what the conventions read fills in.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -143,19 +143,21 @@ def read(span: OtelSpan, tree: Json, project: str) -> SpanReading:
     """The reading of a span; `tree` holds its attributes expanded, `project` is internal."""
     plan = _plan(span)
     agent = _scalars(span, project, plan) if plan.known else None
-    found = SpanReading(agent, attributes={name: listed(value) for name, value in _picked(tree, plan.attributes)})
-    for key, value in _picked(tree, plan.inputs):
+    found = SpanReading(
+        agent, attributes={name: listed(value) for name, value in _picked(tree, plan.attributes).items()}
+    )
+    for key, value in _picked(tree, plan.inputs).items():
         value = listed(value)
         found.inputs = value if key in ("input", "inputs") and isinstance(value, dict) else {key: value}
         break
-    for key, value in _picked(tree, plan.output):
+    for key, value in _picked(tree, plan.output).items():
         value = listed(value)
         found.output = value if key in ("output", "outputs") else {key: value}
         break
     found.usage = _usage(tree, plan.usage, agent)
     if not (found.attributes or found.inputs or found.output is not None or found.usage):
         found.attributes = {**tree}
-    found.others = dict(_picked(tree, plan.others))
+    found.others = _picked(tree, plan.others)
     own = found.others.get("attributes")
     if isinstance(own, dict):
         found.attributes.update((key, listed(value)) for key, value in own.items())
@@ -206,10 +208,10 @@ def _made(span: OtelSpan) -> _Plan:
     beginnings = {".".join(path[:end]) for path in map(parts, keys) for end in range(1, len(path) + 1)}
 
     def some(table: Mapping[str, tuple[str, ...]]) -> Paths:
-        held = ((field, tuple(parts(name) for name in names if _may_hold(name))) for field, names in table.items())
+        held = ((field, tuple(parts(name) for name in names if may_hold(name))) for field, names in table.items())
         return tuple((field, paths) for field, paths in held if paths)
 
-    def _may_hold(name: str) -> bool:
+    def may_hold(name: str) -> bool:
         path = parts(name)
         return name in beginnings or any(".".join(path[:end]) in keys for end in range(1, len(path)))
 
@@ -224,13 +226,15 @@ def _made(span: OtelSpan) -> _Plan:
     )
 
 
-def _picked(tree: Json, rows: Paths) -> Iterator[tuple[str, Any]]:
+def _picked(tree: Json, rows: Paths) -> Json:
     """The fields that the tree has anything for; of several paths the first that holds something counts."""
+    found: Json = {}
     for name, paths in rows:
         for path in paths:
             if value := pick(tree, path):
-                yield name, value
+                found[name] = value
                 break
+    return found
 
 
 def _scalars(span: OtelSpan, project: str, plan: _Plan) -> AgentSpan:
@@ -261,7 +265,8 @@ def _scalars(span: OtelSpan, project: str, plan: _Plan) -> AgentSpan:
         for event in span.events:
             if event.name == "exception":
                 into.error_type = text(event.attributes.get("exception.type"))
-    _custom(span, into, plan.custom)
+    if plan.custom:
+        _custom(span, into, plan.custom)
     return into
 
 
@@ -329,8 +334,8 @@ def _usage(tree: Json, rows: Paths, agent: AgentSpan | None) -> Json:
     that says the same count in both is stored with the first only; likewise for the answer's tokens. Cached tokens lie
     within the prompt's where the conventions say so for the library that reported them.
     """
-    counts = ((name, _number(value)) for name, value in _picked(tree, rows))
-    found: Json = {name: count for name, count in counts if count is not None}
+    picked = _picked(tree, rows).items()
+    found: Json = {name: count for name, value in picked if (count := _number(value)) is not None}
     for first, second in _SPELLINGS:
         if second in found and found.get(first) == found[second]:
             del found[second]
