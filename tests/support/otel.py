@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from heddle.trace.otel import conventions, json_decode, protobuf
+from heddle.trace.otel import json_decode, protobuf, reading
 from heddle.trace.otel.span import OtelEvent, OtelSpan
 from heddle.wire.spans import AgentSpan
 
@@ -22,9 +22,7 @@ def recorded(name: str) -> list[OtelSpan]:
 
 def seen(span: OtelSpan) -> AgentSpan:
     """What the conventions make of a span."""
-    agent = conventions.describe(span, "project")
-    conventions.messages(span, agent)
-    return agent
+    return reading.describe(span, "project")
 
 
 def span_of(attributes: Json, name: str = "step", scope: str = "", events: list[OtelEvent] | None = None) -> OtelSpan:

@@ -5,7 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from heddle.trace.otel import conventions
+from heddle.trace.otel import reading
+from heddle.trace.otel.expand import expand
 from heddle.wire.spans import AgentSpan
 from tests.support.otel import seen, span_of
 
@@ -87,9 +88,8 @@ def test_attributes_that_no_convention_maps_are_kept_by_their_types() -> None:
 def test_a_span_of_anything_else_is_not_recognised_and_still_described() -> None:
     span = span_of({"http.request.method": "GET", "http.response.status_code": 500, "error.type": "500"})
     span.status_code = 2
-    assert not conventions.recognised(span)
-    assert conventions.describe_known(span, "p") is None
-    agent = conventions.describe(span, "p")
+    assert reading.read(span, expand(span.attributes)[0], "p").agent is None
+    agent = reading.describe(span, "p")
     assert (agent.operation_name, agent.status_code, agent.error_type) == (None, "ERROR", "500")
     assert agent.custom_attrs_string == {"http.request.method": "GET"}
     assert (agent.started_at, agent.ended_at, agent.span_kind) == (100_000_000, 102_000_000, "INTERNAL")

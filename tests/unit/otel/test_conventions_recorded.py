@@ -11,11 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from heddle.trace.otel import conventions
-from heddle.trace.otel.agent import from_dump
-from heddle.trace.otel.conventions.values import parsed
+from heddle.trace.otel.conventions.convention import parsed
 from heddle.trace.otel.dump import to_dump
 from heddle.trace.otel.expand import expand
+from heddle.trace.otel.reading import KINDS, from_dump
 from heddle.wire import jsontext
 from heddle.wire.spans import AgentSpan
 from tests.support.otel import RECORDINGS, recorded, seen
@@ -220,7 +219,7 @@ def line(agent: AgentSpan) -> str:
     }
     columns = (
         agent.span_name,
-        conventions.kind_of(agent) or "-",
+        KINDS.get(agent.operation_name or "") or "-",
         models,
         " ".join("-" if one is None else str(one) for one in counts),
         f"{letters(agent.input_messages)} > {letters(agent.output_messages)}",

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from heddle.auth import LOCAL
-from heddle.trace.otel import conventions, dump, json_decode, protobuf
-from heddle.trace.otel.agent import from_dump
+from heddle.trace.otel import dump, json_decode, protobuf
 from heddle.trace.otel.expand import expand
 from heddle.trace.otel.ingest import Export
+from heddle.trace.otel.reading import describe, from_dump
 from heddle.trace.otel.span import OtelEvent, OtelLink, OtelSpan
 from heddle.wire import refs
 from heddle.wire.spans import AgentSpan
@@ -60,8 +60,7 @@ def test_messages_are_read_from_the_dump_as_from_the_span(path: Path) -> None:
     spans = {span.span_id: span for group in decode(path.read_bytes()) for span in group.spans}
     _, dumps = packed(path)
     for span_id, span in spans.items():
-        first = conventions.describe(span, PROJECT)
-        conventions.messages(span, first)
+        first = describe(span, PROJECT)
         again = from_dump(PROJECT, dumps[span_id])
         for name in MESSAGES:
             assert getattr(again, name) == getattr(first, name), (span.name, name)
@@ -90,7 +89,7 @@ def test_a_span_survives_whole() -> None:
     )
     tree, texts = expand(span.attributes)
     stored = dump.to_dump(span, tree, texts, dump.resource_dump(span.resource, 2))
-    assert dump.from_dump(orjson.loads(orjson.dumps(stored))) == span
+    assert dump.to_span(orjson.loads(orjson.dumps(stored))) == span
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heddle.trace.otel.call import cut, op_object_id
 from heddle.trace.otel.expand import Conflict, expand, flatten, listed, pick
-from heddle.trace.otel.names import cut, op_object_id
 
 
 @pytest.mark.parametrize(

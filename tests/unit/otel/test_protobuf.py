@@ -16,8 +16,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from heddle.errors import InvalidRequest, TooLarge
 from heddle.trace.otel import protobuf
-from heddle.trace.otel.protobuf_values import MAX_DEPTH
-from heddle.trace.otel.protobuf_wire import varint_bytes
+from heddle.trace.otel.protobuf import varint_bytes
+from heddle.trace.otel.span import MAX_DEPTH
 
 texts = st.text(max_size=200)
 int64 = st.integers(-(2**63), 2**63 - 1)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from heddle.house import House
-from heddle.trace.otel.agent import from_dump
+from heddle.trace.otel.reading import from_dump
 from heddle.wire import jsontext
 from heddle.wire.spans import AgentSpan
 

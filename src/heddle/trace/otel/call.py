@@ -1,29 +1,32 @@
-"""From a span to the two halves of a call (contract: trace-core, 12).
+"""From a span to the two halves of a call (contract: trace-core, 12)."""
 
-The table of the contract comes first; where it finds nothing, what the conventions read fills in.
-"""
-
+import hashlib
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from heddle.trace.calls.pack import Packer, usage_entries
 from heddle.trace.content import LONG_STRING
-from heddle.trace.otel import agent as agents
-from heddle.trace.otel import conventions, fill, table
 from heddle.trace.otel.dump import parent_of, to_dump
-from heddle.trace.otel.expand import expand, listed, pick
-from heddle.trace.otel.names import DISPLAY_NAME_MAX, cut, op_object_id
-from heddle.trace.otel.span import Json, OtelSpan
-from heddle.trace.otel.usage import usage_of
+from heddle.trace.otel.expand import expand
+from heddle.trace.otel.reading import SpanReading, is_about_agents, read
+from heddle.trace.otel.span import Json, OtelEvent, OtelSpan
 from heddle.wire import jsontext, times
 from heddle.wire.calls import ERROR, SUCCESS, End, Start
 from heddle.wire.spans import AgentSpan
 
 _MAX_STEP = 2**63 - 1
 _STATUS_ERROR = 2
+OP_NAME_MAX = 128
+DISPLAY_NAME_MAX = 1024
+NAMELESS = "unknown"
+_DELIMITER = re.compile(r"[,;| /?.]")
+_UNSAFE = re.compile(r"[^\w.-]")
+_REMEMBERED = 300
 
 
 @dataclass(slots=True)
@@ -36,16 +39,6 @@ class Setting:
     resource: orjson.Fragment
     convert_refs: Callable[[Any], Any] | None = None
     """Makes external refs internal, where the body may hold refs."""
-
-
-@dataclass(slots=True)
-class Fields:
-    """What the table finds in a span's attributes."""
-
-    inputs: Json = field(default_factory=dict)
-    output: Any = None
-    attributes: Json = field(default_factory=dict)
-    custom: Json = field(default_factory=dict)
 
 
 class SpanPacker:
@@ -62,22 +55,18 @@ class SpanPacker:
             tree = setting.convert_refs(tree)
         files: dict[str, str] = {}
         tree, dumped, size = self._dump(span, tree, texts, setting, files)
-        agent = conventions.describe_known(span, setting.project)
-        rows = table.table_for(tree)
-        found = _fields(tree, rows)
-        usage = usage_of(tree, rows.usage, agent)
-        if not (found.attributes or found.inputs or found.output is not None or usage):
-            found.attributes = {**tree}
-        found.attributes.update(found.custom)
-        if agent is not None:
-            fill.fields(span, agent, found)
-        start = self._start(span, tree, rows, found, setting, agent)
-        start.files, start.otel_dump = files, dumped
+        found = read(span, tree, setting.project)
+        start = self._start(span, found, setting, files)
+        start.otel_dump = dumped
         start.size += size
+        end = self._end(span, found, start)
         self._packer.packed.starts.append(start)
-        self._packer.packed.ends.append(self._end(span, tree, rows, found, usage, start))
-        if agent is not None and agents.is_about_agents(agent):
-            _place(agent, start, self._packer.packed.ends[-1])
+        self._packer.packed.ends.append(end)
+        agent = found.agent
+        if agent is not None and is_about_agents(agent):
+            agent.started_at, agent.ended_at = start.started_at, end.ended_at
+            agent.wb_user_id, agent.wb_run_id = start.user, start.run_id
+            agent.wb_run_step, agent.wb_run_step_end = start.run_step, end.run_step_end
             self.agents.append(agent)
 
     def _dump(
@@ -92,62 +81,53 @@ class SpanPacker:
         text, _, size = self._packer.field(setting.project, "otel_dump", whole, files)
         return tree, text, size
 
-    def _start(
-        self,
-        span: OtelSpan,
-        tree: Json,
-        rows: table.Table,
-        found: Fields,
-        setting: Setting,
-        agent: AgentSpan | None,
-    ) -> Start:
-        thread = _text(_first(tree, rows.thread))
-        is_turn = thread is not None and bool(_first(tree, rows.turn))
-        if thread is None and agent is not None and agent.conversation_id:
+    def _start(self, span: OtelSpan, found: SpanReading, setting: Setting, files: dict[str, str]) -> Start:
+        others, parent = found.others, parent_of(span)
+        thread = _text(others.get("thread"))
+        is_turn = thread is not None and "turn" in others
+        if thread is None and found.agent is not None and found.agent.conversation_id:
             # Such libraries name the conversation on every span of it; the outermost one is the turn.
-            thread, is_turn = agent.conversation_id, parent_of(span) is None
-        own = tree if table.OWN in tree else {}
-        display_name = _text(pick(own, table.DISPLAY_NAME))
+            thread, is_turn = found.agent.conversation_id, parent is None
+        display_name = _text(others.get("display_name"))
         start = Start(
             project=setting.project,
             id=span.span_id,
             trace_id=span.trace_id,
             op_name=op_object_id(span.name),
-            started_at=_instant(_first(tree, rows.start_time), span.start // 1000),
+            started_at=_instant(others.get("start_time"), span.start // 1000),
             inputs="",
             attributes="",
             user=setting.user,
-            parent_id=parent_of(span),
+            parent_id=parent,
             thread_id=thread,
             turn_id=span.span_id if is_turn else None,
             display_name=cut(display_name, DISPLAY_NAME_MAX) if display_name else None,
-            run_id=_run(setting, pick(own, table.RUN_ID)),
-            run_step=_step(pick(own, table.RUN_STEP)),
+            run_id=_run(setting, others.get("run_id")),
+            run_step=_step(others.get("run_step")),
+            files=files,
         )
-        start.inputs, start.refs, size = self._packer.field(start.project, "inputs", found.inputs, start.files)
-        start.attributes, _, attributes_size = self._packer.field(
-            start.project, "attributes", found.attributes, start.files
-        )
+        start.inputs, start.refs, size = self._packer.field(start.project, "inputs", found.inputs, files)
+        start.attributes, _, attributes_size = self._packer.field(start.project, "attributes", found.attributes, files)
         start.size = size + attributes_size
         return start
 
-    def _end(self, span: OtelSpan, tree: Json, rows: table.Table, found: Fields, usage: Json, start: Start) -> End:
-        exception = fill.exception(span) if span.status_code == _STATUS_ERROR else None
+    def _end(self, span: OtelSpan, found: SpanReading, start: Start) -> End:
+        exception = _exception(span) if span.status_code == _STATUS_ERROR else None
         model = found.attributes.get("model")
         if not model:
             parameters = found.attributes.get("model_parameters")
             model = parameters.get("model") if isinstance(parameters, dict) else None
-        summary = {"usage": {_text(model) or "usage": usage_entry(usage)}}
+        summary = {"usage": {_text(model) or "usage": {**_NO_USAGE, **found.usage}}}
         end = End(
             project=start.project,
             id=start.id,
-            ended_at=_instant(_first(tree, rows.end_time), span.end // 1000),
+            ended_at=_instant(found.others.get("end_time"), span.end // 1000),
             output=None,
             summary="",
             status=ERROR if exception else SUCCESS,
             exception=exception,
-            run_step_end=_step(pick(tree, table.RUN_STEP_END)),
-            usage=usage_entries(summary) if usage else [],
+            run_step_end=_step(found.others.get("run_step_end")),
+            usage=usage_entries(summary) if found.usage else [],
         )
         output = {} if found.output is None else found.output
         end.output, end.refs, size = self._packer.field(end.project, "output", output, end.files)
@@ -157,41 +137,54 @@ class SpanPacker:
 
 
 _COUNTS = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "requests", "total_tokens")
-_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
+_NO_USAGE = dict.fromkeys((*_COUNTS, "cache_creation_input_tokens", "cache_read_input_tokens"))
+"""An entry of `summary.usage` says of every count that it is not known."""
 
 
-def usage_entry(usage: Json) -> Json:
-    """One entry of `summary.usage`: what is not known is null."""
-    return {**dict.fromkeys((*_COUNTS, *_CACHED)), **usage}
+def op_object_id(span_name: str) -> str:
+    """The name of the op object that stands for spans of a name."""
+    return _remembered(span_name) if len(span_name) <= _REMEMBERED else _object_id(span_name)
 
 
-def _fields(tree: Json, rows: table.Table) -> Fields:
-    found = Fields()
-    for key, path in rows.inputs:
-        if value := pick(tree, path):
-            value = listed(value)
-            bare = key in ("input", "inputs") and isinstance(value, dict)
-            found.inputs = value if bare else {key: value}
-            break
-    for key, path in rows.output:
-        if value := pick(tree, path):
-            value = listed(value)
-            found.output = value if key in ("output", "outputs") else {key: value}
-            break
-    for name, keys in rows.attributes:
-        if value := _first(tree, keys):
-            found.attributes[name] = listed(value)
-    custom = pick(tree, table.CUSTOM) if table.OWN in tree else None
-    if isinstance(custom, dict):
-        found.custom = {key: listed(value) for key, value in custom.items()}
-    return found
+def _object_id(name: str) -> str:
+    if len(name) > OP_NAME_MAX:
+        name = cut(name, OP_NAME_MAX, f":{hashlib.sha256(name.encode()).hexdigest()[:4]}")
+    safe = _UNSAFE.sub("", name.replace(" ", "_").replace("/", "_")).lower()
+    # Lower-casing a few letters makes two of one, of which the second is no letter.
+    return _UNSAFE.sub("", safe)[:OP_NAME_MAX] or NAMELESS
 
 
-def _first(tree: Json, keys: table.Keys) -> Any:
-    for _, path in keys:
-        if value := pick(tree, path):
-            return value
-    return None
+_remembered = lru_cache(maxsize=20_000)(_object_id)
+
+
+def cut(name: str, most: int, ending: str = "...") -> str:
+    """The name, at most so long: cut before a delimiter where there is one, then the ending."""
+    if len(name) <= most:
+        return name
+    room = most - len(ending)
+    first = _DELIMITER.search(name)
+    if first is None or first.start() > room:
+        return name[:room] + ending
+    places = [match.start() for match in _DELIMITER.finditer(name, 0, room)]
+    return name[: places[-1] if places else room].rstrip(",;| /?.") + ending
+
+
+def _exception(span: OtelSpan) -> str:
+    """Why a span failed: its status message, else what its exception event says; empty when neither says anything."""
+    if span.status_message:
+        return span.status_message
+    for event in span.events:
+        if event.name == "exception" and (text := _told(event)):
+            return text
+    kind = span.attributes.get("error.type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _told(event: OtelEvent) -> str:
+    """Type and message of an exception event, then its stack trace."""
+    kind, message, stack = (event.attributes.get(f"exception.{name}") for name in ("type", "message", "stacktrace"))
+    head = ": ".join(str(part) for part in (kind, message) if part)
+    return "\n".join(str(part) for part in (head, stack) if part)
 
 
 def _text(value: Any) -> str | None:
@@ -231,10 +224,3 @@ def _instant(given: Any, otherwise: int) -> int:
         return times.to_micros(times.to_datetime(micros)) if micros is not None else otherwise
     except OverflowError:
         return otherwise
-
-
-def _place(agent: AgentSpan, start: Start, end: End) -> None:
-    """Give the agent span what its call has: times, who sent it, the run."""
-    agent.started_at, agent.ended_at = start.started_at, end.ended_at
-    agent.wb_user_id, agent.wb_run_id = start.user, start.run_id
-    agent.wb_run_step, agent.wb_run_step_end = start.run_step, end.run_step_end

@@ -4,8 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from heddle.trace.otel.expand import Conflict, expand, flatten
-from heddle.trace.otel.json_decode import KINDS, STATUS_CODES
-from heddle.trace.otel.span import Json, OtelEvent, OtelLink, OtelSpan
+from heddle.trace.otel.span import KINDS, STATUS_CODES, Json, OtelEvent, OtelLink, OtelSpan
 from heddle.wire import times
 
 
@@ -91,7 +90,7 @@ def _link(link: OtelLink) -> Json:
     }
 
 
-def from_dump(dump: Json) -> OtelSpan:
+def to_span(dump: Json) -> OtelSpan:
     """The span of a dump; what the dump lacks, or holds in another form, is empty."""
     context, status = _dict(dump, "context"), _dict(dump, "status")
     resource, scope = _dict(dump, "resource"), _dict(dump, "scope")

@@ -1,5 +1,6 @@
 """One export: decoded, routed to projects, packed as calls, stored; only then is the exporter told."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,18 +13,20 @@ from heddle.request_body import off_loop
 from heddle.trace.calls.pack import Packed, Packer, run_id
 from heddle.trace.calls.write import CallWrites
 from heddle.trace.inference_calls import lenient
-from heddle.trace.otel import json_decode, protobuf, table
+from heddle.trace.otel import json_decode, protobuf
 from heddle.trace.otel.call import Setting, SpanPacker
 from heddle.trace.otel.dump import resource_dump
 from heddle.trace.otel.expand import Conflict
-from heddle.trace.otel.ops import Ops
 from heddle.trace.otel.span import Json, OtelSpan, ResourceSpans
-from heddle.wire import jsontext
+from heddle.wire import jsontext, refs
+from heddle.wire.calls import Start
+from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, op_value
 from heddle.wire.spans import AgentSpan
 
 MOST_MESSAGES = 20
 _TRACE_ID_LENGTH, _SPAN_ID_LENGTH = 32, 16
-_NO_PROJECT = f"its resource has no {table.ENTITY} and {table.PROJECT}, and the request no header project_id"
+_ENTITY, _PROJECT, _RUN_IDS = "wandb.entity", "wandb.project", ("wandb.run_id", "wandb.wb_run_id")
+"""Attributes of a resource."""
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -60,7 +63,7 @@ class Export:
         """Store the spans; returns those that were rejected. Raises HeddleError, and then nothing is stored."""
         packed, agents = await off_loop(len(body), lambda: self._pack(body, is_json))
         if packed.starts:
-            await Ops(self._house, self._caller).name(packed.starts)
+            await self._name_ops(packed.starts)
             await CallWrites(self._house, self._caller).keep(packed, agents)
         return self._rejected
 
@@ -95,7 +98,7 @@ class Export:
         if named and not any(project_id for _, project_id in named):
             raise InvalidRequest(
                 "No project: send the header 'project_id: entity/project', "
-                f"or the resource attributes {table.ENTITY} and {table.PROJECT}"
+                f"or the resource attributes {_ENTITY} and {_PROJECT}"
             )
         opened = [(group, self._caller.open(project_id)) for group, project_id in named if project_id]
         for group, project_id in named:
@@ -103,21 +106,40 @@ class Export:
                 for span in group.spans:
                     self._rejected.add(
                         span,
-                        f"its resource has no {table.ENTITY} and {table.PROJECT}, and the request no header project_id",
+                        f"its resource has no {_ENTITY} and {_PROJECT}, and the request no header project_id",
                     )
         yield from opened
 
     def _project_of(self, resource: Json) -> str | None:
-        entity, project = resource.get(table.ENTITY), resource.get(table.PROJECT)
+        entity, project = resource.get(_ENTITY), resource.get(_PROJECT)
         if isinstance(entity, str) and isinstance(project, str) and entity and project:
             return f"{entity}/{project}"
         return self._project_id
 
+    async def _name_ops(self, starts: list[Start]) -> None:
+        """Put refs in the place of the op names of calls: the latest of a name, a placeholder where there is none."""
+        wanted: dict[str, set[str]] = {}
+        for start in starts:
+            wanted.setdefault(start.project, set()).add(start.op_name)
+        known = {project: await self._ops(project, sorted(names)) for project, names in wanted.items()}
+        for start in starts:
+            start.op_name = known[start.project][start.op_name]
+
+    async def _ops(self, project: str, names: list[str]) -> dict[str, str]:
+        """The refs of ops by their names; those that are not there are stored with a stub of a source."""
+        digests = await self._house.store.objects.latest.digests(project, "op", names)
+        found = {name: refs.object_ref(project, "op", name, digest) for name, digest in digests.items()}
+        if missing := [name for name in names if name not in found]:
+            records, project_id = self._house.records, refs.external_project(project)
+            assert project_id is not None, "the project was opened by its name"
+            value = op_value(await records.put_file(self._caller, project_id, OP_FILE, PLACEHOLDER_SOURCE.encode()))
+            made = await asyncio.gather(*(records.publish(self._caller, project_id, name, value) for name in missing))
+            found |= {published.object_id: published.ref for published in made}
+        return found
+
 
 def _run(resource: Json, project: str) -> str | None:
-    named = next(
-        (found for key in table.RESOURCE_RUN_ID if isinstance(found := resource.get(key), str) and found), None
-    )
+    named = next((found for key in _RUN_IDS if isinstance(found := resource.get(key), str) and found), None)
     return run_id(named, project)
 
 

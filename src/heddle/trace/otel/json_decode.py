@@ -6,19 +6,26 @@ Errors say where in the body they are, as a path such as `resourceSpans[0].scope
 import base64
 import binascii
 import math
+import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
 from heddle.errors import InvalidRequest
-from heddle.trace.otel.protobuf_values import MAX_DEPTH
-from heddle.trace.otel.span import Json, OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
+from heddle.trace.otel.span import (
+    KINDS,
+    MAX_DEPTH,
+    STATUS_CODES,
+    Json,
+    OtelEvent,
+    OtelLink,
+    OtelSpan,
+    ResourceSpans,
+    check_parts,
+)
 from heddle.wire import jsontext
 
-KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
-STATUS_CODES = ("UNSET", "OK", "ERROR")
-_UINT64, _UINT32 = 2**64 - 1, 2**32 - 1
-_INT64 = 2**63
-T = TypeVar("T", str, bool, list[Any], dict[str, Any])
+_UINT64, _UINT32, _INT64 = 2**64 - 1, 2**32 - 1, 2**63
 
 
 def decode(data: bytes) -> list[ResourceSpans]:
@@ -30,7 +37,7 @@ def decode(data: bytes) -> list[ResourceSpans]:
     if not isinstance(body, dict):
         raise _wrong("the body", "an object", body)
     found, parts = [], 0
-    for group, place in _objects(body, "resourceSpans", "resource_spans", ""):
+    for group, place in _objects(body, "resourceSpans", ""):
         read = _resource_spans(group, place)
         parts += 1 + read.parts
         check_parts(parts)
@@ -43,14 +50,19 @@ def _wrong(place: str, expected: str, found: Any) -> InvalidRequest:
     return InvalidRequest(f"The body is no ExportTraceServiceRequest: {place}: expected {expected}, got {found!r:.100}")
 
 
-def _get(holder: Json, name: str, other: str) -> Any:
+@cache
+def _snake(name: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+def _get(holder: Json, name: str) -> Any:
     found = holder.get(name)
-    return holder.get(other) if found is None else found
+    return holder.get(_snake(name)) if found is None else found
 
 
-def _objects(holder: Json, name: str, other: str, place: str) -> Iterator[tuple[Json, str]]:
+def _objects(holder: Json, name: str, place: str) -> Iterator[tuple[Json, str]]:
     """The objects of a list, each with its place."""
-    found = _get(holder, name, other)
+    found = _get(holder, name)
     if found is None:
         return
     where = f"{place}.{name}" if place else name
@@ -72,8 +84,8 @@ def _object(holder: Json, name: str, place: str) -> Json:
     return found
 
 
-def _text(holder: Json, name: str, other: str, place: str) -> str:
-    found = _get(holder, name, other)
+def _text(holder: Json, name: str, place: str) -> str:
+    found = _get(holder, name)
     if found is None:
         return ""
     if not isinstance(found, str):
@@ -81,13 +93,13 @@ def _text(holder: Json, name: str, other: str, place: str) -> str:
     return found
 
 
-def _id(holder: Json, name: str, other: str, place: str) -> str:
-    return _text(holder, name, other, place).lower()
+def _id(holder: Json, name: str, place: str) -> str:
+    return _text(holder, name, place).lower()
 
 
-def _whole(holder: Json, name: str, other: str, place: str, most: int) -> int:
+def _whole(holder: Json, name: str, place: str, most: int) -> int:
     """A number that is not negative, written as a number or as text; 0 when it is absent."""
-    found = _get(holder, name, other)
+    found = _get(holder, name)
     if found is None or found == "":
         return 0
     number = _integer(found)
@@ -125,11 +137,11 @@ def _resource_spans(group: Json, place: str) -> ResourceSpans:
     resource = _object(group, "resource", place)
     where = f"{place}.resource"
     found = ResourceSpans(_attributes(resource, where), _dropped(resource, where))
-    for scope_spans, scope_place in _objects(group, "scopeSpans", "scope_spans", place):
+    for scope_spans, scope_place in _objects(group, "scopeSpans", place):
         scope = _object(scope_spans, "scope", scope_place)
-        name = _text(scope, "name", "name", f"{scope_place}.scope")
-        version = _text(scope, "version", "version", f"{scope_place}.scope")
-        for item, span_place in _objects(scope_spans, "spans", "spans", scope_place):
+        name = _text(scope, "name", f"{scope_place}.scope")
+        version = _text(scope, "version", f"{scope_place}.scope")
+        for item, span_place in _objects(scope_spans, "spans", scope_place):
             span = _span(item, span_place)
             span.scope, span.scope_version = name, version
             span.resource, span.resource_dropped = found.resource, found.resource_dropped
@@ -142,40 +154,40 @@ def _resource_spans(group: Json, place: str) -> ResourceSpans:
 def _span(item: Json, place: str) -> OtelSpan:
     status = _object(item, "status", place)
     return OtelSpan(
-        name=_text(item, "name", "name", place),
-        trace_id=_id(item, "traceId", "trace_id", place),
-        span_id=_id(item, "spanId", "span_id", place),
-        parent_id=_id(item, "parentSpanId", "parent_span_id", place),
-        start=_whole(item, "startTimeUnixNano", "start_time_unix_nano", place, _UINT64),
-        end=_whole(item, "endTimeUnixNano", "end_time_unix_nano", place, _UINT64),
+        name=_text(item, "name", place),
+        trace_id=_id(item, "traceId", place),
+        span_id=_id(item, "spanId", place),
+        parent_id=_id(item, "parentSpanId", place),
+        start=_whole(item, "startTimeUnixNano", place, _UINT64),
+        end=_whole(item, "endTimeUnixNano", place, _UINT64),
         kind=_word(item, "kind", place, "SPAN_KIND_", KINDS),
         attributes=_attributes(item, place),
         status_code=_word(status, "code", f"{place}.status", "STATUS_CODE_", STATUS_CODES),
-        status_message=_text(status, "message", "message", f"{place}.status"),
-        trace_state=_text(item, "traceState", "trace_state", place),
-        events=[_event(event, where) for event, where in _objects(item, "events", "events", place)],
-        links=[_link(link, where) for link, where in _objects(item, "links", "links", place)],
+        status_message=_text(status, "message", f"{place}.status"),
+        trace_state=_text(item, "traceState", place),
+        events=[_event(event, where) for event, where in _objects(item, "events", place)],
+        links=[_link(link, where) for link, where in _objects(item, "links", place)],
     )
 
 
 def _event(item: Json, place: str) -> OtelEvent:
-    time = _whole(item, "timeUnixNano", "time_unix_nano", place, _UINT64)
-    return OtelEvent(_text(item, "name", "name", place), time, _attributes(item, place), _dropped(item, place))
+    time = _whole(item, "timeUnixNano", place, _UINT64)
+    return OtelEvent(_text(item, "name", place), time, _attributes(item, place), _dropped(item, place))
 
 
 def _link(item: Json, place: str) -> OtelLink:
     return OtelLink(
-        trace_id=_id(item, "traceId", "trace_id", place),
-        span_id=_id(item, "spanId", "span_id", place),
-        trace_state=_text(item, "traceState", "trace_state", place),
+        trace_id=_id(item, "traceId", place),
+        span_id=_id(item, "spanId", place),
+        trace_state=_text(item, "traceState", place),
         attributes=_attributes(item, place),
         dropped_attributes=_dropped(item, place),
-        flags=_whole(item, "flags", "flags", place, _UINT32),
+        flags=_whole(item, "flags", place, _UINT32),
     )
 
 
 def _dropped(item: Json, place: str) -> int:
-    return _whole(item, "droppedAttributesCount", "dropped_attributes_count", place, _UINT32)
+    return _whole(item, "droppedAttributesCount", place, _UINT32)
 
 
 def _attributes(holder: Json, place: str) -> Json:
@@ -210,8 +222,8 @@ def _value(value: Any, place: str, depth: int) -> Any:
         raise InvalidRequest(
             f"The body is no ExportTraceServiceRequest: {place}: nested deeper than {MAX_DEPTH} levels"
         )
-    for name, other, read in _VALUES:
-        held = _get(value, name, other)
+    for name, read in _VALUES:
+        held = _get(value, name)
         if held is not None:
             return read(held, f"{place}.{name}", depth)
     return None
@@ -270,11 +282,11 @@ def _kvlist(held: Any, place: str, depth: int) -> Json:
 
 
 _VALUES = (
-    ("stringValue", "string_value", _string),
-    ("intValue", "int_value", _int64),
-    ("boolValue", "bool_value", _boolean),
-    ("doubleValue", "double_value", _double),
-    ("arrayValue", "array_value", _array),
-    ("kvlistValue", "kvlist_value", _kvlist),
-    ("bytesValue", "bytes_value", _bytes),
+    ("stringValue", _string),
+    ("intValue", _int64),
+    ("boolValue", _boolean),
+    ("doubleValue", _double),
+    ("arrayValue", _array),
+    ("kvlistValue", _kvlist),
+    ("bytesValue", _bytes),
 )

@@ -6,8 +6,12 @@ from typing import Any
 from heddle.errors import TooLarge
 
 Json = dict[str, Any]
+KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+STATUS_CODES = ("UNSET", "OK", "ERROR")
 MAX_PARTS = 200_000
 """How many spans, events and links one export may hold together."""
+MAX_DEPTH = 40
+"""How deep values nest; the packages of OTLP stop at about 45."""
 
 
 @dataclass(slots=True)

@@ -10,79 +10,76 @@ Anthropic and the OpenLLMetry libraries send. `gen_ai.aggregated_usage.*` of pyd
 spans below it and is therefore not counted again: it stays a custom attribute.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from heddle.trace.otel.conventions.parts import message, messages_of
-from heddle.trace.otel.conventions.values import (
+from heddle.trace.otel.conventions.convention import (
+    Convention,
+    Fields,
     Json,
-    Scalar,
     as_text,
     branch,
-    count,
-    fill,
-    number,
-    objects,
+    fill_from,
     offer,
     parsed,
-    text,
-    texts,
     told,
-    whole,
 )
-from heddle.trace.otel.span import OtelEvent, OtelSpan
+from heddle.trace.otel.conventions.messages import message, messages_of
+from heddle.trace.otel.span import OtelSpan
 from heddle.wire.spans import AgentSpan
 
-SCALARS = (
-    Scalar("gen_ai.operation.name", "operation_name", text),
-    Scalar("gen_ai.provider.name", "provider_name", text),
-    Scalar("gen_ai.system", "provider_name", text),
-    Scalar("gen_ai.agent.name", "agent_name", text),
-    Scalar("gen_ai.agent.id", "agent_id", text),
-    Scalar("gen_ai.agent.description", "agent_description", text),
-    Scalar("gen_ai.agent.version", "agent_version", text),
-    Scalar("gen_ai.conversation.id", "conversation_id", text),
-    Scalar("gen_ai.conversation.name", "conversation_name", text),
-    Scalar("gen_ai.request.model", "request_model", text),
-    Scalar("gen_ai.response.model", "response_model", text),
-    Scalar("gen_ai.response.id", "response_id", text),
-    Scalar("gen_ai.response.finish_reasons", "finish_reasons", texts),
-    Scalar("gen_ai.output.type", "output_type", text),
-    Scalar("gen_ai.usage.input_tokens", "input_tokens", count),
-    Scalar("gen_ai.usage.prompt_tokens", "input_tokens", count),
-    Scalar("gen_ai.usage.output_tokens", "output_tokens", count),
-    Scalar("gen_ai.usage.completion_tokens", "output_tokens", count),
-    Scalar("gen_ai.usage.reasoning.output_tokens", "reasoning_tokens", count),
-    Scalar("gen_ai.usage.reasoning_tokens", "reasoning_tokens", count),
-    Scalar("gen_ai.usage.output_tokens.reasoning", "reasoning_tokens", count),
-    Scalar("gen_ai.usage.details.reasoning_tokens", "reasoning_tokens", count),
-    Scalar("gen_ai.usage.cache_read.input_tokens", "cache_read_input_tokens", count),
-    Scalar("gen_ai.usage.cache_read_input_tokens", "cache_read_input_tokens", count),
-    Scalar("gen_ai.usage.input_tokens.cached", "cache_read_input_tokens", count),
-    Scalar("gen_ai.usage.details.cache_read_tokens", "cache_read_input_tokens", count),
-    Scalar("gen_ai.usage.details.cache_read_input_tokens", "cache_read_input_tokens", count),
-    Scalar("gen_ai.usage.details.cached_tokens", "cache_read_input_tokens", count),
-    Scalar("gen_ai.usage.cache_creation.input_tokens", "cache_creation_input_tokens", count),
-    Scalar("gen_ai.usage.cache_write.input_tokens", "cache_creation_input_tokens", count),
-    Scalar("gen_ai.usage.cache_creation_input_tokens", "cache_creation_input_tokens", count),
-    Scalar("gen_ai.usage.details.cache_creation_input_tokens", "cache_creation_input_tokens", count),
-    Scalar("gen_ai.usage.details.cache_write_tokens", "cache_creation_input_tokens", count),
-    Scalar("gen_ai.tool.name", "tool_name", text),
-    Scalar("gen_ai.tool.type", "tool_type", text),
-    Scalar("gen_ai.tool.call.id", "tool_call_id", text),
-    Scalar("gen_ai.tool.description", "tool_description", text),
-    Scalar("gen_ai.request.temperature", "request_temperature", number),
-    Scalar("gen_ai.request.max_tokens", "request_max_tokens", count),
-    Scalar("gen_ai.request.top_p", "request_top_p", number),
-    Scalar("gen_ai.request.frequency_penalty", "request_frequency_penalty", number),
-    Scalar("gen_ai.request.presence_penalty", "request_presence_penalty", number),
-    Scalar("gen_ai.request.seed", "request_seed", whole),
-    Scalar("gen_ai.openai.request.seed", "request_seed", whole),
-    Scalar("gen_ai.request.stop_sequences", "request_stop_sequences", texts),
-    Scalar("gen_ai.request.choice.count", "request_choice_count", count),
-    Scalar("server.address", "server_address", text),
-    Scalar("server.port", "server_port", count),
-)
+FIELDS: Fields = {
+    "operation_name": ("gen_ai.operation.name",),
+    "provider_name": ("gen_ai.provider.name", "gen_ai.system"),
+    "agent_name": ("gen_ai.agent.name",),
+    "agent_id": ("gen_ai.agent.id",),
+    "agent_description": ("gen_ai.agent.description",),
+    "agent_version": ("gen_ai.agent.version",),
+    "conversation_id": ("gen_ai.conversation.id",),
+    "conversation_name": ("gen_ai.conversation.name",),
+    "request_model": ("gen_ai.request.model",),
+    "response_model": ("gen_ai.response.model",),
+    "response_id": ("gen_ai.response.id",),
+    "finish_reasons": ("gen_ai.response.finish_reasons",),
+    "output_type": ("gen_ai.output.type",),
+    "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+    "reasoning_tokens": (
+        "gen_ai.usage.reasoning.output_tokens",
+        "gen_ai.usage.reasoning_tokens",
+        "gen_ai.usage.output_tokens.reasoning",
+        "gen_ai.usage.details.reasoning_tokens",
+    ),
+    "cache_read_input_tokens": (
+        "gen_ai.usage.cache_read.input_tokens",
+        "gen_ai.usage.cache_read_input_tokens",
+        "gen_ai.usage.input_tokens.cached",
+        "gen_ai.usage.details.cache_read_tokens",
+        "gen_ai.usage.details.cache_read_input_tokens",
+        "gen_ai.usage.details.cached_tokens",
+    ),
+    "cache_creation_input_tokens": (
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_write.input_tokens",
+        "gen_ai.usage.cache_creation_input_tokens",
+        "gen_ai.usage.details.cache_creation_input_tokens",
+        "gen_ai.usage.details.cache_write_tokens",
+    ),
+    "tool_name": ("gen_ai.tool.name",),
+    "tool_type": ("gen_ai.tool.type",),
+    "tool_call_id": ("gen_ai.tool.call.id",),
+    "tool_description": ("gen_ai.tool.description",),
+    "request_temperature": ("gen_ai.request.temperature",),
+    "request_max_tokens": ("gen_ai.request.max_tokens",),
+    "request_top_p": ("gen_ai.request.top_p",),
+    "request_frequency_penalty": ("gen_ai.request.frequency_penalty",),
+    "request_presence_penalty": ("gen_ai.request.presence_penalty",),
+    "request_seed": ("gen_ai.request.seed", "gen_ai.openai.request.seed"),
+    "request_stop_sequences": ("gen_ai.request.stop_sequences",),
+    "request_choice_count": ("gen_ai.request.choice.count",),
+    "server_address": ("server.address",),
+    "server_port": ("server.port",),
+}
 OPERATIONS = frozenset(
     {
         "chat",
@@ -112,40 +109,27 @@ _EVENTS = {
 }
 
 
-class GenAI:
-    """Attributes that begin with `gen_ai.`."""
+def _derive(span: OtelSpan, into: AgentSpan) -> None:
+    for event in span.events:
+        if event.name == DETAILS:
+            fill_from(FIELDS, event.attributes, into)
+        elif event.name in _EVENTS and into.operation_name is None:
+            into.operation_name = "chat"
+    if into.operation_name is None:
+        into.operation_name = _operation(span, into)
 
-    name = "genai"
-    keys = frozenset(row.key for row in SCALARS if row.key.startswith("gen_ai.")) | frozenset(MESSAGES)
-    prefixes: tuple[str, ...] = ()
-    shared = frozenset({"server.address", "server.port"})
 
-    def recognises(self, span: OtelSpan) -> bool:
-        """True with any of the attributes or events of these conventions."""
-        return not self.keys.isdisjoint(span.attributes) or any(event.name in _EVENTS for event in span.events)
-
-    def describe(self, span: OtelSpan, into: AgentSpan) -> None:
-        """Names, models, numbers."""
-        fill(SCALARS, span.attributes, into)
-        if span.events:
-            for event in span.events:
-                if event.name == DETAILS:
-                    fill(SCALARS, event.attributes, into)
-                elif event.name in _EVENTS and into.operation_name is None:
-                    into.operation_name = "chat"
-        if into.operation_name is None:
-            into.operation_name = _operation(span, into)
-
-    def messages(self, span: OtelSpan, into: AgentSpan) -> None:
-        """Messages of the attributes, else of the span's events."""
-        read_attributes(span.attributes, into)
-        if span.events:
-            for event in span.events:
-                if event.name == DETAILS:
-                    read_attributes(event.attributes, into)
-            read_events(message_events(span.events), into)
-            if into.operation_name == "execute_tool":
-                _tool_of_events(into)
+def _messages(span: OtelSpan, into: AgentSpan) -> None:
+    """Messages of the attributes, else of the span's events."""
+    read_attributes(span.attributes, into)
+    for event in span.events:
+        if event.name == DETAILS:
+            read_attributes(event.attributes, into)
+    if span.events:
+        found = ({"event.name": event.name, **event.attributes} for event in span.events if event.name in _EVENTS)
+        read_events(found, into)
+        if into.operation_name == "execute_tool":
+            _tool_of_events(into)
 
 
 def _operation(span: OtelSpan, into: AgentSpan) -> str | None:
@@ -186,14 +170,7 @@ def instructions(value: Any) -> list[str]:
     return found
 
 
-def message_events(events: list[OtelEvent]) -> Iterator[Json]:
-    """Span events as the records of `read_events`."""
-    for event in events:
-        if event.name in _EVENTS:
-            yield {"event.name": event.name, **event.attributes}
-
-
-def read_events(events: Iterator[Json] | list[Json], into: AgentSpan) -> None:
+def read_events(events: Iterable[Json], into: AgentSpan) -> None:
     """Messages out of event records, each with `event.name`; what a choice holds is an answer, all else was asked."""
     asked: list[Json] = []
     answered: list[Json] = []
@@ -237,7 +214,12 @@ def _content(event: Json) -> Any:
     return content if content is not None else branch(event, "content.")
 
 
-def indexed(attributes: Json, prefix: str, role: str) -> list[Json]:
-    """Messages that stand at numbered keys below a prefix, such as `gen_ai.prompt.0.content`."""
-    found = objects(branch(attributes, prefix))
-    return [message(one, role) for one in found]
+CONVENTION = Convention(
+    "genai",
+    FIELDS,
+    more=MESSAGES,
+    shared=frozenset({"server.address", "server.port"}),
+    events=frozenset(_EVENTS),
+    derive=_derive,
+    messages=_messages,
+)

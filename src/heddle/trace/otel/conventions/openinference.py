@@ -10,25 +10,21 @@ up.
 
 from typing import Any
 
-from heddle.trace.otel.conventions.bodies import answered, asked
-from heddle.trace.otel.conventions.parts import call_part, joined, message, simple
-from heddle.trace.otel.conventions.values import (
+from heddle.trace.otel.conventions.convention import (
+    PARAMETERS,
+    Convention,
     Json,
-    Scalar,
     as_object,
     as_text,
     branch,
-    count,
-    fill,
-    number,
+    fill_from,
     objects,
     offer,
     parsed,
     text,
-    texts,
     told,
-    whole,
 )
+from heddle.trace.otel.conventions.messages import answered, asked, call_part, joined, message, simple
 from heddle.trace.otel.span import OtelSpan
 from heddle.wire.spans import AgentSpan
 
@@ -44,114 +40,54 @@ OPERATIONS = {
     "GUARDRAIL": "guardrail",
     "EVALUATOR": "evaluator",
 }
-SCALARS = (
-    Scalar("llm.provider", "provider_name", text),
-    Scalar("llm.system", "provider_name", text),
-    Scalar("llm.request.model_name", "request_model", text),
-    Scalar("llm.response.model_name", "response_model", text),
-    Scalar("embedding.model_name", "request_model", text),
-    Scalar("reranker.model_name", "request_model", text),
-    Scalar("llm.token_count.prompt", "input_tokens", count),
-    Scalar("llm.token_count.completion", "output_tokens", count),
-    Scalar("llm.token_count.completion_details.reasoning", "reasoning_tokens", count),
-    Scalar("llm.token_count.prompt_details.cache_read", "cache_read_input_tokens", count),
-    Scalar("llm.token_count.prompt_details.cache_input", "cache_read_input_tokens", count),
-    Scalar("llm.token_count.prompt_details.cache_write", "cache_creation_input_tokens", count),
-    Scalar("llm.finish_reason", "finish_reasons", texts),
-    Scalar("session.id", "conversation_id", text),
-    Scalar("agent.name", "agent_name", text),
-    Scalar("tool.name", "tool_name", text),
-    Scalar("tool.id", "tool_call_id", text),
-    Scalar("tool_call.id", "tool_call_id", text),
-    Scalar("tool.description", "tool_description", text),
-)
-PARAMETERS = (
-    Scalar("temperature", "request_temperature", number),
-    Scalar("max_tokens", "request_max_tokens", count),
-    Scalar("max_completion_tokens", "request_max_tokens", count),
-    Scalar("max_output_tokens", "request_max_tokens", count),
-    Scalar("top_p", "request_top_p", number),
-    Scalar("frequency_penalty", "request_frequency_penalty", number),
-    Scalar("presence_penalty", "request_presence_penalty", number),
-    Scalar("seed", "request_seed", whole),
-    Scalar("stop", "request_stop_sequences", texts),
-    Scalar("stop_sequences", "request_stop_sequences", texts),
-    Scalar("n", "request_choice_count", count),
-)
 _RUNS = frozenset(("run", "arun"))
 _INPUT, _OUTPUT, _MODEL = "input.value", "output.value", "llm.model_name"
 _SETTINGS = ("llm.invocation_parameters", "embedding.invocation_parameters")
 _FIRST = ("llm.input_messages.0.message.role", "llm.output_messages.0.message.role")
-_ALONE = {KIND, _MODEL, _INPUT, _OUTPUT, "input.mime_type", "output.mime_type", *_FIRST, *_SETTINGS}
 
 
-class OpenInference:
-    """Attributes of OpenInference; any of them is enough, as some libraries leave the kind out."""
+def _derive(span: OtelSpan, into: AgentSpan) -> None:
+    """The kind as an operation, models, parameters."""
+    values = span.attributes
+    kind = values.get(KIND)
+    if isinstance(kind, str):
+        offer(into, "operation_name", OPERATIONS.get(kind.upper(), kind.lower() or None))
+    elif _MODEL in values or not values.keys().isdisjoint(_FIRST):
+        offer(into, "operation_name", "chat")
+    if into.agent_name is None and into.operation_name == "invoke_agent":
+        # Smolagents and Agno say which agent it is in the span's name only.
+        name, dot, method = span.name.rpartition(".")
+        offer(into, "agent_name", name if dot and method in _RUNS else None)
+    for key in _SETTINGS:
+        if key in values:
+            settings = as_object(values[key])
+            fill_from(PARAMETERS, settings, into)
+            offer(into, "request_model", text(settings.get("model")))
+    if (model := text(values.get(_MODEL))) is not None:
+        # The model that answered, when the library knows it, else the one asked for.
+        offer(into, "response_model", model)
+        offer(into, "request_model", model)
 
-    name = "openinference"
-    keys = (
-        frozenset(row.key for row in SCALARS if row.key != "session.id")
-        | _ALONE
-        | {"llm.token_count.total", "tool.parameters"}
-    )
-    prefixes: tuple[str, ...] = (
-        "llm.input_messages.",
-        "llm.output_messages.",
-        "llm.tools.",
-        "llm.prompts.",
-        "llm.choices.",
-        "embedding.embeddings.",
-        "retrieval.documents.",
-        "reranker.",
-    )
-    shared = frozenset({"session.id"})
 
-    def recognises(self, span: OtelSpan) -> bool:
-        """True with any of the attributes."""
-        return not self.keys.isdisjoint(span.attributes)
-
-    def describe(self, span: OtelSpan, into: AgentSpan) -> None:
-        """The kind as an operation, models, tokens, parameters."""
-        values = span.attributes
-        kind = values.get(KIND)
-        if isinstance(kind, str):
-            offer(into, "operation_name", OPERATIONS.get(kind.upper(), kind.lower() or None))
-        elif _MODEL in values or not values.keys().isdisjoint(_FIRST):
-            offer(into, "operation_name", "chat")
-        fill(SCALARS, values, into)
-        if into.agent_name is None and into.operation_name == "invoke_agent":
-            # Smolagents and Agno say which agent it is in the span's name only.
-            name, dot, method = span.name.rpartition(".")
-            offer(into, "agent_name", name if dot and method in _RUNS else None)
-        for key in _SETTINGS:
-            if key in values:
-                settings = as_object(values[key])
-                fill(PARAMETERS, settings, into)
-                offer(into, "request_model", text(settings.get("model")))
-        if (model := text(values.get(_MODEL))) is not None:
-            # The model that answered, when the library knows it, else the one asked for.
-            offer(into, "response_model", model)
-            offer(into, "request_model", model)
-
-    def messages(self, span: OtelSpan, into: AgentSpan) -> None:
-        """Numbered messages; without them what the span says of its input and output."""
-        values = span.attributes
-        if tools := _inner(branch(values, "llm.tools."), "tool"):
-            found = [parsed(one["json_schema"]) for one in tools if "json_schema" in one]
-            offer(into, "tool_definitions", as_text(found) if found else None)
-        offer(into, "input_messages", _numbered(values, "llm.input_messages.", "user"))
-        offer(into, "output_messages", _numbered(values, "llm.output_messages.", "assistant"))
-        if into.operation_name == "execute_tool":
-            offer(into, "tool_call_arguments", told(values.get(_INPUT, values.get("tool.parameters"))))
-            offer(into, "tool_call_result", told(values.get(_OUTPUT)))
-            return
-        if not into.input_messages:
-            found = _prompts(values, "llm.prompts.", "prompt", "user") or _embedded(values)
-            into.input_messages = found or asked(values.get(_INPUT))
-        if not into.output_messages:
-            found = _prompts(values, "llm.choices.", "completion", "assistant") or _documents(values)
-            text_of = None if into.operation_name == "embeddings" else values.get(_OUTPUT)
-            into.output_messages = found or answered(text_of)
+def _messages(span: OtelSpan, into: AgentSpan) -> None:
+    """Numbered messages; without them what the span says of its input and output."""
+    values = span.attributes
+    if tools := _inner(branch(values, "llm.tools."), "tool"):
+        found = [parsed(one["json_schema"]) for one in tools if "json_schema" in one]
+        offer(into, "tool_definitions", as_text(found) if found else None)
+    offer(into, "input_messages", _numbered(values, "llm.input_messages.", "user"))
+    offer(into, "output_messages", _numbered(values, "llm.output_messages.", "assistant"))
+    if into.operation_name == "execute_tool":
+        offer(into, "tool_call_arguments", told(values.get(_INPUT, values.get("tool.parameters"))))
+        offer(into, "tool_call_result", told(values.get(_OUTPUT)))
+        return
+    if not into.input_messages:
+        found = _prompts(values, "llm.prompts.", "prompt", "user") or _embedded(values)
+        into.input_messages = found or asked(values.get(_INPUT))
+    if not into.output_messages:
+        found = _prompts(values, "llm.choices.", "completion", "assistant") or _documents(values)
+        text_of = None if into.operation_name == "embeddings" else values.get(_OUTPUT)
+        into.output_messages = found or answered(text_of)
 
 
 def _numbered(values: Json, prefix: str, role: str) -> list[Json]:
@@ -206,3 +142,44 @@ def _documents(values: Json) -> list[Json]:
             ]
             return [{"role": "tool", "parts": parts}]
     return []
+
+
+CONVENTION = Convention(
+    "openinference",
+    {
+        "provider_name": ("llm.provider", "llm.system"),
+        "request_model": ("llm.request.model_name", "embedding.model_name", "reranker.model_name"),
+        "response_model": ("llm.response.model_name",),
+        "input_tokens": ("llm.token_count.prompt",),
+        "output_tokens": ("llm.token_count.completion",),
+        "reasoning_tokens": ("llm.token_count.completion_details.reasoning",),
+        "cache_read_input_tokens": (
+            "llm.token_count.prompt_details.cache_read",
+            "llm.token_count.prompt_details.cache_input",
+        ),
+        "cache_creation_input_tokens": ("llm.token_count.prompt_details.cache_write",),
+        "finish_reasons": ("llm.finish_reason",),
+        "conversation_id": ("session.id",),
+        "agent_name": ("agent.name",),
+        "tool_name": ("tool.name",),
+        "tool_call_id": ("tool.id", "tool_call.id"),
+        "tool_description": ("tool.description",),
+    },
+    more=(
+        *(KIND, _MODEL, _INPUT, _OUTPUT, "input.mime_type", "output.mime_type", *_FIRST, *_SETTINGS),
+        *("llm.token_count.total", "tool.parameters"),
+    ),
+    prefixes=(
+        "llm.input_messages.",
+        "llm.output_messages.",
+        "llm.tools.",
+        "llm.prompts.",
+        "llm.choices.",
+        "embedding.embeddings.",
+        "retrieval.documents.",
+        "reranker.",
+    ),
+    shared=frozenset({"session.id"}),
+    derive=_derive,
+    messages=_messages,
+)

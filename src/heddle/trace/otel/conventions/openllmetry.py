@@ -10,21 +10,20 @@ Tokens: inside, also for Anthropic, whose three counts the library adds up.
 
 from typing import Any
 
-from heddle.trace.otel.conventions.genai import indexed
-from heddle.trace.otel.conventions.parts import joined, simple
-from heddle.trace.otel.conventions.values import (
+from heddle.trace.otel.conventions.convention import (
+    Convention,
     Json,
-    Scalar,
     as_object,
     as_text,
     branch,
-    fill,
     objects,
     offer,
+    offer_name,
     parsed,
     text,
     told,
 )
+from heddle.trace.otel.conventions.messages import joined, message, simple
 from heddle.trace.otel.span import OtelSpan
 from heddle.wire.spans import AgentSpan
 
@@ -32,65 +31,38 @@ _KINDS = {"workflow": "invoke_workflow", "agent": "invoke_agent", "tool": "execu
 _TYPES = {"completion": "text_completion", "embedding": "embeddings"}
 _PROPERTIES = "traceloop.association.properties."
 _FIRST_ROLE = "gen_ai.prompt.0.role"
-SCALARS = (
-    *(Scalar(_PROPERTIES + name, "conversation_id", text) for name in ("session_id", "thread_id", "conversation_id")),
-    Scalar("gen_ai.completion.0.finish_reason", "finish_reasons", lambda value: [value] if text(value) else None),
-)
 _INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
-_BOOKKEEPING = {"llm.usage.total_tokens", "gen_ai.usage.total_tokens"}
 
 
-class OpenLLMetry:
-    """Attributes that begin with `traceloop.`, and numbered messages."""
+def _derive(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation, the entity's name, the provider as the conventions spell it."""
+    values = span.attributes
+    offer(into, "operation_name", _operation(values))
+    system = values.get("gen_ai.system")
+    if isinstance(system, str) and system != system.lower():
+        offer(into, "provider_name", system.lower())
+    offer_name(into, text(values.get("traceloop.entity.name")))
 
-    name = "openllmetry"
-    keys = frozenset(row.key for row in SCALARS) | {
-        "traceloop.span.kind",
-        "traceloop.entity.name",
-        "llm.request.type",
-        "gen_ai.prompt.0.content",
-        "gen_ai.completion.0.content",
-        "gen_ai.completion.0.role",
-        _FIRST_ROLE,
-        _INPUT,
-        _OUTPUT,
-        *_BOOKKEEPING,
-    }
-    prefixes: tuple[str, ...] = ("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions.")
-    shared: frozenset[str] = frozenset()
 
-    def recognises(self, span: OtelSpan) -> bool:
-        """True with any of the attributes."""
-        return not self.keys.isdisjoint(span.attributes)
+def _messages(span: OtelSpan, into: AgentSpan) -> None:
+    """Numbered messages and functions, and what went into an entity and came out."""
+    values = span.attributes
+    offer(into, "input_messages", _numbered(values, "gen_ai.prompt.", "user"))
+    offer(into, "output_messages", joined(_numbered(values, "gen_ai.completion.", "assistant")))
+    if tools := objects(branch(values, "llm.request.functions.")):
+        offer(into, "tool_definitions", as_text([{key: parsed(one[key]) for key in one} for one in tools]))
+    given, came = values.get(_INPUT), values.get(_OUTPUT)
+    if into.operation_name == "execute_tool":
+        offer(into, "tool_call_arguments", told(_bare(given)))
+        offer(into, "tool_call_result", told(_bare(came)))
+    else:
+        offer(into, "input_messages", [simple("user", given)] if given else None)
+        offer(into, "output_messages", [simple("assistant", came)] if came else None)
 
-    def describe(self, span: OtelSpan, into: AgentSpan) -> None:
-        """The operation, the entity's name, the conversation."""
-        values = span.attributes
-        fill(SCALARS, values, into)
-        offer(into, "operation_name", _operation(values))
-        system = values.get("gen_ai.system")
-        if isinstance(system, str) and system != system.lower():
-            offer(into, "provider_name", system.lower())
-        entity = text(values.get("traceloop.entity.name"))
-        if into.operation_name == "execute_tool":
-            offer(into, "tool_name", entity)
-        elif into.operation_name == "invoke_agent":
-            offer(into, "agent_name", entity)
 
-    def messages(self, span: OtelSpan, into: AgentSpan) -> None:
-        """Numbered messages and functions, and what went into an entity and came out."""
-        values = span.attributes
-        offer(into, "input_messages", indexed(values, "gen_ai.prompt.", "user"))
-        offer(into, "output_messages", joined(indexed(values, "gen_ai.completion.", "assistant")))
-        if tools := objects(branch(values, "llm.request.functions.")):
-            offer(into, "tool_definitions", as_text([{key: parsed(one[key]) for key in one} for one in tools]))
-        given, came = values.get(_INPUT), values.get(_OUTPUT)
-        if into.operation_name == "execute_tool":
-            offer(into, "tool_call_arguments", told(_bare(given)))
-            offer(into, "tool_call_result", told(_bare(came)))
-        else:
-            offer(into, "input_messages", [simple("user", given)] if given else None)
-            offer(into, "output_messages", [simple("assistant", came)] if came else None)
+def _numbered(attributes: Json, prefix: str, role: str) -> list[Json]:
+    """Messages that stand at numbered keys below a prefix, such as `gen_ai.prompt.0.content`."""
+    return [message(one, role) for one in objects(branch(attributes, prefix))]
 
 
 def _bare(value: Any) -> Any:
@@ -112,3 +84,28 @@ def _operation(values: Json) -> str | None:
         return "chat" if _FIRST_ROLE in values else _KINDS.get(str(values.get("traceloop.span.kind")))
     # Anthropic's chats are called completions.
     return "chat" if _FIRST_ROLE in values and asked_for == "completion" else _TYPES.get(asked_for, asked_for)
+
+
+CONVENTION = Convention(
+    "openllmetry",
+    {
+        "conversation_id": tuple(_PROPERTIES + name for name in ("session_id", "thread_id", "conversation_id")),
+        "finish_reasons": ("gen_ai.completion.0.finish_reason",),
+    },
+    more=(
+        "traceloop.span.kind",
+        "traceloop.entity.name",
+        "llm.request.type",
+        "gen_ai.prompt.0.content",
+        "gen_ai.completion.0.content",
+        "gen_ai.completion.0.role",
+        _FIRST_ROLE,
+        _INPUT,
+        _OUTPUT,
+        "llm.usage.total_tokens",
+        "gen_ai.usage.total_tokens",
+    ),
+    prefixes=("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions."),
+    derive=_derive,
+    messages=_messages,
+)

@@ -9,26 +9,27 @@ and 5 hand on what Anthropic reports, cached tokens beside, and tell the cache i
 those are added. The run's span repeats the sum (version 4: the last step) of its steps.
 """
 
-from typing import Any
-
-from heddle.trace.otel.conventions.bodies import answered, asked
-from heddle.trace.otel.conventions.parts import call_part, message, messages_of, reasoning_part, simple, text_part
-from heddle.trace.otel.conventions.values import (
+from heddle.trace.otel.conventions.convention import (
+    Convention,
     Json,
-    Scalar,
     as_list,
     as_object,
     as_text,
     count,
-    fill,
-    number,
     objects,
     offer,
     parsed,
     text,
-    texts,
-    told,
-    whole,
+)
+from heddle.trace.otel.conventions.messages import (
+    answered,
+    asked,
+    call_part,
+    message,
+    messages_of,
+    reasoning_part,
+    simple,
+    text_part,
 )
 from heddle.trace.otel.span import OtelSpan
 from heddle.wire.spans import AgentSpan
@@ -44,104 +45,36 @@ OPERATIONS = {
 }
 _METADATA = "ai.telemetry.metadata."
 _CONVERSATION = ("sessionId", "session_id", "threadId", "thread_id", "conversationId", "conversation_id", "chatId")
-
-
-def _provider(value: Any) -> str | None:
-    """`openai.chat` is OpenAI's chat API."""
-    found = text(value)
-    return found.split(".", 1)[0] if found else None
-
-
-SCALARS = (
-    Scalar("ai.model.provider", "provider_name", _provider),
-    Scalar("ai.model.id", "request_model", text),
-    Scalar("ai.response.model", "response_model", text),
-    Scalar("ai.response.id", "response_id", text),
-    Scalar("ai.response.finishReason", "finish_reasons", texts),
-    Scalar("ai.usage.inputTokens", "input_tokens", count),
-    Scalar("ai.usage.promptTokens", "input_tokens", count),
-    Scalar("ai.usage.tokens", "input_tokens", count),
-    Scalar("ai.usage.outputTokens", "output_tokens", count),
-    Scalar("ai.usage.completionTokens", "output_tokens", count),
-    Scalar("ai.usage.outputTokenDetails.reasoningTokens", "reasoning_tokens", count),
-    Scalar("ai.usage.reasoningTokens", "reasoning_tokens", count),
-    Scalar("ai.usage.inputTokenDetails.cacheReadTokens", "cache_read_input_tokens", count),
-    Scalar("ai.usage.cachedInputTokens", "cache_read_input_tokens", count),
-    Scalar("ai.usage.inputTokenDetails.cacheWriteTokens", "cache_creation_input_tokens", count),
-    Scalar("ai.settings.temperature", "request_temperature", number),
-    Scalar("ai.settings.maxOutputTokens", "request_max_tokens", count),
-    Scalar("ai.settings.maxTokens", "request_max_tokens", count),
-    Scalar("ai.settings.topP", "request_top_p", number),
-    Scalar("ai.settings.frequencyPenalty", "request_frequency_penalty", number),
-    Scalar("ai.settings.presencePenalty", "request_presence_penalty", number),
-    Scalar("ai.settings.seed", "request_seed", whole),
-    Scalar("ai.settings.stopSequences", "request_stop_sequences", texts),
-    Scalar("ai.toolCall.name", "tool_name", text),
-    Scalar("ai.toolCall.id", "tool_call_id", text),
-    *(Scalar(_METADATA + name, "conversation_id", text) for name in _CONVERSATION),
-)
 _METADATA_OF_PROVIDERS = "ai.response.providerMetadata"
 _UNCACHED = "ai.usage.inputTokenDetails.noCacheTokens"
-_READ = {
-    "ai.prompt",
-    "ai.prompt.messages",
-    "ai.prompt.tools",
-    "ai.value",
-    "ai.values",
-    "ai.response.text",
-    "ai.response.reasoning",
-    "ai.response.toolCalls",
-    "ai.response.object",
-    "ai.toolCall.args",
-    "ai.toolCall.result",
-    "ai.usage.totalTokens",
-    _UNCACHED,
-    "ai.usage.outputTokenDetails.textTokens",
-    "ai.embedding",
-    "ai.embeddings",
-    _METADATA_OF_PROVIDERS,
-}
 
 
-class Vercel:
-    """Attributes that begin with `ai.`."""
+def _derive(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation and the provider; the function's id is the agent's name."""
+    values = span.attributes
+    offer(into, "operation_name", OPERATIONS.get(str(values.get("ai.operationId", span.name.split(" ", 1)[0]))))
+    if provider := text(values.get("ai.model.provider")):
+        # `openai.chat` is OpenAI's chat API.
+        offer(into, "provider_name", provider.split(".", 1)[0])
+    if into.operation_name == "invoke_agent":
+        offer(into, "agent_name", text(values.get("ai.telemetry.functionId")))
+    if _METADATA_OF_PROVIDERS in values and _UNCACHED not in values:
+        _cached(as_object(values[_METADATA_OF_PROVIDERS]), into)
 
-    name = "vercel"
-    keys = frozenset(row.key for row in SCALARS) | _READ | {"ai.operationId", "ai.telemetry.functionId"}
-    prefixes: tuple[str, ...] = ()
-    shared: frozenset[str] = frozenset()
 
-    def recognises(self, span: OtelSpan) -> bool:
-        """True with any of the attributes."""
-        return not self.keys.isdisjoint(span.attributes)
-
-    def describe(self, span: OtelSpan, into: AgentSpan) -> None:
-        """The operation, models, tokens, settings; the function's id is the agent's name."""
-        values = span.attributes
-        offer(into, "operation_name", OPERATIONS.get(str(values.get("ai.operationId", span.name.split(" ", 1)[0]))))
-        fill(SCALARS, values, into)
-        if into.operation_name == "invoke_agent":
-            offer(into, "agent_name", text(values.get("ai.telemetry.functionId")))
-        if _METADATA_OF_PROVIDERS in values and _UNCACHED not in values:
-            _cached(as_object(values[_METADATA_OF_PROVIDERS]), into)
-
-    def messages(self, span: OtelSpan, into: AgentSpan) -> None:
-        """Prompt, answer and tools."""
-        values = span.attributes
-        if into.operation_name == "execute_tool":
-            for key, field in (("ai.toolCall.args", "tool_call_arguments"), ("ai.toolCall.result", "tool_call_result")):
-                offer(into, field, told(values.get(key)))
-            return
-        if tools := as_list(values.get("ai.prompt.tools")):
-            offer(into, "tool_definitions", as_text([parsed(tool) for tool in tools]))
-        offer(into, "input_messages", messages_of(values.get("ai.prompt.messages"), "user"))
-        if "ai.prompt" in values:
-            offer(into, "input_messages", asked(values["ai.prompt"]))
-        embedded = values.get("ai.values", values.get("ai.value"))
-        if embedded is not None:
-            several = embedded if isinstance(embedded, list) else [embedded]
-            offer(into, "input_messages", [simple("user", parsed(one)) for one in several])
-        offer(into, "output_messages", _answer(values))
+def _messages(span: OtelSpan, into: AgentSpan) -> None:
+    """Prompt, answer and tools."""
+    values = span.attributes
+    if tools := as_list(values.get("ai.prompt.tools")):
+        offer(into, "tool_definitions", as_text([parsed(tool) for tool in tools]))
+    offer(into, "input_messages", messages_of(values.get("ai.prompt.messages"), "user"))
+    if "ai.prompt" in values:
+        offer(into, "input_messages", asked(values["ai.prompt"]))
+    embedded = values.get("ai.values", values.get("ai.value"))
+    if embedded is not None:
+        several = embedded if isinstance(embedded, list) else [embedded]
+        offer(into, "input_messages", [simple("user", parsed(one)) for one in several])
+    offer(into, "output_messages", _answer(values))
 
 
 def _cached(providers: Json, into: AgentSpan) -> None:
@@ -171,3 +104,38 @@ def _answer(values: Json) -> list[Json]:
     told: Json = {"role": "assistant", "parts": parts}
     reason = text(values.get("ai.response.finishReason"))
     return [message({**told, "finish_reason": reason}, "assistant")]
+
+
+CONVENTION = Convention(
+    "vercel",
+    {
+        "request_model": ("ai.model.id",),
+        "response_model": ("ai.response.model",),
+        "response_id": ("ai.response.id",),
+        "finish_reasons": ("ai.response.finishReason",),
+        "input_tokens": ("ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
+        "output_tokens": ("ai.usage.outputTokens", "ai.usage.completionTokens"),
+        "reasoning_tokens": ("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens"),
+        "cache_read_input_tokens": ("ai.usage.inputTokenDetails.cacheReadTokens", "ai.usage.cachedInputTokens"),
+        "cache_creation_input_tokens": ("ai.usage.inputTokenDetails.cacheWriteTokens",),
+        "request_temperature": ("ai.settings.temperature",),
+        "request_max_tokens": ("ai.settings.maxOutputTokens", "ai.settings.maxTokens"),
+        "request_top_p": ("ai.settings.topP",),
+        "request_frequency_penalty": ("ai.settings.frequencyPenalty",),
+        "request_presence_penalty": ("ai.settings.presencePenalty",),
+        "request_seed": ("ai.settings.seed",),
+        "request_stop_sequences": ("ai.settings.stopSequences",),
+        "tool_name": ("ai.toolCall.name",),
+        "tool_call_id": ("ai.toolCall.id",),
+        "conversation_id": tuple(_METADATA + name for name in _CONVERSATION),
+    },
+    more=(
+        *("ai.operationId", "ai.telemetry.functionId", "ai.model.provider", _METADATA_OF_PROVIDERS, _UNCACHED),
+        *("ai.prompt", "ai.prompt.messages", "ai.prompt.tools", "ai.value", "ai.values"),
+        *("ai.response.text", "ai.response.reasoning", "ai.response.toolCalls", "ai.response.object"),
+        *("ai.usage.totalTokens", "ai.usage.outputTokenDetails.textTokens", "ai.embedding", "ai.embeddings"),
+    ),
+    tool=("ai.toolCall.args", "ai.toolCall.result"),
+    derive=_derive,
+    messages=_messages,
+)

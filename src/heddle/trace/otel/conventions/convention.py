@@ -1,15 +1,66 @@
-"""Reading attribute values, which exporters write in more types than they should."""
+"""What a convention is: a table from fields of `AgentSpan` to attributes, and two functions for what no table can say.
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+Exporters write values in more types than they should, so every field has one converter.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import orjson
 
+from heddle.trace.otel.span import OtelSpan
 from heddle.wire.spans import AgentSpan
 
 Json = dict[str, Any]
+Fields = Mapping[str, tuple[str, ...]]
+"""A field of `AgentSpan` and its attributes; the first that gives a value counts."""
+Rows = tuple[tuple[str, Callable[[Any], Any], tuple[str, ...]], ...]
 _INT64 = 2**63
 _MOST = 2**53
+
+
+@dataclass(frozen=True, eq=False)
+class Convention:
+    """How one family of instrumentation libraries writes spans.
+
+    A span may follow several; they are read in order, and each fills only what is still empty.
+    """
+
+    name: str
+    fields: Fields
+    more: Collection[str] = ()
+    """Attributes of the family that only the functions read: they are no custom attributes either."""
+    prefixes: tuple[str, ...] = ()
+    """Beginnings of numbered attributes of the family."""
+    shared: frozenset[str] = frozenset()
+    """Attributes of others that it reads too."""
+    marks: frozenset[str] = frozenset()
+    """Attributes that show a span of the family; without any all of its own do."""
+    scopes: tuple[str, ...] = ()
+    """Beginnings of the names of its libraries."""
+    events: frozenset[str] = frozenset()
+    """Span events that show a span of the family."""
+    tool: tuple[str, str] | None = None
+    """The attributes of what a tool was given and gave; then `messages` is not asked about spans of tools."""
+    derive: Callable[[OtelSpan, AgentSpan], None] | None = None
+    """Fills names, models and numbers that the table cannot, after it."""
+    messages: Callable[[OtelSpan, AgentSpan], None] | None = None
+    """Fills messages, system instructions, tool definitions, arguments and results, reasoning."""
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """All attributes of the family."""
+        return frozenset(self.more).union(*self.fields.values(), self.tool or ()) - self.shared
+
+    def is_of(self, span: OtelSpan) -> bool:
+        """True when the span holds anything of this family."""
+        if not (self.marks or self.keys).isdisjoint(span.attributes):
+            return True
+        if self.scopes and span.scope.startswith(self.scopes):
+            return True
+        return any(event.name in self.events for event in span.events)
 
 
 def text(value: Any) -> str | None:
@@ -93,21 +144,48 @@ def told(value: Any) -> str | None:
     return None if value is None else as_text(parsed(value))
 
 
-class Scalar(NamedTuple):
-    """Where a field comes from: of several rows for one field the first that gives a value counts."""
+_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
+    str | None: text,
+    int | None: count,
+    float | None: number,
+    list[str]: texts,
+}
+CONVERTERS = {one.name: _BY_TYPE[one.type] for one in fields(AgentSpan) if one.type in _BY_TYPE}
+CONVERTERS |= {"request_seed": whole, "eval_trial_index": whole}
+"""How a value of any type becomes one of the field's, None when it cannot."""
+PARAMETERS: Fields = {
+    "request_temperature": ("temperature",),
+    "request_max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens"),
+    "request_top_p": ("top_p",),
+    "request_frequency_penalty": ("frequency_penalty",),
+    "request_presence_penalty": ("presence_penalty",),
+    "request_seed": ("seed",),
+    "request_stop_sequences": ("stop", "stop_sequences"),
+    "request_choice_count": ("n",),
+}
+"""The parameters of a request to a model, as its body names them."""
 
-    key: str
-    field: str
-    convert: Callable[[Any], Any]
+
+def present(table: Fields, keys: Collection[str]) -> Rows:
+    """The rows of a table that some of these attributes can fill."""
+    found = ((field, tuple(name for name in names if name in keys)) for field, names in table.items())
+    return tuple((field, CONVERTERS[field], names) for field, names in found if names)
 
 
-def fill(rows: Iterable[Scalar], values: Mapping[str, Any], into: AgentSpan) -> None:
+def fill(rows: Rows, values: Mapping[str, Any], into: AgentSpan) -> None:
     """Set every field that is still empty and that `values` have something for."""
-    for key, field, convert in rows:
-        if key in values and (value := values[key]) is not None and not filled(into, field):
-            value = convert(value)
-            if value is not None:
-                setattr(into, field, value)
+    for field, convert, names in rows:
+        if not filled(into, field):
+            for name in names:
+                value = convert(values[name]) if values[name] is not None else None
+                if value is not None:
+                    setattr(into, field, value)
+                    break
+
+
+def fill_from(table: Fields, values: Mapping[str, Any], into: AgentSpan) -> None:
+    """As `fill`, from a body or an event that holds some of the attributes of a table."""
+    fill(present(table, values), values, into)
 
 
 def filled(into: AgentSpan, field: str) -> bool:
@@ -120,6 +198,14 @@ def offer(into: AgentSpan, field: str, value: Any) -> None:
     """Set the field unless there is nothing to set or something else is there."""
     if value is not None and value != [] and value != "" and not filled(into, field):
         setattr(into, field, value)
+
+
+def offer_name(into: AgentSpan, name: str | None) -> None:
+    """Give the name of a span or an entity to the tool or the agent that it is about."""
+    if into.operation_name == "execute_tool":
+        offer(into, "tool_name", name)
+    elif into.operation_name == "invoke_agent":
+        offer(into, "agent_name", name)
 
 
 def branch(attributes: Mapping[str, Any], prefix: str) -> Any:
