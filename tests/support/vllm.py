@@ -33,7 +33,7 @@ from heddle.inference.engine.base import (
     TokenRequest,
 )
 from heddle.inference.engine.local.client import LocalEngine, LocalOptions
-from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.inference.tokenization.tokenizer import Tokenizer
 from tests.support.vllm_words import CompletionRequest, choice_of, entries_of, metrics_of
 
 VERSION = "0.32.0"

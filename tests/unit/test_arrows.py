@@ -78,7 +78,7 @@ def lies_in(name: str, packages: tuple[str, ...]) -> bool:
 
 def test_torch_stays_in_the_engines_process() -> None:
     """The server itself imports no torch: only what the worker runs does."""
-    allowed = ("models", "inference/engine/local", "training/trainer", "demo/tiny")
+    allowed = ("models", "inference/engine/local", "training/trainer")
     found = {
         str(path.relative_to(SOURCE).parent)
         for path in SOURCE.rglob("*.py")

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from heddle.inference.prompt.stop import overlap
-from heddle.inference.syntax import mark, text_up_to
+from heddle.inference.structured.marks import mark, text_up_to
+from heddle.inference.tokenization.stop import overlap
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-    from heddle.inference.prompt.tokenizer import Tokenizer
+    from heddle.inference.tokenization.tokenizer import Tokenizer
 
 KNOWN_MARKS = (
     ("<think>", "</think>"),

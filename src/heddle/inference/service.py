@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
-from heddle.inference import fields, source
-from heddle.inference.accounts import Accounts, Ticket
-from heddle.inference.adapter_table import AdapterTable, Seen
-from heddle.inference.adapters import Adapters, Version
-from heddle.inference.addresses import Address
-from heddle.inference.arrival import Arrival
+from heddle.inference.adapters.address import Address
+from heddle.inference.adapters.registry import Adapters, Version
+from heddle.inference.adapters.table import AdapterTable, Seen
+from heddle.inference.chat import request as fields
+from heddle.inference.chat.arrival import Arrival
+from heddle.inference.chat.generation import Generation, as_answer
+from heddle.inference.chat.plan import Asked, Plan, plan
+from heddle.inference.chat.response import Chunks, Json, completion
 from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused
-from heddle.inference.generation import Generation, as_answer
-from heddle.inference.loading import Loading
-from heddle.inference.model import ServedModel
-from heddle.inference.plan import Asked, Plan, plan
-from heddle.inference.response import Chunks, Json, completion
-from heddle.inference.source import ModelSource
+from heddle.inference.limits.accounts import Accounts, Ticket
+from heddle.inference.models import source
+from heddle.inference.models.loading import Loading
+from heddle.inference.models.served_model import ServedModel
+from heddle.inference.models.source import ModelSource
 from heddle.request_body import OFF_LOOP_BYTES
 from heddle.settings import Settings
 from heddle.wire.inference import Completion

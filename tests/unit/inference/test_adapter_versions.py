@@ -7,9 +7,9 @@ import pytest
 
 from heddle.auth import LOCAL
 from heddle.errors import InvalidRequest
-from heddle.inference.adapter_files import FOLDER
-from heddle.inference.adapters import Adapters
-from heddle.inference.addresses import Address
+from heddle.inference.adapters.address import Address
+from heddle.inference.adapters.files import FOLDER
+from heddle.inference.adapters.registry import Adapters
 from heddle.inference.engine.base import AdapterRef
 from heddle.store.control.adapters import AdapterRow, Name
 

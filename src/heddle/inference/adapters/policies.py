@@ -1,0 +1,95 @@
+"""The trainable models of this server, as training sees them: its checkpoints become versions that answer."""
+
+import contextlib
+import logging
+from collections.abc import Collection
+
+from heddle.errors import InvalidRequest
+from heddle.inference.adapters.address import Address, artifact
+from heddle.inference.adapters.registry import Version
+from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed, RequestRefused
+from heddle.inference.models.served_model import ServedModel
+from heddle.inference.service import Inference
+from heddle.store.control.adapters import AdapterRow, Name
+from heddle.wire import times
+from heddle.wire.policies import BaseModel, PolicyName
+
+logger = logging.getLogger("heddle.inference")
+
+
+class Policies:
+    """A PolicyHost on the engine of this server."""
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+
+    async def base_models(self) -> list[BaseModel]:
+        """The served model; empty where none is served. Raises Unavailable when it cannot be opened."""
+        if self._inference.is_off:
+            return []
+        model = await self._inference.model()
+        source, info = model.source, model.info
+        return [
+            BaseModel(source.name, source.folder, source.digest, info.vocab_size, info.max_model_len, source.config)
+        ]
+
+    async def offer(self, policy: PolicyName, step: int, base_model: str, folder: str, user: str) -> None:
+        """Make a step addressable from its PEFT folder, which stays where it is (relative to the data folder).
+
+        Returns when it is listed, and loaded where the engine runs; an engine that dies meanwhile loads it when it is
+        asked for. Raises InvalidRequest when the folder does not fit or the name cannot be an address, Conflict when
+        the step is another one's, Unavailable where no model is served.
+        """
+        model = await self._inference.model()
+        if base_model != model.source.name:
+            raise InvalidRequest(f"The base model {base_model!r} is not served here; {model.source.name!r} is")
+        if Address.parse(artifact(*_key(policy))) != Address(policy.name, None, policy.entity, policy.project):
+            raise InvalidRequest(f"{policy.name!r} cannot be addressed: a name has no '/', ':' and '@'")
+
+        async def ready(ref: AdapterRef) -> None:
+            await _load(model, ref)
+
+        row = AdapterRow(*_key(policy), step, base_model, folder, times.now(), user)
+        await self._inference.adapters.offer(row, ready)
+
+    async def point(self, policy: PolicyName, step: int) -> None:
+        """Let the bare name mean a step, at once and durably; requests that run end with the step they began with.
+
+        Raises NotFound for a step that is not offered.
+        """
+        await self._inference.model()
+        await self._inference.adapters.point(_key(policy), step)
+
+    async def latest(self, policy: PolicyName) -> int | None:
+        """The step that the bare name means; None for a name that is not trainable."""
+        return await self._inference.adapters.pointed(_key(policy))
+
+    async def withdraw(self, policy: PolicyName, steps: list[int], user: str) -> None:
+        """Take steps away: from the engine, the list and the addresses. Their folders are the caller's to remove."""
+        await self._remove(policy, steps, user)
+
+    async def forget(self, policy: PolicyName, user: str) -> None:
+        """Take the whole name away, with all its steps."""
+        await self._remove(policy, None, user)
+
+    async def _remove(self, policy: PolicyName, steps: Collection[int] | None, user: str) -> None:
+        for version in await self._inference.adapters.withdraw(_key(policy), steps, user):
+            await self._unload(version)
+
+    async def _unload(self, version: Version) -> None:
+        for engine in self._inference.engines().values():
+            with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
+                await engine.unload_adapter(version.ref.id)
+
+
+def _key(policy: PolicyName) -> Name:
+    return (policy.entity, policy.project, policy.name)
+
+
+async def _load(model: ServedModel, ref: AdapterRef) -> None:
+    try:
+        await model.engine.load_adapter(ref, start=False)
+    except RequestRefused as error:
+        raise InvalidRequest(str(error)) from error
+    except (EngineFailed, EngineBusy) as error:
+        logger.warning("%s will be loaded when it is asked for: %s", ref.id, error)
