@@ -35,7 +35,6 @@ from heddle.evals.results import routes as eval_results
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
 from heddle.house import House
-from heddle.inference.adapters.policies import Policies
 from heddle.inference.api import chat, completions, images, runtimes
 from heddle.inference.api import models as catalogue
 from heddle.inference.api import provider_catalogs as information
@@ -43,6 +42,7 @@ from heddle.inference.api import usage as inference_usage
 from heddle.inference.limits.accounts import Accounts
 from heddle.inference.metrics import InferenceMetrics
 from heddle.inference.models.engine_factory import make_engine
+from heddle.inference.policies import Policies
 from heddle.inference.service import Inference
 from heddle.settings import Settings
 from heddle.store.open import opened_store

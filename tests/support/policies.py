@@ -12,8 +12,8 @@ import httpx
 
 from heddle.app import create_app, open_house
 from heddle.house import House
-from heddle.inference.adapters.policies import Policies
 from heddle.inference.models.source import TINY, TINY_FOLDER
+from heddle.inference.policies import Policies
 from heddle.settings import Settings
 from heddle.wire.policies import PolicyName
 from tests.support.chat import API_KEY, USER

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from heddle.inference.structured.marks import mark, text_up_to
+from heddle.inference.structured.lark import mark, text_up_to
 from heddle.inference.tokenization.stop import overlap
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from heddle.inference.adapters.registry import Adapters, Version
 from heddle.inference.adapters.table import AdapterTable, Seen
 from heddle.inference.chat import request as fields
 from heddle.inference.chat.arrival import Arrival
-from heddle.inference.chat.generation import Generation, as_answer
+from heddle.inference.chat.generation import Generation
 from heddle.inference.chat.plan import Asked, Plan, plan
 from heddle.inference.chat.response import Chunks, Json, completion
-from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused
+from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused, as_answer
 from heddle.inference.limits.accounts import Accounts, Ticket
 from heddle.inference.models import source
 from heddle.inference.models.loading import Loading

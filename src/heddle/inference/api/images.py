@@ -3,32 +3,27 @@
 Whatever goes wrong is an answer with `error` (contract: trace-evals, section 8).
 """
 
-import asyncio
-from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
-from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
+from heddle.errors import InvalidRequest
 from heddle.house import House
 from heddle.http import RequestModel, ResponseModel, Services, Writer, answer, group
 from heddle.inference.api.chat import while_connected
+from heddle.inference.api.traced_request import TracedRequest
 from heddle.inference.providers.account import ProviderAccount
 from heddle.inference.providers.client import Provider, ProviderClient, configured
 from heddle.inference.providers.image_fetch import decoded, fetch
 from heddle.inference.providers.targets import Target, Targets
-from heddle.inference.tracing import usage_entry
-from heddle.wire import ids
 from heddle.wire.content import ContentObject, sniff
-from heddle.wire.inference import Completion, InferenceCall, ProviderFailed
+from heddle.wire.inference import ProviderFailed
 
 router: APIRouter = group("Images")
 
-OP_NAME = "weave.image_generation_create"
 MOST_IMAGES = 10
 _PATH = "images/generations"
-_GONE = "The client went away"
 _UNSET = (
     "no image model configured: name a provider of this server's setting 'providers' before the model "
     "(provider/model), or set 'image_provider'"
@@ -67,60 +62,47 @@ class ImageGenerationCreateRes(ResponseModel):
 @router.post("/image/create", response_model=ImageGenerationCreateRes)
 async def image_create(request: Request, body: ImageGenerationCreateReq, caller: Writer, house: Services) -> Response:
     """Let a provider make images, keep them as files, and store a call."""
-    work = ImageWork(house, caller, body)
-    response = await while_connected(request, work.whole())
-    return answer({"response": response, "weave_call_id": work.call_id if work.tracked else None})
+    wanted = ImageRequest(house, caller, body)
+    response = await while_connected(request, wanted.whole())
+    return answer({"response": response, "weave_call_id": wanted.call_id if wanted.tracked else None})
 
 
-class ImageWork:
+class ImageRequest(TracedRequest):
     """One request, from its model to its stored call."""
 
+    op_name = "weave.image_generation_create"
+    kind = "image"
+
     def __init__(self, house: House, caller: Caller, body: ImageGenerationCreateReq) -> None:
-        self._house, self._caller, self._body = house, caller, body
-        self._project = caller.open(body.project_id)
-        self.tracked = body.track_llm_call is not False
-        self.call_id = ids.uuid7()
-        self._started_at = datetime.now(UTC)
-        self._target = Target(body.inputs.model)
+        super().__init__(house, caller, body.project_id, body.inputs.model, body.track_llm_call is not False)
+        self._asked = body.inputs
 
-    async def whole(self) -> Json:
-        """The answer, `{"error": text}` when there is none; the call is stored by then."""
-        failure: HeddleError | None = None
-        try:
-            response = await self._made()
-        except ExtraMissing:
-            raise
-        except HeddleError as error:
-            failure, response = error, {"error": error.reason}
-        except asyncio.CancelledError:
-            await self._store({"error": _GONE}, HeddleError(_GONE))
-            raise
-        await self._store(response, failure)
-        return response
+    def inputs(self) -> Json:
+        return self._asked.model_dump(exclude_none=True)
 
-    async def _made(self) -> Json:
-        inputs = self._body.inputs
+    async def answered(self) -> Json:
         for name in ("model", "prompt"):
-            if not getattr(inputs, name).strip():
+            if not getattr(self._asked, name).strip():
                 raise InvalidRequest(f"no {name} specified", param=name)
-        if inputs.n is not None and not 1 <= inputs.n <= MOST_IMAGES:
-            raise InvalidRequest(f"n is {inputs.n}, from 1 to {MOST_IMAGES} images can be made at once", param="n")
-        self._target = await self._find(inputs.model)
-        provider = self._target.provider
+        count = self._asked.n
+        if count is not None and not 1 <= count <= MOST_IMAGES:
+            raise InvalidRequest(f"n is {count}, from 1 to {MOST_IMAGES} images can be made at once", param="n")
+        self.target = await self._find(self._asked.model)
+        provider = self.target.provider
         assert provider is not None, "_find refuses models without one"
-        request: Json = {"model": self._target.model, "prompt": inputs.prompt}
-        if inputs.n is not None:
-            request["n"] = inputs.n
-        async with ProviderAccount(self._house.inference.accounts, self._record(provider, request)) as account:
-            made = await ProviderClient(provider, self._target.headers).ask(_PATH, request)
-            response = _normalised(made, self._target.model)
+        request: Json = {"model": self.target.model, "prompt": self._asked.prompt}
+        if count is not None:
+            request["n"] = count
+        async with ProviderAccount(self.accounts, self.completion(provider, request, traced=True)) as account:
+            made = await ProviderClient(provider, self.target.headers).ask(_PATH, request)
+            response = _normalised(made, self.target.model)
             account.response = {"usage": response.get("usage")}
             response["data"] = [await self._kept(item, provider) for item in _items(made)]
             return response
 
     async def _find(self, model: str) -> Target:
-        settings = self._house.settings
-        target = await Targets(settings, self._house.store, self._project).find(model, None)
+        settings = self.house.settings
+        target = await Targets(settings, self.house.store, self.internal_project).find(model, None)
         if target.provider is not None:
             return target
         chosen = configured(settings).get(settings.image_provider)
@@ -145,46 +127,8 @@ class ImageWork:
             raise ProviderFailed("The provider answered something that is no image")
         made = ContentObject(content, mimetype, form)
         for _, name, part in made.files:
-            await self._house.records.put_file(self._caller, self._body.project_id, name, part)
+            await self.house.records.put_file(self.caller, self.project, name, part)
         return made.value
-
-    def _record(self, provider: Provider, request: Json) -> Completion:
-        return Completion(
-            request_id=self.call_id,
-            caller=self._caller,
-            project=self._body.project_id,
-            model=self._body.inputs.model,
-            served=self._target.model,
-            base=f"provider:{provider.name}",
-            started_at=self._started_at,
-            request=request,
-            traced=True,
-        )
-
-    async def _store(self, response: Json, failure: HeddleError | None) -> None:
-        """Keep the call, when it is tracked; raises HeddleError when it cannot be."""
-        sink, target = self._house.inference.accounts.sink, self._target
-        if not self.tracked or sink is None:
-            return
-        attributes = {"kind": "image", "model": target.model}
-        if target.provider is not None:
-            attributes["provider"] = target.provider.name
-        await sink.store(
-            InferenceCall(
-                caller=self._caller,
-                project=self._body.project_id,
-                op_name=OP_NAME,
-                id=self.call_id,
-                trace_id=ids.uuid7(),
-                started_at=self._started_at,
-                ended_at=datetime.now(UTC),
-                inputs=self._body.inputs.model_dump(exclude_none=True),
-                output=response,
-                exception=failure.reason if failure is not None else None,
-                attributes=attributes,
-                usage=usage_entry(target.model, response),
-            )
-        )
 
 
 def _items(made: Json) -> list[Json]:

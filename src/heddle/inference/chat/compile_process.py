@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from heddle.bounded import BoundedProcesses, Json, TooMuchWork, answer_jobs
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
 from heddle.inference.engine.base import Constraint
+from heddle.inference.engine.grammar import grammar_tokenizer
 from heddle.inference.reasoning import ReasoningMarks, after_open_reasoning, after_optional_reasoning
-from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for, grammar_tokenizer
+from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for
 from heddle.inference.tools import ToolPlan
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _tokenizer(model: str) -> "LLTokenizer":
     """The tokenizer of a model as the library wants it; InvalidRequest for one that it cannot read."""
     named: Mapping[str, Any] = json.loads(model)
     try:
-        return grammar_tokenizer(Path(named["folder"]), named["vocab_size"], named["eos"])
+        return grammar_tokenizer(Path(named["folder"]) / "tokenizer.json", named["vocab_size"], named["eos"])
     except ValueError as error:
         raise InvalidRequest(
             f"The output cannot be constrained: the tokenizer of {named['name']} fits no grammar ({str(error)[:200]})",

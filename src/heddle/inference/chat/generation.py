@@ -5,7 +5,6 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from heddle.errors import Busy, HeddleError, InvalidRequest, Unavailable
 from heddle.inference.chat.choice import Choice, Delta
 from heddle.inference.chat.response import Facts
 from heddle.inference.engine.base import (
@@ -15,19 +14,11 @@ from heddle.inference.engine.base import (
     RequestRefused,
     TokenEvent,
     TokenRequest,
+    as_answer,
 )
 
 Step = tuple[int, list[Delta]]
 """The index of a choice, and what each of its new tokens added."""
-
-
-def as_answer(error: EngineFailed | EngineBusy | RequestRefused) -> HeddleError:
-    """The failure of an engine as the client learns it."""
-    if isinstance(error, EngineBusy):
-        return Busy(str(error))
-    if isinstance(error, RequestRefused):
-        return InvalidRequest(str(error), param=error.param)
-    return Unavailable(str(error))
 
 
 class Generation:

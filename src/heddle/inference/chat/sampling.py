@@ -1,15 +1,14 @@
 """From the fields of a request to how the engine samples: defaults, ranges, and what one model cannot do."""
 
-import dataclasses
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from heddle.errors import InvalidRequest
 from heddle.inference.chat.request import ChatRequest
 from heddle.inference.engine.base import EngineInfo, RepetitionRule, Sampling
+from heddle.inference.models.source import Defaults
 from heddle.inference.prompt.template import context_exceeded
 from heddle.inference.tokenization.tokenizer import Tokenizer
 
@@ -36,27 +35,6 @@ _RANGES = (
     ("min_tokens", 0, math.inf, "non-negative"),
 )
 """What sampling itself can take: the field, its bounds, and how they are told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What the model's own generation_config.json proposes; a request's value goes first."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-
-    @classmethod
-    def of(cls, generation_config: Mapping[str, Any]) -> "Defaults":
-        """The defaults of a model folder; values of a wrong type are left out."""
-        found: dict[str, Any] = {}
-        for spec in dataclasses.fields(cls):
-            value = generation_config.get(spec.name)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                found[spec.name] = int(value) if spec.name == "top_k" else float(value)
-        return cls(**found)
 
 
 def sampling_of(

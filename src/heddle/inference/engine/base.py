@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from heddle.errors import Busy, HeddleError, InvalidRequest, Unavailable
+
 FinishReason = Literal["stop", "length", "repetition"]
 
 
@@ -198,6 +200,15 @@ class RequestRefused(Exception):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+def as_answer(error: EngineFailed | EngineBusy | RequestRefused) -> HeddleError:
+    """The failure of an engine as the client learns it."""
+    if isinstance(error, EngineBusy):
+        return Busy(str(error))
+    if isinstance(error, RequestRefused):
+        return InvalidRequest(str(error), param=error.param)
+    return Unavailable(str(error))
 
 
 class Engine(Protocol):

@@ -5,8 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from heddle.errors import HeddleError, Unavailable
-from heddle.inference.chat.generation import as_answer
-from heddle.inference.engine.base import EngineBusy, EngineFailed, RequestRefused
+from heddle.inference.engine.base import EngineBusy, EngineFailed, RequestRefused, as_answer
 
 logger = logging.getLogger("heddle.inference")
 

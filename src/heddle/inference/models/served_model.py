@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from heddle.inference.adapters.registry import Version
-from heddle.inference.chat.sampling import Defaults
 from heddle.inference.engine.base import Engine, EngineInfo
-from heddle.inference.models.source import ModelSource
+from heddle.inference.models.source import Defaults, ModelSource
 from heddle.inference.reasoning import ReasoningMarks, detect_marks
 from heddle.inference.tokenization.tokenizer import Tokenizer
 

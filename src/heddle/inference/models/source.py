@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,27 @@ class ModelSource:
             if isinstance(self.config.get(name), int):
                 return int(self.config[name])
         return _DEFAULT_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the model's own generation_config.json proposes; a request's value goes first."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    @classmethod
+    def of(cls, generation_config: Mapping[str, Any]) -> "Defaults":
+        """The defaults of a model folder; values of a wrong type are left out."""
+        found: dict[str, Any] = {}
+        for spec in fields(cls):
+            value = generation_config.get(spec.name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                found[spec.name] = int(value) if spec.name == "top_k" else float(value)
+        return cls(**found)
 
 
 def find(model: str, name: str = "auto") -> ModelSource:

@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from heddle.inference.engine.base import Constraint
+from heddle.inference.engine.grammar import llguidance, shortened
 from heddle.inference.structured import lark
-from heddle.inference.structured.compiler import checked, failure, llguidance
+from heddle.inference.structured.compiler import checked, failure
 from heddle.inference.structured.grammars import lark_of
 from heddle.inference.structured.limits import MAX_VALUE_BYTES, check_size, check_text
 from heddle.inference.structured.models import ResponseFormat, StructuredOutputs
 from heddle.inference.structured.patterns import translated
+from heddle.inference.structured.schema import JsonStyle
 from heddle.inference.structured.structural_tag import structural_tag_grammar
-from heddle.inference.structured.style import JsonStyle
-from heddle.inference.structured.values import refusal, shortened
+from heddle.inference.structured.values import refusal
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

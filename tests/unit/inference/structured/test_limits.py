@@ -16,8 +16,7 @@ from heddle.inference.engine.base import Constraint
 from heddle.inference.models.source import TINY_FOLDER
 from heddle.inference.structured import StructuredOutputs, limits
 from heddle.inference.structured.grammars import lark_of
-from heddle.inference.structured.schema import compiled_schema
-from heddle.inference.structured.style import JsonStyle
+from heddle.inference.structured.schema import JsonStyle, compiled_schema
 
 pytestmark = pytest.mark.skipif(not (TINY_FOLDER / "tokenizer.json").is_file(), reason="the tiny model is not built")
 

@@ -140,7 +140,7 @@ def plain_job(kind: str, rows: list[list[dict[str, Any]]], parent: Path) -> tupl
     ("kind", "settings"),
     [
         ("default", {}),
-        ("ppo", {"ppo": True, "epsilon": 0.2, "epsilon_high": 0.2, "importance_sampling_level": "sequence"}),
+        ("ppo", {"loss": "ppo", "epsilon": 0.2, "epsilon_high": 0.2, "importance_sampling_level": "sequence"}),
         ("kl", {"kl_penalty_coef": 0.3}),
         ("truncated", {"truncated_importance_sampling": 1.1}),
     ],

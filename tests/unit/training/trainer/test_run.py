@@ -223,7 +223,7 @@ def test_a_token_that_could_not_be_sampled_is_clipped(tmp_path: Path, groups: li
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "balance": {"advantage_balance": 0.5},
-    "ppo": {"ppo": True, "epsilon": 0.01, "epsilon_high": 0.01},
+    "ppo": {"loss": "ppo", "epsilon": 0.01, "epsilon_high": 0.01},
     "epsilon": {"epsilon": 0.01, "epsilon_high": 0.01},
     "level": {"importance_sampling_level": "sequence"},
     "cap": {"max_negative_advantage_importance_sampling_weight": 0.9},

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heddle.errors import ExtraMissing
 from heddle.inference.engine.base import Constraint, RequestRefused
-from heddle.inference.structured.compiler import MAX_GRAMMAR_SYMBOLS, MAX_LEXER_STATES, plain
+from heddle.inference.engine.grammar import grammar_tokenizer, matcher, plain
 
 MOST_COMPILED = 32
 
@@ -65,10 +66,7 @@ class Vocabulary:
     """The tokenizer as llguidance sees it, and its special tokens."""
 
     def __init__(self, file: Path, vocab_size: int, eos: tuple[int, ...]) -> None:
-        from llguidance import LLTokenizer
-
-        text = file.read_text(encoding="utf-8")
-        self.tokenizer = LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos) or None)
+        self.tokenizer = grammar_tokenizer(file, vocab_size, eos)
         self.special = [token for token in range(vocab_size) if self.tokenizer.is_special_token(token)]
         bits = np.zeros((vocab_size + 31) // 32 * 32, dtype=np.uint8)
         bits[self.special] = 1
@@ -95,7 +93,7 @@ class Grammars:
         if self._vocabulary is None:
             try:
                 self._vocabulary = Vocabulary(self._file, self._vocab_size, self._eos)
-            except (OSError, ValueError, ImportError) as error:
+            except (OSError, ValueError, ExtraMissing) as error:
                 reason = f"constraints do not work with this model's tokenizer: {error}"
                 raise RequestRefused(reason, param="structured_outputs") from error
         compiled = self._compiled.pop(constraint.grammar, None) or self._compile(constraint.grammar, self._vocabulary)
@@ -106,12 +104,7 @@ class Grammars:
 
     @staticmethod
     def _compile(grammar: str, vocabulary: Vocabulary) -> Any:
-        from llguidance import LLMatcher, LLParserLimits
-
-        limits = LLParserLimits(
-            max_grammar_size=MAX_GRAMMAR_SYMBOLS, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
-        )
-        state = LLMatcher(vocabulary.tokenizer, grammar, log_level=0, limits=limits)
+        state = matcher(vocabulary.tokenizer, grammar)
         if state.is_error():
             reason = plain(state.get_error())
             raise RequestRefused(f"the constraint cannot be used: {reason}", param="structured_outputs")
