@@ -5,13 +5,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from heddle.inference.engine.base import EngineFailed, EngineStats
+from heddle.inference.engine.base import Engine, EngineFailed, EngineStats
 from heddle.wire.inference import Completion
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -39,15 +39,7 @@ _NOW = {
 }
 
 
-class HasStats(Protocol):
-    """An engine, as far as figures go."""
-
-    async def stats(self) -> EngineStats:
-        """Figures now."""
-        ...
-
-
-EnginesOf = Callable[[], Mapping[str, HasStats]]
+EnginesOf = Callable[[], Mapping[str, Engine]]
 """The engines by the public id of their base model."""
 
 
@@ -116,7 +108,7 @@ class InferenceMetrics:
             while len(samples) > 2 and samples[1][0] <= now - _RATE_SECONDS:
                 samples.popleft()
 
-    async def _ask(self, model: str, engine: HasStats) -> EngineStats:
+    async def _ask(self, model: str, engine: Engine) -> EngineStats:
         """An engine's figures; the last known ones when it does not answer."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):

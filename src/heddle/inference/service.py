@@ -13,11 +13,9 @@ from typing import Any
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.inference.adapters.address import Address
 from heddle.inference.adapters.registry import Adapters, Version
-from heddle.inference.adapters.table import AdapterTable, Seen
 from heddle.inference.chat import request as fields
-from heddle.inference.chat.arrival import Arrival
 from heddle.inference.chat.generation import Generation
-from heddle.inference.chat.plan import Asked, Plan, plan
+from heddle.inference.chat.plan import Arrival, Plan, plan
 from heddle.inference.chat.response import Chunks, Json, completion
 from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused, as_answer
 from heddle.inference.limits.accounts import Accounts, Ticket
@@ -27,6 +25,8 @@ from heddle.inference.models.served_model import ServedModel
 from heddle.inference.models.source import ModelSource
 from heddle.request_body import OFF_LOOP_BYTES
 from heddle.settings import Settings
+from heddle.store.control.adapters import Adapters as AdapterRows
+from heddle.store.control.changes import Changes
 from heddle.wire.inference import Completion
 
 _FRONT = ("tokenizers", "jinja2", "llguidance")
@@ -57,10 +57,10 @@ class Inference:
     def __init__(
         self,
         settings: Settings,
-        table: AdapterTable,
+        table: AdapterRows,
         accounts: Accounts,
         make_engine: MakeEngine,
-        changes: Seen | None = None,
+        changes: Changes | None = None,
     ) -> None:
         self._settings = settings
         self._make_engine = make_engine
@@ -177,10 +177,9 @@ class Inference:
         request = fields.parse(body) if is_short else await asyncio.to_thread(fields.parse, body)
         shown, version = await self.resolve(request.model, arrival)
         model = await self.model()
-        asked = Asked(request, arrival.size, arrival.request_id, arrival.priority, arrival.caller.reach)
-        laid_out = await plan(asked, model, shown, version)
+        laid_out = await plan(request, arrival, model, shown, version)
         if await self._became_shorter(model):
-            laid_out = await plan(asked, model, shown, version)
+            laid_out = await plan(request, arrival, model, shown, version)
         prompt_tokens = len(laid_out.facts.prompt_token_ids)
         record = Completion(
             request_id=laid_out.shape.id,

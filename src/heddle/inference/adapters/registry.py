@@ -14,10 +14,10 @@ from heddle.auth import Caller
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.inference.adapters.address import Address, artifact
 from heddle.inference.adapters.files import FILES, FOLDER, NAME, copy, is_kept, remove, same_files, sweep
-from heddle.inference.adapters.table import AdapterTable, Seen
 from heddle.inference.engine.base import AdapterRef
 from heddle.store.control.adapters import AdapterRow, Name
-from heddle.store.control.changes import ADAPTERS
+from heddle.store.control.adapters import Adapters as AdapterRows
+from heddle.store.control.changes import ADAPTERS, Changes
 from heddle.wire import times
 
 _OLD_SECONDS = 3600.0
@@ -60,7 +60,7 @@ class Version:
 class Adapters:
     """The versions of one served model, kept in the table and in folders below the data folder."""
 
-    def __init__(self, table: AdapterTable, data: Path, changes: Seen | None = None) -> None:
+    def __init__(self, table: AdapterRows, data: Path, changes: Changes | None = None) -> None:
         """`changes` tells of what other servers did; without it this server is alone."""
         self._table = table
         self._changes = changes

@@ -18,7 +18,7 @@ from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
 from heddle.http import BearerWriter, Services, group, inlined_body
 from heddle.inference.chat import request as fields
-from heddle.inference.chat.arrival import Arrival
+from heddle.inference.chat.plan import Arrival
 from heddle.inference.chat.response import Json
 from heddle.inference.limits.accounts import project_of
 from heddle.inference.service import Inference, Running

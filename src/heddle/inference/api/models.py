@@ -11,7 +11,7 @@ from heddle.http import BearerAdmin, BearerReader, Services, answer, group, inli
 from heddle.inference.adapters.address import Address
 from heddle.inference.adapters.registry import Version
 from heddle.inference.adapters.roots import AdapterRoots, check_reach
-from heddle.inference.chat.arrival import Arrival
+from heddle.inference.chat.plan import Arrival
 from heddle.inference.models.served_model import ServedModel
 from heddle.inference.service import Inference
 

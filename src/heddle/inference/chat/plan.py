@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from heddle.auth import Caller
 from heddle.errors import InvalidRequest
 from heddle.inference.adapters.registry import Version
 from heddle.inference.chat.choice import Choice, Reading
@@ -35,34 +36,18 @@ _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,256}")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request with what came beside its body."""
+class Arrival:
+    """What is known about a request beside its body: who asks, for which project, and what came in headers."""
 
-    request: ChatRequest
+    caller: Caller
+    project: str | None = None
+    request_id: str | None = None
+    """Goes before the field of the body, and so does the priority."""
+    priority: int | None = None
     size: int = 0
     """Bytes of the body; 0 where nobody counted."""
-    request_id: str | None = None
-    """From the header; goes before the field."""
-    priority: int | None = None
-    """From the header; goes before the field."""
-    reach: str = ""
-    """What the caller's key is bound to; callers of another reach find nothing of this one's in the prefix cache."""
-
-    @property
-    def cache_salt(self) -> str | None:
-        """What keeps the prefix cache apart; a bound caller's is longer than any that a client may send."""
-        given = self.request.cache_salt
-        return hashlib.sha512(f"{self.reach}@{given or ''}".encode()).hexdigest() + "." if self.reach else given
-
-    @property
-    def has_template(self) -> bool:
-        """True when it may bring a chat template of its own."""
-        return self.request.chat_template is not None or "chat_template" in (self.request.chat_template_kwargs or ())
-
-    @property
-    def is_long(self) -> bool:
-        """True when rendering and tokenizing may take so long that the event loop should serve others meanwhile."""
-        return not 0 < self.size <= _MANY
+    traced: bool = False
+    """True when the one who asks shows the completion in a trace already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +65,32 @@ class Plan:
     """What of the request had no effect on this model, for the response header."""
 
 
-async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Version | None) -> Plan:
+async def plan(
+    request: ChatRequest, arrival: Arrival, model: ServedModel, shown_name: str, version: Version | None
+) -> Plan:
     """Check the request against the model and lay out its choices; raises InvalidRequest naming the field."""
-    rollout = Rollout.of(asked.request, model.tokenizer) if version is not None and version.is_trainable else None
-    request = asked.request if rollout is None else rollout.request
+    rollout = Rollout.of(request, model.tokenizer) if version is not None and version.is_trainable else None
+    request = request if rollout is None else rollout.request
     _check_engine_fields(request, model)
-    priority = _priority(asked, model)
-    run = _aside if asked.is_long else _at_once
+    priority = _priority(request, arrival, model)
+    # Rendering and tokenizing a long one may take so long that the event loop should serve others meanwhile.
+    run = _at_once if 0 < arrival.size <= _MANY else _aside
     tools = await run(_tools, request, model)
     await check_parameters(request.tools or ())
     # A template of the request is rendered by a process; this waits until one is free.
-    render = SHARED_PROCESSES.run if asked.has_template else run
+    has_template = request.chat_template is not None or "chat_template" in (request.chat_template_kwargs or ())
+    render = SHARED_PROCESSES.run if has_template else run
     prompt = await render(_prompt, request, model, tools)
     token_ids = _truncated(request, prompt.token_ids, model.info.max_model_len)
     sampling = await run(sampling_of, request, len(token_ids), model.defaults, model.tokenizer, model.info)
     if rollout is not None:
         sampling = rollout.sampling(sampling, model.info)
     constraint = await _constraint(request, model, tools, prompt) if _may_constrain(request) else None
-    name = _request_id(asked)
+    name = _request_id(request, arrival)
     shape = _shape(request, model, name, shown_name, version)
     if rollout is not None:
         shape = rollout.shape(shape, sampling)
+    salt = _cache_salt(request, arrival.caller.reach)
     requests = tuple(
         TokenRequest(
             id=f"{name}-{uuid.uuid4().hex[:8]}-{index}",
@@ -109,7 +99,7 @@ async def plan(asked: Asked, model: ServedModel, shown_name: str, version: Versi
             adapter=version.ref if version is not None else None,
             constraint=constraint,
             priority=priority,
-            cache_salt=asked.cache_salt,
+            cache_salt=salt,
             kv_transfer_params=request.kv_transfer_params,
             xargs=request.xargs,
         )
@@ -158,8 +148,17 @@ def _check_engine_fields(request: ChatRequest, model: ServedModel) -> None:
         )
 
 
-def _priority(asked: Asked, model: ServedModel) -> int:
-    priority = asked.priority if asked.priority is not None else asked.request.priority or 0
+def _cache_salt(request: ChatRequest, reach: str) -> str | None:
+    """What keeps the prefix cache apart: callers whose keys are bound to something else find nothing of this one's.
+
+    A bound caller's is longer than any that a client may send.
+    """
+    given = request.cache_salt
+    return hashlib.sha512(f"{reach}@{given or ''}".encode()).hexdigest() + "." if reach else given
+
+
+def _priority(request: ChatRequest, arrival: Arrival, model: ServedModel) -> int:
+    priority = arrival.priority if arrival.priority is not None else request.priority or 0
     if priority and model.info.scheduling != "priority":
         raise InvalidRequest(
             f"priority is {priority}, and this server answers first come, first served; "
@@ -238,8 +237,8 @@ async def _constraint(
     return replace(found, after=model.reasoning.end_token_ids)
 
 
-def _request_id(asked: Asked) -> str:
-    given = asked.request_id if asked.request_id is not None else asked.request.request_id
+def _request_id(request: ChatRequest, arrival: Arrival) -> str:
+    given = arrival.request_id if arrival.request_id is not None else request.request_id
     if given is None:
         return uuid.uuid4().hex
     if not _REQUEST_ID.fullmatch(given):

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from heddle.errors import Busy
 from heddle.settings import Settings
@@ -31,37 +30,23 @@ class Limit:
     tokens_per_minute: int = 0
 
 
-class Place(Protocol):
+class Place:
     """The place of one admitted completion; `headers` tell the client how much room is left."""
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """What belongs on the answer."""
-        ...
+    def __init__(self, headers: dict[str, str], give_back: "Callable[[int], asyncio.Task[None] | None]") -> None:
+        self.headers = headers
+        self._give_back = give_back
+        self._held = True
 
     def end(self, tokens: int) -> "asyncio.Task[None] | None":
         """Give the place back and correct the estimate to the tokens really used; a second time does nothing.
 
         Returns what to wait for until it is free, None where it is free at once.
         """
-        ...
-
-
-class Lease:
-    """A place in the memory of this server."""
-
-    def __init__(self, limits: "Limits", names: tuple[Name, ...], estimate: int, headers: dict[str, str]) -> None:
-        self.headers = headers
-        self._limits = limits
-        self._names = names
-        self._estimate = estimate
-        self._held = True
-
-    def end(self, tokens: int) -> None:
-        """Give the place back and correct the estimate to the tokens really used; a second time does nothing."""
-        if self._held:
-            self._held = False
-            self._limits.give_back(self._names, tokens - self._estimate)
+        if not self._held:
+            return None
+        self._held = False
+        return self._give_back(tokens)
 
 
 class Limits:
@@ -103,12 +88,12 @@ class Limits:
         meter = self._meters.get(name)
         return meter.running if meter is not None else 0
 
-    def take(self, project: str, key: str, estimate: int) -> Lease:
+    def take(self, project: str, key: str, estimate: int) -> Place:
         """Admit a completion that will use about `estimate` tokens; raises Busy when a limit is reached."""
         now = self._clock()
         names = ((PROJECT, project), (KEY, key))
         headers = self.admit({name: self._meter(name, now) for name in names}, estimate, now)
-        return Lease(self, names, estimate, headers)
+        return Place(headers, lambda tokens: self.give_back(names, tokens - estimate))
 
     def admit(self, meters: Mapping[Name, Meter], estimate: int, now: float) -> dict[str, str]:
         """Count one more completion in meters, as of now; returns headers. Raises Busy, and then nothing is counted."""

@@ -22,25 +22,6 @@ _RENEWALS_PER_LEASE = 3
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
-class SharedPlace:
-    """A place that all servers see."""
-
-    def __init__(self, limits: "SharedLimits", names: tuple[Name, ...], estimate: int) -> None:
-        self.id = ids.uuid7()
-        self.headers: dict[str, str] = {}
-        self.names = names
-        self.estimate = estimate
-        self._limits = limits
-        self._held = True
-
-    def end(self, tokens: int) -> "asyncio.Task[None] | None":
-        """Give the place back and correct the estimate; a second time does nothing."""
-        if not self._held:
-            return None
-        self._held = False
-        return self._limits.end(self, tokens)
-
-
 class SharedLimits:
     """Admits completions by the limits of all servers; `rules` say which hold, `spawn` runs what ends them."""
 
@@ -48,7 +29,7 @@ class SharedLimits:
         self._rules = rules
         self._rows = rows
         self._spawn = spawn
-        self._held: dict[str, SharedPlace] = {}
+        self._held: set[str] = set()
         self._renewing: asyncio.Task[None] | None = None
         # Of one server one transaction at a time touches the meters, which would only be run again otherwise.
         self._turn = asyncio.Lock()
@@ -58,26 +39,21 @@ class SharedLimits:
         names = tuple(name for name in ((PROJECT, project), (KEY, key)) if self._holds(name))
         if not names:
             return self._rules.take(project, key, estimate)
-        place = SharedPlace(self, names, estimate)
+        place = ids.uuid7()
 
         def decide(meters: Mapping[Name, Meter], now: float) -> dict[str, str]:
             return self._rules.admit(meters, estimate, now)
 
         async with self._turn:
-            place.headers = await self._rows.take(place.id, names, LEASE_SECONDS, decide)
-        self._held[place.id] = place
+            headers = await self._rows.take(place, names, LEASE_SECONDS, decide)
+        self._held.add(place)
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())
-        return place
+        return Place(headers, lambda tokens: self._end(place, names, tokens - estimate))
 
     async def running(self, name: Name) -> int:
         """How many completions of a project or key run on all servers; those without a limit, on this one."""
         return await self._rows.running(name) if self._holds(name) else self._rules.running(name)
-
-    def end(self, place: SharedPlace, tokens: int) -> "asyncio.Task[None]":
-        """Free a place in the background; one that cannot be freed now is free when its lease ends."""
-        self._held.pop(place.id, None)
-        return self._spawn(self._give_back(place, tokens - place.estimate))
 
     async def stop(self) -> None:
         """Renew nothing any more."""
@@ -91,13 +67,18 @@ class SharedLimits:
         limit = self._rules.of(name)
         return bool(limit.concurrency or limit.tokens_per_minute)
 
-    async def _give_back(self, place: SharedPlace, tokens: int) -> None:
+    def _end(self, place: str, names: tuple[Name, ...], tokens: int) -> "asyncio.Task[None]":
+        """Free a place in the background; one that cannot be freed now is free when its lease ends."""
+        self._held.discard(place)
+        return self._spawn(self._give_back(place, names, tokens))
+
+    async def _give_back(self, place: str, names: tuple[Name, ...], tokens: int) -> None:
         def decide(meters: Mapping[Name, Meter], now: float) -> None:
             self._rules.correct(meters, tokens, now)
 
         try:
             async with self._turn:
-                await self._rows.give_back(place.id, place.names, decide)
+                await self._rows.give_back(place, names, decide)
         except HeddleError as error:
             logger.warning("the place of a completion is free only when its lease ends: %s", error.reason)
 

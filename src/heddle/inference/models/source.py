@@ -11,7 +11,6 @@ from heddle.errors import Unavailable
 
 TINY = "heddle-tiny"
 TINY_FOLDER = Path(__file__).parents[2] / "demo" / "tiny" / "model"
-_DEFAULT_LENGTH = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +25,6 @@ class ModelSource:
     """Eight hex digits of what the folder holds (names, sizes and the configuration)."""
     created: int
     """When the weights were written, in seconds."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the logits."""
-        return int(self.config.get("vocab_size") or 0)
-
-    @property
-    def max_positions(self) -> int:
-        """The longest sequence that the model was made for."""
-        for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
-            if isinstance(self.config.get(name), int):
-                return int(self.config[name])
-        return _DEFAULT_LENGTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ class ProviderAccount:
             if self.response is None:
                 # A name that no provider knows must not become a row of its own.
                 record.served = record.base
-        counts = tokens_of(self.response or {})
-        record.prompt_tokens, record.completion_tokens = counts["prompt_tokens"], counts["completion_tokens"]
-        record.cached_tokens, record.reasoning_tokens = counts["cached_tokens"], counts["reasoning_tokens"]
+        for name, count in tokens_of(self.response or {}).items():
+            setattr(record, name, count)
         await self._ticket.close(record)

@@ -351,3 +351,6 @@ _HANDLERS: dict[str, _Handler] = {
     "unevaluatedProperties": _Reader._only,
     "uniqueItems": _Reader._only,
 }
+
+KEYWORDS = frozenset((*_VALUES, *_HANDLERS, "propertyNames"))
+"""All that are enforced."""
