@@ -132,7 +132,7 @@ class LookAlike:
             prompt=tuple(body.prompt),
             sampling=self.sampling(body),
             adapter=self.adapters.get(body.model),
-            constraint=Constraint(json.dumps(lark), {}) if lark else None,
+            constraint=Constraint(json.dumps(lark)) if lark else None,
             priority=body.priority,
             cache_salt=body.cache_salt,
         )

@@ -43,7 +43,7 @@ EnginesOf = Callable[[], Mapping[str, Engine]]
 """The engines by the public id of their base model."""
 
 
-class InferenceMetrics:
+class InferenceMetrics(Collector):
     """Counts completions, and shows what engines say about themselves."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,7 +69,7 @@ class InferenceMetrics:
         self._stats: dict[str, EngineStats] = {}
         self._samples: dict[str, deque[tuple[float, int]]] = {}
         self._clock = clock
-        registry.register(_EngineCollector(self))
+        registry.register(self)
 
     def watch(self, engines: EnginesOf) -> None:
         """Ask these engines from now on; the function is called at every look."""
@@ -144,24 +144,9 @@ class InferenceMetrics:
             "tokens_per_second": self.tokens_per_second(model),
         }
 
-
-def _histogram(name: str, help_text: str, buckets: tuple[float, ...], registry: CollectorRegistry) -> Histogram:
-    return Histogram(f"heddle_inference_{name}", help_text, ["model"], buckets=buckets, registry=registry)
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
-
-
-class _EngineCollector(Collector):
-    """The engines' figures, as they were at the last refresh."""
-
-    def __init__(self, figures: InferenceMetrics) -> None:
-        self._figures = figures
-
     def collect(self) -> Iterator[Metric]:
         """One family per figure, labelled by base model."""
-        stats = self._figures.stats()
+        stats = self._stats
         for name, help_text in _COUNTED.items():
             counter = CounterMetricFamily(f"heddle_engine_{name}", help_text, labels=["model"])
             for model, found in stats.items():
@@ -172,8 +157,16 @@ class _EngineCollector(Collector):
         ready = {model: float(found.state == "ready") for model, found in stats.items()}
         yield _gauge("ready", "1 while the model is loaded.", ready)
         yield _gauge("adapters", "Adapter versions that are loaded.", {m: len(s.adapters) for m, s in stats.items()})
-        rates = {model: self._figures.tokens_per_second(model) for model in stats}
+        rates = {model: self.tokens_per_second(model) for model in stats}
         yield _gauge("tokens_per_second", "Generated tokens per second of late.", rates)
+
+
+def _histogram(name: str, help_text: str, buckets: tuple[float, ...], registry: CollectorRegistry) -> Histogram:
+    return Histogram(f"heddle_inference_{name}", help_text, ["model"], buckets=buckets, registry=registry)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
 
 
 def _gauge(name: str, help_text: str, values: Mapping[str, float]) -> GaugeMetricFamily:

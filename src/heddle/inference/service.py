@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import importlib.util
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -166,7 +166,11 @@ class Inference:
 
     async def follow(self) -> None:
         """Take over the adapters that other servers added or took away until now."""
-        for version in await self.adapters.look():
+        await self.unload(await self.adapters.look())
+
+    async def unload(self, versions: Iterable[Version]) -> None:
+        """Let the engine forget versions that are not offered any more."""
+        for version in versions:
             for engine in self.engines().values():
                 with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
                     await engine.unload_adapter(version.ref.id)
@@ -302,11 +306,10 @@ class Inference:
 
     async def remove_adapter(self, address: Address, user: str) -> list[Version]:
         """Forget an adapter; running requests end with it. Raises NotFound."""
-        model = await self.model()
+        await self.model()
         removed = await self.adapters.remove(address, user)
+        await self.unload(removed)
         for version in removed:
-            with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
-                await model.engine.unload_adapter(version.ref.id)
             await self.adapters.discard(version)
         return removed
 

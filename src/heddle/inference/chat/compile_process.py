@@ -64,7 +64,7 @@ async def compile_constraint(
         raise ExtraMissing(answer["missing"])
     if "error" in answer:
         raise InvalidRequest(answer["error"], param=answer["param"])
-    return Constraint(answer["grammar"], answer["source"]) if answer else None
+    return Constraint(answer["grammar"]) if answer else None
 
 
 def _dumped(value: StructuredOutputs | ResponseFormat | None) -> Json | None:
@@ -90,7 +90,7 @@ def _answer(job: Json) -> Json:
         return {"error": error.reason, "param": error.param}
     except HeddleError as error:
         return {"error": error.reason, "param": None}
-    return {} if found is None else {"grammar": found.grammar, "source": found.source}
+    return {} if found is None else {"grammar": found.grammar}
 
 
 def _compiled(job: Json) -> Constraint | None:
@@ -112,7 +112,7 @@ def _compiled(job: Json) -> Constraint | None:
         return chosen
     marks = ReasoningMarks(**{name: _tuple(value) for name, value in job["marks"].items()})
     before = after_open_reasoning if job["reasoning"] == "open" else after_optional_reasoning
-    return Constraint(before(chosen.grammar, tokenizer, marks), chosen.source)
+    return Constraint(before(chosen.grammar, tokenizer, marks))
 
 
 def _tuple(value: Any) -> Any:

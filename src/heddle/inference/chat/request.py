@@ -18,8 +18,6 @@ from heddle.request_body import MOST_ERRORS, invalid
 LARGEST = 9_223_372_036_854_776_000
 """The bound that the interface gives for 64-bit integers: what JSON numbers of 53 bits make of 2**63."""
 
-DEFAULT_OF_NULL = object()
-
 
 def _whole(value: Any) -> Any:
     """A JSON number such as 3.0 is an integer."""

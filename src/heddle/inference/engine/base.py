@@ -70,8 +70,6 @@ class Constraint:
 
     grammar: str
     """The llguidance grammar in its JSON form: `{"grammars": [{"lark_grammar": ...}]}`."""
-    source: Mapping[str, Any]
-    """The same in the words of the request (`{"json": ...}`), for engines with a compiler of their own."""
     after: tuple[int, ...] = ()
     """Token ids (the end of a reasoning block) that must be generated before the constraint begins; empty = at once."""
 
@@ -151,7 +149,6 @@ class EngineInfo:
     """Whether `Sampling.logprobs_temperature` acts; where not, only raw log-probabilities may be asked for."""
     takes_after: bool = True
     """Whether `Constraint.after` acts; where not, the grammar itself must begin with what goes before."""
-    max_prompt_logprobs: int = 20
 
 
 @dataclass(slots=True)

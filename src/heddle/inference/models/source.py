@@ -1,13 +1,13 @@
 """Where the served model comes from: the shipped one, a folder, or a hub id."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from heddle.errors import Unavailable
+from heddle.inference.tokenization.tokenizer import read_json
 
 TINY = "heddle-tiny"
 TINY_FOLDER = Path(__file__).parents[2] / "demo" / "tiny" / "model"
@@ -66,17 +66,6 @@ def find(model: str, name: str = "auto") -> ModelSource:
         digest=_digest(folder),
         created=int(max(path.stat().st_mtime for path in folder.iterdir())),
     )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, {} where there is no file; raises Unavailable when it cannot be read."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Unavailable(f"{path.parent.name}/{path.name} cannot be read: {error}") from None
-    return value if isinstance(value, dict) else {}
 
 
 def _folder(model: str) -> Path:

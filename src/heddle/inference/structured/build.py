@@ -1,7 +1,7 @@
 """From the fields of a request to the constraint that an engine enforces."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from heddle.inference.engine.base import Constraint
@@ -50,12 +50,7 @@ def constraint_for(
     _check_backend(wanted)
     style = _style(wanted, kind)
     grammar = _GRAMMARS[kind](value, style, param, tokenizer)
-    return Constraint(checked(grammar, tokenizer, param), _source(kind, value, wanted))
-
-
-def validate(structured_outputs: StructuredOutputs | None, response_format: ResponseFormat | None = None) -> None:
-    """Raise InvalidRequest when the request cannot be served, without a tokenizer (special tokens stay unchecked)."""
-    constraint_for(structured_outputs, response_format)
+    return Constraint(checked(grammar, tokenizer, param))
 
 
 def _of_outputs(wanted: StructuredOutputs) -> tuple[str, Any, str]:
@@ -203,9 +198,3 @@ _GRAMMARS: dict[str, Callable[[Any, JsonStyle, str, "LLTokenizer | None"], str]]
     "json_object": _json_object,
     "structural_tag": _structural_tag,
 }
-
-
-def _source(kind: str, value: Any, wanted: StructuredOutputs) -> Mapping[str, Any]:
-    """The constraint in the words of the request, with the switches that are set."""
-    switches = wanted.model_dump(include=set(JSON_SWITCHES), exclude_none=True)
-    return {kind: value, **switches}

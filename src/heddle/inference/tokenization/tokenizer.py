@@ -68,24 +68,9 @@ class Tokenizer:
             backend = Backend.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise Unavailable(f"the tokenizer.json of {folder.name} cannot be read: {error}") from error
-        config = _read_json(folder / "tokenizer_config.json")
-        special_tokens = _special_tokens(_read_json(folder / "special_tokens_map.json") | config)
+        config = read_json(folder / "tokenizer_config.json")
+        special_tokens = _special_tokens(read_json(folder / "special_tokens_map.json") | config)
         return cls(backend, special_tokens, _chat_templates(folder, config), _eos_ids(folder, backend, special_tokens))
-
-    @property
-    def bos_token(self) -> str | None:
-        """Text of the token that begins a sequence."""
-        return self.special_tokens.get("bos_token")
-
-    @property
-    def eos_token(self) -> str | None:
-        """Text of the token that ends a sequence."""
-        return self.special_tokens.get("eos_token")
-
-    @property
-    def pad_token(self) -> str | None:
-        """Text of the padding token."""
-        return self.special_tokens.get("pad_token")
 
     def token_id(self, text: str) -> int | None:
         """The id of one vocabulary entry."""
@@ -179,14 +164,15 @@ def _piece_rule(backend: Backend) -> PieceRule | None:
     return read_rule(json.loads(decoder.__getstate__()) if decoder is not None else None)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, {} where there is no file; raises Unavailable when it cannot be read."""
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise Unavailable(f"{path.name} of the model folder {path.parent.name} is not JSON: {error}") from error
-    return content if isinstance(content, dict) else {}
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{path.parent.name}/{path.name} cannot be read: {error}") from None
+    return value if isinstance(value, dict) else {}
 
 
 def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
@@ -201,7 +187,7 @@ def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
 
 def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """Templates by name; a file of its own wins over the settings."""
-    stated = config.get("chat_template") or _read_json(folder / "chat_template.json").get("chat_template")
+    stated = config.get("chat_template") or read_json(folder / "chat_template.json").get("chat_template")
     templates: dict[str, str] = {}
     if isinstance(stated, str):
         templates[DEFAULT_TEMPLATE] = stated
@@ -216,9 +202,9 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
 
 def _eos_ids(folder: Path, backend: Backend, special_tokens: dict[str, str]) -> tuple[int, ...]:
     """End-of-sequence ids of generation_config.json, config.json and the tokenizer, in this order, each once."""
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     found: list[int | None] = []
-    for source in (_read_json(folder / "generation_config.json"), config, config.get("text_config") or {}):
+    for source in (read_json(folder / "generation_config.json"), config, config.get("text_config") or {}):
         stated = source.get("eos_token_id")
         found += stated if isinstance(stated, list) else [stated]
     found.append(backend.token_to_id(special_tokens.get("eos_token", "")))

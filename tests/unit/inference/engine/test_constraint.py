@@ -25,13 +25,13 @@ SCHEMA = {
 
 
 def regex(text: str, after: tuple[int, ...] = ()) -> Constraint:
-    return Constraint(llguidance.LLMatcher.grammar_from_regex(text), {"regex": text}, after)
+    return Constraint(llguidance.LLMatcher.grammar_from_regex(text), after)
 
 
 def schema(content: Any) -> Constraint:
     compact = {"whitespace_flexible": False}
     grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(content), overrides=compact)
-    return Constraint(grammar, {"json": content})
+    return Constraint(grammar)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_constraint_begins_after_its_marker(make_core: CoreMaker, text_of: Any
 
 
 def lark(text: str) -> Constraint:
-    return Constraint(llguidance.LLMatcher.grammar_from_lark(text), {"grammar": text})
+    return Constraint(llguidance.LLMatcher.grammar_from_lark(text))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 2.0])
@@ -110,7 +110,7 @@ def test_the_letters_of_a_special_token_are_not_that_token(
 def test_a_grammar_that_cannot_be_used_is_refused(make_core: CoreMaker) -> None:
     core = make_core()
     with pytest.raises(RequestRefused, match=r"the constraint cannot be used: [^\n]+$") as caught:
-        core.add(1, request(PROMPT, constraint=Constraint('{"grammars": [{"lark_grammar": "start: nothing"}]}', {})))
+        core.add(1, request(PROMPT, constraint=Constraint('{"grammars": [{"lark_grammar": "start: nothing"}]}')))
     assert caught.value.param == "structured_outputs"
     assert not core.has_work
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 pytest.importorskip("llguidance")
 
 from heddle.errors import InvalidRequest
-from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for, validate
+from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for
 from tests.unit.inference.structured.texts import grammar, matching
 
 PAIR: dict[str, Any] = {
@@ -34,7 +34,7 @@ def test_no_constraint() -> None:
     """Nothing asked, or plain text."""
     assert constraint_for(None) is None
     assert constraint_for(None, ResponseFormat(type="text")) is None
-    validate(None, None)
+    constraint_for(None, None)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_a_folder_is_read_with_everything_beside_the_vocabulary(tmp_path: Path) 
     )
     loaded = Tokenizer.load(folder)
     assert loaded.eos_token_ids == (start, end, 7)
-    assert (loaded.bos_token, loaded.eos_token, loaded.pad_token) == (None, "<|im_end|>", "<think>")
+    assert loaded.special_tokens == {"eos_token": "<|im_end|>", "pad_token": "<think>"}
     assert loaded.chat_templates == {"default": CHATML, "rag": "documents only"}
     assert loaded.special_ids == {start, end}
     assert loaded.vocab_size == made.get_vocab_size()
@@ -43,7 +43,7 @@ def test_templates_by_name_in_the_settings(tmp_path: Path) -> None:
 
 def test_a_bare_folder_has_no_template_and_no_end(tmp_path: Path) -> None:
     loaded = Tokenizer.load(write_folder(tmp_path, backend("wordpiece")))
-    assert (loaded.chat_templates, loaded.eos_token_ids, loaded.eos_token) == ({}, (), None)
+    assert (loaded.chat_templates, loaded.eos_token_ids, loaded.special_tokens) == ({}, (), {})
 
 
 def test_settings_for_padding_and_truncation_do_not_reach_prompts(tmp_path: Path) -> None:

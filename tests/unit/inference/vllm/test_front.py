@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 from heddle.inference.chat.request import parse
 from heddle.inference.chat.rollout import Rollout
 from heddle.inference.engine.base import EngineInfo, Sampling
-from heddle.inference.engine.vllm.grammar import one_lark
+from heddle.inference.engine.vllm.body import one_lark
 from heddle.inference.models.source import TINY_FOLDER
 from heddle.inference.reasoning import ReasoningMarks, after_open_reasoning
 from heddle.inference.structured import StructuredOutputs, constraint_for
