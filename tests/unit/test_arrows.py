@@ -4,6 +4,7 @@ cli -> app -> {trace, evals, inference, training, compat} -> {models, store} -> 
 """
 
 import ast
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +108,13 @@ def test_wire_imports_nothing_of_ours_but_the_errors() -> None:
         if lies_in(name, ("heddle", *SQL, *HTTP)) and not lies_in(name, ("heddle.wire", "heddle.errors"))
     ]
     assert own == []
+
+
+def test_the_parts_of_inference_form_no_circle() -> None:
+    parts: dict[str, set[str]] = {}
+    for path in files("inference"):
+        part = path.relative_to(SOURCE / "inference").with_suffix("").parts[0]
+        names = [name.split(".") for name in imports(path) if name.startswith("heddle.inference.")]
+        parts.setdefault(part, set()).update(name[2] for name in names if name[2] != part)
+    assert {"api", "chat", "models", "adapters", "limits", "providers", "engine"} < set(parts)
+    graphlib.TopologicalSorter(parts).prepare()

@@ -179,12 +179,6 @@ def _tools(request: ChatRequest, model: ServedModel) -> ToolPlan | None:
 
 
 def _prompt(request: ChatRequest, model: ServedModel, tools: ToolPlan | None) -> Prompt:
-    if request.continue_final_message and request.add_generation_prompt is not False:
-        raise InvalidRequest(
-            "continue_final_message and add_generation_prompt exclude each other; to continue the final message, set "
-            "add_generation_prompt to false",
-            param="continue_final_message",
-        )
     return build_prompt(
         model.tokenizer,
         template_messages(request.messages),

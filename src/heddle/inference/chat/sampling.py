@@ -47,7 +47,6 @@ def sampling_of(
     if request.choices > 1 and is_greedy(temperature):
         raise _bad(f"n must be 1 when using greedy sampling, got {request.choices}.", "n")
     most = _max_tokens(request, prompt_length, info)
-    ids = _TokenIds(info.vocab_size)
     return Sampling(
         max_tokens=most,
         seed=_seed(request.seed),
@@ -59,11 +58,11 @@ def sampling_of(
         frequency_penalty=request.frequency_penalty or 0.0,
         presence_penalty=request.presence_penalty or 0.0,
         repetition_penalty=_given(request.repetition_penalty, defaults.repetition_penalty),
-        logit_bias=ids.bias(request.logit_bias or {}),
-        allowed_token_ids=ids.allowed(request.allowed_token_ids),
+        logit_bias=_bias(request.logit_bias or {}, info.vocab_size),
+        allowed_token_ids=_allowed_ids(request.allowed_token_ids, info.vocab_size),
         bad_words=tuple(sequence for word in request.bad_words or () for sequence in tokenizer.bad_word_ids(word)),
         min_tokens=request.min_tokens or 0,
-        stop_token_ids=ids.known("stop_token_ids", request.stop_token_ids or ()),
+        stop_token_ids=_known_ids("stop_token_ids", request.stop_token_ids or (), info.vocab_size),
         ignore_eos=bool(request.ignore_eos),
         repetition=_repetition(request),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
@@ -189,37 +188,29 @@ def _repetition(request: ChatRequest) -> RepetitionRule | None:
     return RepetitionRule(rule.max_pattern_size, rule.min_pattern_size, rule.min_count)
 
 
-class _TokenIds:
-    """Token ids of a request, checked against the vocabulary."""
+def _known_ids(name: str, ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """The ids; raises InvalidRequest for those that the model does not have."""
+    strange = [token for token in ids if not 0 <= token < vocab_size]
+    if strange:
+        raise _bad(
+            f"token_id(s) {strange[:10]} in {name} contain out-of-vocab token ids. Vocabulary size: {vocab_size}", name
+        )
+    return tuple(ids)
 
-    def __init__(self, vocab_size: int) -> None:
-        self._size = vocab_size
 
-    def known(self, name: str, ids: Sequence[int]) -> tuple[int, ...]:
-        """The ids; raises InvalidRequest for those that the model does not have."""
-        strange = [token for token in ids if not 0 <= token < self._size]
-        if strange:
-            raise _bad(
-                f"token_id(s) {strange[:10]} in {name} contain out-of-vocab token ids. Vocabulary size: {self._size}",
-                name,
-            )
-        return tuple(ids)
+def _allowed_ids(ids: Sequence[int] | None, vocab_size: int) -> tuple[int, ...] | None:
+    """The ids that may be drawn, None for all."""
+    if ids is not None and not ids:
+        raise _bad("allowed_token_ids must not be empty.", "allowed_token_ids")
+    return None if ids is None else _known_ids("allowed_token_ids", ids, vocab_size)
 
-    def allowed(self, ids: Sequence[int] | None) -> tuple[int, ...] | None:
-        """The ids that may be drawn, None for all."""
-        if ids is None:
-            return None
-        if not ids:
-            raise _bad("allowed_token_ids must not be empty.", "allowed_token_ids")
-        return self.known("allowed_token_ids", ids)
 
-    def bias(self, bias: Mapping[str, float]) -> dict[int, float]:
-        """What is added to logits, clamped to [-100, 100]."""
-        strange = [key for key in bias if not (key.isascii() and key.lstrip("-").isdigit() and len(key) < 19)]
-        if strange:
-            raise _bad(
-                f"logit_bias contains key(s) that cannot be converted to integer token IDs: {strange[:10]}",
-                "logit_bias",
-            )
-        self.known("logit_bias", [int(key) for key in bias])
-        return {int(key): max(-100.0, min(100.0, value)) for key, value in bias.items()}
+def _bias(bias: Mapping[str, float], vocab_size: int) -> dict[int, float]:
+    """What is added to logits, clamped to [-100, 100]."""
+    strange = [key for key in bias if not (key.isascii() and key.lstrip("-").isdigit() and len(key) < 19)]
+    if strange:
+        raise _bad(
+            f"logit_bias contains key(s) that cannot be converted to integer token IDs: {strange[:10]}", "logit_bias"
+        )
+    _known_ids("logit_bias", [int(key) for key in bias], vocab_size)
+    return {int(key): max(-100.0, min(100.0, value)) for key, value in bias.items()}

@@ -59,15 +59,6 @@ def test_constraints(outputs: dict[str, Any], good: list[str], bad: list[str]) -
     assert matching(grammar(**outputs), *good, *bad) == good
 
 
-def test_the_source_stays_with_the_constraint() -> None:
-    """In the words of the request, for engines with a compiler of their own."""
-    outputs = StructuredOutputs.model_validate({"json": json.dumps(PAIR), "disable_any_whitespace": True})
-    constraint = constraint_for(outputs)
-    assert constraint is not None and constraint.after == ()
-    assert constraint.source == {"json": PAIR, "disable_any_whitespace": True}
-    assert set(json.loads(constraint.grammar)) == {"grammars"}
-
-
 @pytest.mark.parametrize(
     ("outputs", "param", "words"),
     [
