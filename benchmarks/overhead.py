@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import support
 from benchmarks.inference.contender import Contender, Running, stop_on_signal
 from benchmarks.inference.driver import cpu_seconds, family
-from heddle.inference.source import find
+from heddle.inference.models.source import find
 from tests.support.server import HeddleProcess
 
 STREAMS = 32

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import uvloop
 
 from benchmarks import support
-from heddle.demo.tiny import MODEL_NAME
 from heddle.inference.engine.vllm.http import Client
+from heddle.inference.models.source import TINY
 from tests.support.server import HeddleProcess, free_port
 from tests.support.vllm_server import LookAlikeProcess
 
@@ -69,7 +69,7 @@ def directly(server: LookAlikeProcess) -> Way:
     numbers = itertools.count()
 
     def body(tokens: int) -> bytes:
-        fields = {"model": MODEL_NAME, "prompt": PROMPT, "request_id": f"d{next(numbers)}", "max_tokens": tokens}
+        fields = {"model": TINY, "prompt": PROMPT, "request_id": f"d{next(numbers)}", "max_tokens": tokens}
         fields |= {"return_token_ids": True, "return_tokens_as_token_ids": True, "stop_token_ids": []}
         fields |= {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
         return json.dumps(fields | sampling).encode()
@@ -82,7 +82,7 @@ def through(heddle: HeddleProcess) -> Way:
     messages = [{"role": "user", "content": "the sum of two and three is five say it again"}]
 
     def body(tokens: int) -> bytes:
-        fields = {"model": MODEL_NAME, "messages": messages, "max_tokens": tokens, "ignore_eos": True, "stream": True}
+        fields = {"model": TINY, "messages": messages, "max_tokens": tokens, "ignore_eos": True, "stream": True}
         return json.dumps(fields | {"temperature": 0}).encode()
 
     return Way("through heddle", heddle.url, "/v1/chat/completions", body, b'"content":"8')

@@ -35,11 +35,13 @@ from heddle.evals.results import routes as eval_results
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
 from heddle.house import House
-from heddle.inference import catalogue, chat, completions, images, information, runtimes
-from heddle.inference import usage as inference_usage
-from heddle.inference.accounts import Accounts
-from heddle.inference.engine.make import make_engine
-from heddle.inference.figures import InferenceFigures
+from heddle.inference.api import chat, completions, images, runtimes
+from heddle.inference.api import models as catalogue
+from heddle.inference.api import provider_catalogs as information
+from heddle.inference.api import usage as inference_usage
+from heddle.inference.limits.accounts import Accounts
+from heddle.inference.metrics import InferenceMetrics
+from heddle.inference.models.engine_factory import make_engine
 from heddle.inference.policies import Policies
 from heddle.inference.service import Inference
 from heddle.settings import Settings
@@ -255,7 +257,7 @@ def _show_backlogs(house: House) -> None:
 
 def _inference(house: House) -> Inference:
     """Inference, given what the other rooms do for it: the trace keeps its calls, /metrics shows its figures."""
-    figures = InferenceFigures(house.metrics.registry)
+    figures = InferenceMetrics(house.metrics.registry)
     calls, prices = InferenceCalls(house), InferencePrices(house.store)
     accounts = Accounts(house.settings, house.store, calls, prices, figures)
     inference = Inference(house.settings, house.store.adapters, accounts, make_engine, house.store.changes)

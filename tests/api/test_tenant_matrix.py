@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from heddle.inference.models.source import TINY, TINY_FOLDER
 from tests.support.cli import make_key
 from tests.support.models import make_adapter
 from tests.support.server import HeddleProcess
@@ -239,7 +239,7 @@ def test_adapters_of_the_server_are_the_operators(matrix: Matrix) -> None:
 def test_adapters_come_from_the_roots_and_never_from_others(matrix: Matrix) -> None:
     data, name = matrix.folder / "data", f"wandb-artifact:///{OWN}/stolen"
     (matrix.folder / "adapters" / "link").symlink_to(matrix.folder / "outside")
-    make_adapter(matrix.folder / "outside", MODEL_FOLDER)
+    make_adapter(matrix.folder / "outside", TINY_FOLDER)
     checkpoint = next((data / "training").glob(f"{matrix.foreign.model}/checkpoints/*"))
     # Their names are in the order in which they were made: own, foreign, spare.
     by_hand = sorted(path for path in (data / "adapters").iterdir() if not path.name.startswith("."))[1]
@@ -255,7 +255,7 @@ def test_adapters_come_from_the_roots_and_never_from_others(matrix: Matrix) -> N
 
 def test_a_prompt_and_a_queue_are_for_keys_that_read(matrix: Matrix) -> None:
     t, named = matrix.spare, {"project_id": SPARE}
-    chat = {"messages": [], "max_tokens": 1, "model": MODEL_NAME, "return_token_ids": True}
+    chat = {"messages": [], "max_tokens": 1, "model": TINY, "return_token_ids": True}
     for prompt in ("prompt:latest", "prompt", t.object("prompt")):
         for path in ("/completions/create", "/completions/create_stream"):
             asked = {**named, "inputs": {**chat, "prompt": prompt}}
@@ -272,7 +272,7 @@ def test_a_prompt_and_a_queue_are_for_keys_that_read(matrix: Matrix) -> None:
 
 def test_tenants_share_no_prefix_cache(matrix: Matrix) -> None:
     text = "one two three four five six seven eight nine ten " * 12
-    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1, "model": MODEL_NAME}
+    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1, "model": TINY}
 
     def cached(who: str, **more: str) -> int:
         usage = matrix.post(who, "/v1/chat/completions", {**body, **more}).json()["usage"]

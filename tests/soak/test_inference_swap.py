@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle.demo.tiny import MODEL_FOLDER
+from heddle.inference.models.source import TINY_FOLDER
 from tests.support.chat import Chat, data_lines
 from tests.support.models import make_adapter
 from tests.support.server import HeddleProcess
@@ -112,7 +112,7 @@ def tokens_of(text: str) -> list[int] | None:
 
 def test_adapters_come_and_go_under_load(tmp_path: Path) -> None:
     seeds = range(1, ADAPTERS + 1)
-    folders = [make_adapter(tmp_path / f"{seed}", MODEL_FOLDER, seed=seed, lora_alpha=800) for seed in seeds]
+    folders = [make_adapter(tmp_path / f"{seed}", TINY_FOLDER, seed=seed, lora_alpha=800) for seed in seeds]
     with HeddleProcess(tmp_path / "data", max_adapters=4) as process, Chat(process.url) as chat:
         known = expectations(chat, folders)
         versions = {load(chat, "moving", folders[0]): 0}

@@ -16,16 +16,17 @@ pytest.importorskip("llguidance")
 
 from jsonschema import Draft202012Validator  # noqa: E402
 
-from heddle.demo.tiny.chat import render  # noqa: E402
 from heddle.errors import InvalidRequest  # noqa: E402
 from heddle.inference.engine.base import Constraint, Sampling, TokenRequest  # noqa: E402
+from heddle.inference.engine.grammar import grammar_tokenizer  # noqa: E402
 from heddle.inference.engine.local.engine import EngineCore  # noqa: E402
 from heddle.inference.engine.local.options import LocalOptions, read_facts  # noqa: E402
-from heddle.inference.prompt.tokenizer import Tokenizer  # noqa: E402
-from heddle.inference.source import TINY_FOLDER  # noqa: E402
-from heddle.inference.structured import StructuredOutputs, constraint_for, grammar_tokenizer  # noqa: E402
+from heddle.inference.models.source import TINY_FOLDER  # noqa: E402
+from heddle.inference.structured import StructuredOutputs, constraint_for  # noqa: E402
+from heddle.inference.tokenization.tokenizer import Tokenizer  # noqa: E402
 from heddle.models.load import load_model  # noqa: E402
 from tests.soak.schemas import REFUSED, Case, sample  # noqa: E402
+from tools.tiny_model.chat import render  # noqa: E402
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 SCHEMAS = 200 if SOAK else 40
@@ -62,7 +63,7 @@ def core() -> Iterator[EngineCore]:
 def answers(core: EngineCore) -> list[Answer]:
     """One sampled answer per schema."""
     tokenizer = Tokenizer.load(TINY_FOLDER)
-    words = grammar_tokenizer(TINY_FOLDER, core.model.vocab_size, core.eos)
+    words = grammar_tokenizer(TINY_FOLDER / "tokenizer.json", core.model.vocab_size, core.eos)
     cases = sample(SCHEMAS)
     tokens: dict[int, list[int]] = {number: [] for number in range(len(cases))}
     ends: dict[int, str] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from tokenizers import Tokenizer
 
-from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from heddle.inference.models.source import TINY, TINY_FOLDER
 
 API_KEY = "0123456789abcdef0123456789abcdef01234567"
 USER = [{"role": "user", "content": "Say something."}]
@@ -21,7 +21,7 @@ FORCED = 100.0
 class Chat:
     """The inference routes of one server; `bearer` is the API key, None sends no key."""
 
-    def __init__(self, url: str, bearer: str | None = API_KEY, model: str = MODEL_NAME) -> None:
+    def __init__(self, url: str, bearer: str | None = API_KEY, model: str = TINY) -> None:
         headers = {"authorization": f"Bearer {bearer}"} if bearer is not None else {}
         self.url = url
         self.model = model
@@ -154,7 +154,7 @@ def until(condition: Callable[[], bool], what: str, timeout: float = 60) -> None
 @cache
 def tokenizer() -> Tokenizer:
     """The tokenizer of the shipped model."""
-    return Tokenizer.from_file(str(MODEL_FOLDER / "tokenizer.json"))
+    return Tokenizer.from_file(str(TINY_FOLDER / "tokenizer.json"))
 
 
 def encoded(text: str) -> list[int]:

@@ -11,8 +11,8 @@ from unittest import mock
 import httpx
 
 from heddle.app import create_app, open_house
-from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
 from heddle.house import House
+from heddle.inference.models.source import TINY, TINY_FOLDER
 from heddle.inference.policies import Policies
 from heddle.settings import Settings
 from heddle.wire.policies import PolicyName
@@ -60,8 +60,8 @@ class Served:
         No job made it, so the sweep of a start, which would remove it, is off in these tests.
         """
         folder = f"training/elsewhere/{policy.name}/checkpoints/{step:04d}"
-        make_adapter(self.data / folder, MODEL_FOLDER, seed=step + 1, **{"lora_alpha": 800, **settings})
-        await self.policies.offer(policy, step, MODEL_NAME, folder, "me")
+        make_adapter(self.data / folder, TINY_FOLDER, seed=step + 1, **{"lora_alpha": 800, **settings})
+        await self.policies.offer(policy, step, TINY, folder, "me")
         return folder
 
     async def make(self, steps: int, policy: PolicyName = POLICY) -> None:

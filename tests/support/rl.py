@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import psutil
 
-from heddle.demo.tiny import MODEL_NAME
+from heddle.inference.models.source import TINY
 from tests.clients.art import tasks
 from tests.support.chat import API_KEY
 from tests.support.server import HeddleProcess
@@ -34,7 +34,7 @@ class Trainer:
         """Of rollouts, so that a test samples alike each time."""
         entity, project = project.split("/")
         body = {"entity": entity, "project": project, "name": name or f"policy-{uuid.uuid4().hex[:8]}"}
-        self.model = self.post("/v1/preview/models", **body, base_model=MODEL_NAME)
+        self.model = self.post("/v1/preview/models", **body, base_model=TINY)
         self.name = f"wandb-artifact:///{entity}/{project}/{self.model['name']}"
 
     def __enter__(self) -> "Trainer":

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from heddle.demo.tiny import MODEL_NAME
+from heddle.inference.models.source import TINY
 from tests.support.tenants import START, Asked, Asking, Json, Tenant, spans_of, trajectory
 
 Body = Callable[[Tenant], Any]
@@ -15,7 +15,7 @@ _KINDS = {
     "scorers": "judge",
     "objs": "words",
 }
-_CHAT = {"messages": [{"role": "user", "content": "Say hi"}], "max_tokens": 1, "model": MODEL_NAME}
+_CHAT = {"messages": [{"role": "user", "content": "Say hi"}], "max_tokens": 1, "model": TINY}
 _END = "2026-01-20T00:00:00Z"
 _LATE = 4_000_000_000_000
 
@@ -161,7 +161,7 @@ BODIES: dict[str, Body] = {
     "POST /project/ttl_settings/update": _with(retention_days=3650),
     "POST /refs/read_batch": lambda t: {"refs": [t.object("words"), t.object("prompt")]},
     "POST /replays/cancel": _with(id=lambda t: t.replay),
-    "POST /replays/create": _with(filter=lambda t: {"call_ids": [t.call]}, model=MODEL_NAME),
+    "POST /replays/create": _with(filter=lambda t: {"call_ids": [t.call]}, model=TINY),
     "POST /replays/dataset": _with(id=lambda t: t.replay, name="answers"),
     "POST /replays/read": _with(id=lambda t: t.replay),
     "POST /replays/results": _with(id=lambda t: t.replay),
@@ -185,7 +185,7 @@ BODIES: dict[str, Body] = {
         "entity": t.entity,
         "project": t.project,
         "name": "learner",
-        "base_model": MODEL_NAME,
+        "base_model": TINY,
         "return_existing": True,
     },
     "DELETE /v1/preview/models/{model_id}/checkpoints": lambda _: {"steps": [7]},

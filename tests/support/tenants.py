@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from heddle import manual, settings
 from heddle.app import create_app
 from heddle.app import routes as all_routes
-from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from heddle.inference.models.source import TINY, TINY_FOLDER
 from tests.support.models import make_adapter
 
 Json = dict[str, Any]
@@ -89,7 +89,7 @@ class Seeding:
         for number in range(2):
             call = f"{t.entity}-call-{number}"
             start = {"project_id": t.project_id, "id": call, "trace_id": f"{t.entity}-trace", "op_name": "ask"}
-            chat = {"model": MODEL_NAME, "messages": [{"role": "user", "content": secret}]}
+            chat = {"model": TINY, "messages": [{"role": "user", "content": secret}]}
             start |= {
                 "started_at": START,
                 "attributes": {"k": secret},
@@ -178,7 +178,7 @@ class Seeding:
         score = {"prediction_id": t.prediction, "scorer": t.object("judge"), "value": 1.0, "evaluation_run_id": t.run}
         t.ids["score"] = self.post(f"{base}/scores", score)["score_id"]
         replay = {"project_id": t.project_id, "call_ids": [t.call], "name": secret, "filter": {"call_ids": [t.call]}}
-        t.ids["replay"] = self.post("/replays/create", {**replay, "model": MODEL_NAME})["id"]
+        t.ids["replay"] = self.post("/replays/create", {**replay, "model": TINY})["id"]
         named = {"project_id": t.project_id, "id": t.replay}
         deadline = time.monotonic() + 60
         while self.post("/replays/read", named)["replay"]["ended_at"] is None and time.monotonic() < deadline:
@@ -186,10 +186,10 @@ class Seeding:
 
     def _training(self, folder: Path) -> None:
         t, secret = self._tenant, self._tenant.secret
-        adapter = make_adapter(folder / t.entity, MODEL_FOLDER)
+        adapter = make_adapter(folder / t.entity, TINY_FOLDER)
         name = f"wandb-artifact:///{t.project_id}/tuned"
         self.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(adapter)})
-        model = {"entity": t.entity, "project": t.project, "name": "learner", "base_model": MODEL_NAME}
+        model = {"entity": t.entity, "project": t.project, "name": "learner", "base_model": TINY}
         t.ids["model"] = self.post("/v1/preview/models", model)["id"]
         t.ids["checkpoint"] = str(adapter)
         groups = [{"trajectories": [trajectory(secret), trajectory(secret)]}]

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from heddle.demo.tiny import MODEL_NAME
+from heddle.inference.models.source import TINY
 from tests.support.chat import API_KEY
 from tests.support.trajectories import group, said, trajectory, user
 
@@ -61,7 +61,7 @@ class TrainingWire:
     def wanted(self, **fields: Any) -> Json:
         """The body that makes a model under a new name."""
         name = f"policy-{uuid.uuid4().hex[:8]}"
-        return {"entity": self.entity, "project": "lab", "name": name, "base_model": MODEL_NAME, **fields}
+        return {"entity": self.entity, "project": "lab", "name": name, "base_model": TINY, **fields}
 
     def model(self, **fields: Any) -> Json:
         """A new model."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from heddle.demo.tiny import MODEL_FOLDER
+from heddle.inference.models.source import TINY_FOLDER
 from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
 from heddle.training.config import RlConfig
 from heddle.training.tokens.sequences import Prepared, sequences
@@ -18,7 +18,7 @@ END = 2
 @cache
 def tiny_renderer() -> TrajectoryRenderer:
     """The chat template and tokenizer of the shipped model."""
-    return TrajectoryRenderer.load(MODEL_FOLDER)
+    return TrajectoryRenderer.load(TINY_FOLDER)
 
 
 def user(text: str) -> Json:

@@ -33,7 +33,7 @@ from heddle.inference.engine.base import (
     TokenRequest,
 )
 from heddle.inference.engine.local.client import LocalEngine, LocalOptions
-from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.inference.tokenization.tokenizer import Tokenizer
 from tests.support.vllm_words import CompletionRequest, choice_of, entries_of, metrics_of
 
 VERSION = "0.32.0"
@@ -132,7 +132,7 @@ class LookAlike:
             prompt=tuple(body.prompt),
             sampling=self.sampling(body),
             adapter=self.adapters.get(body.model),
-            constraint=Constraint(json.dumps(lark), {}) if lark else None,
+            constraint=Constraint(json.dumps(lark)) if lark else None,
             priority=body.priority,
             cache_salt=body.cache_salt,
         )

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from heddle.inference.models.source import TINY, TINY_FOLDER
 
 if TYPE_CHECKING:
     from tests.support.server import HeddleProcess
@@ -49,7 +49,7 @@ class LookAlikeProcess:
         self.url = f"http://127.0.0.1:{port}"
         fixed = ["--generation-config", "vllm", "--enable-prompt-tokens-details", "--enable-lora"]
         fixed += ["--structured-outputs-config.backend", "guidance"]
-        place = ["--model", str(MODEL_FOLDER), "--served-model-name", MODEL_NAME]
+        place = ["--model", str(TINY_FOLDER), "--served-model-name", TINY]
         place += ["--host", "127.0.0.1", "--port", str(port)]
         self._command = [sys.executable, "-m", "tests.support.vllm", *place, *fixed, *arguments]
         self.process: subprocess.Popen[bytes] | None = None

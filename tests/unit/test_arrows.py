@@ -4,6 +4,7 @@ cli -> app -> {trace, evals, inference, training, compat} -> {models, store} -> 
 """
 
 import ast
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def lies_in(name: str, packages: tuple[str, ...]) -> bool:
 
 def test_torch_stays_in_the_engines_process() -> None:
     """The server itself imports no torch: only what the worker runs does."""
-    allowed = ("models", "inference/engine/local", "training/trainer", "demo/tiny")
+    allowed = ("models", "inference/engine/local", "training/trainer")
     found = {
         str(path.relative_to(SOURCE).parent)
         for path in SOURCE.rglob("*.py")
@@ -107,3 +108,13 @@ def test_wire_imports_nothing_of_ours_but_the_errors() -> None:
         if lies_in(name, ("heddle", *SQL, *HTTP)) and not lies_in(name, ("heddle.wire", "heddle.errors"))
     ]
     assert own == []
+
+
+def test_the_parts_of_inference_form_no_circle() -> None:
+    parts: dict[str, set[str]] = {}
+    for path in files("inference"):
+        part = path.relative_to(SOURCE / "inference").with_suffix("").parts[0]
+        names = [name.split(".") for name in imports(path) if name.startswith("heddle.inference.")]
+        parts.setdefault(part, set()).update(name[2] for name in names if name[2] != part)
+    assert {"api", "chat", "models", "adapters", "limits", "providers", "engine"} < set(parts)
+    graphlib.TopologicalSorter(parts).prepare()

@@ -11,12 +11,12 @@ from heddle.auth import LOCAL
 from heddle.errors import Busy
 from heddle.evals.jobs.run import JobRun
 from heddle.evals.jobs.service import Jobs
-from heddle.inference.adapter_files import FILES
-from heddle.inference.adapters import Adapters
-from heddle.inference.addresses import Address
+from heddle.inference.adapters.address import Address
+from heddle.inference.adapters.files import FILES
+from heddle.inference.adapters.registry import Adapters
 from heddle.inference.engine.base import AdapterRef
-from heddle.inference.limits import PROJECT, Limits
-from heddle.inference.shared_limits import SharedLimits
+from heddle.inference.limits.rate_limits import PROJECT, Limits
+from heddle.inference.limits.shared_limits import SharedLimits
 from heddle.settings import Settings
 from heddle.store.control.adapters import AdapterRow
 from heddle.store.control.alerts import AlertRow, DeliveryRow, alert_deliveries

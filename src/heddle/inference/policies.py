@@ -1,14 +1,11 @@
 """The trainable models of this server, as training sees them: its checkpoints become versions that answer."""
 
-import contextlib
 import logging
-from collections.abc import Collection
 
 from heddle.errors import InvalidRequest
-from heddle.inference.adapters import Version
-from heddle.inference.addresses import Address, artifact
+from heddle.inference.adapters.address import Address, artifact
 from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed, RequestRefused
-from heddle.inference.model import ServedModel
+from heddle.inference.models.served_model import ServedModel
 from heddle.inference.service import Inference
 from heddle.store.control.adapters import AdapterRow, Name
 from heddle.wire import times
@@ -66,20 +63,11 @@ class Policies:
 
     async def withdraw(self, policy: PolicyName, steps: list[int], user: str) -> None:
         """Take steps away: from the engine, the list and the addresses. Their folders are the caller's to remove."""
-        await self._remove(policy, steps, user)
+        await self._inference.unload(await self._inference.adapters.withdraw(_key(policy), steps, user))
 
     async def forget(self, policy: PolicyName, user: str) -> None:
         """Take the whole name away, with all its steps."""
-        await self._remove(policy, None, user)
-
-    async def _remove(self, policy: PolicyName, steps: Collection[int] | None, user: str) -> None:
-        for version in await self._inference.adapters.withdraw(_key(policy), steps, user):
-            await self._unload(version)
-
-    async def _unload(self, version: Version) -> None:
-        for engine in self._inference.engines().values():
-            with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
-                await engine.unload_adapter(version.ref.id)
+        await self._inference.unload(await self._inference.adapters.withdraw(_key(policy), None, user))
 
 
 def _key(policy: PolicyName) -> Name:

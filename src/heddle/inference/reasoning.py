@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from heddle.inference.prompt.stop import overlap
-from heddle.inference.syntax import mark, text_up_to
+from heddle.inference.structured.lark import mark, text_up_to
+from heddle.inference.tokenization.stop import overlap
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-    from heddle.inference.prompt.tokenizer import Tokenizer
+    from heddle.inference.tokenization.tokenizer import Tokenizer
 
 KNOWN_MARKS = (
     ("<think>", "</think>"),
@@ -44,15 +43,6 @@ class ReasoningMarks:
     def is_open_after(self, text: str) -> bool:
         """Whether a text ends inside a reasoning block."""
         return text.rfind(self.start) > text.rfind(self.end)
-
-    def count_tokens(self, ids: Sequence[int], open_at_start: bool) -> int:
-        """Tokens of an output that lie inside its reasoning block, without the marks."""
-        begin = 0 if open_at_start else _find(ids, self.start_token_ids, 0)
-        if begin is None:
-            return 0
-        begin += 0 if open_at_start else len(self.start_token_ids)
-        end = _find(ids, self.end_token_ids, begin)
-        return (len(ids) if end is None else end) - begin
 
 
 @lru_cache(maxsize=4)
@@ -145,8 +135,3 @@ class ReasoningSplitter:
     def _take(self, length: int) -> str:
         taken, self._held = self._held[:length], self._held[length:]
         return taken
-
-
-def _find(ids: Sequence[int], mark: tuple[int, ...], begin: int) -> int | None:
-    last = len(ids) - len(mark)
-    return next((n for n in range(begin, last + 1) if tuple(ids[n : n + len(mark)]) == mark), None)

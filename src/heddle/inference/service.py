@@ -4,28 +4,29 @@ import asyncio
 import contextlib
 import importlib.util
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
-from heddle.inference import fields, source
-from heddle.inference.accounts import Accounts, Ticket
-from heddle.inference.adapter_table import AdapterTable, Seen
-from heddle.inference.adapters import Adapters, Version
-from heddle.inference.addresses import Address
-from heddle.inference.arrival import Arrival
-from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused
-from heddle.inference.generation import Generation, as_answer
-from heddle.inference.loading import Loading
-from heddle.inference.model import ServedModel
-from heddle.inference.plan import Asked, Plan, plan
-from heddle.inference.response import Chunks, Json, completion
-from heddle.inference.source import ModelSource
+from heddle.inference.adapters.address import Address
+from heddle.inference.adapters.registry import Adapters, Version
+from heddle.inference.chat import request as fields
+from heddle.inference.chat.generation import Generation
+from heddle.inference.chat.plan import Arrival, Plan, plan
+from heddle.inference.chat.response import Chunks, Json, completion
+from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused, as_answer
+from heddle.inference.limits.accounts import Accounts, Ticket
+from heddle.inference.models import source
+from heddle.inference.models.loading import Loading
+from heddle.inference.models.served_model import ServedModel
+from heddle.inference.models.source import ModelSource
 from heddle.request_body import OFF_LOOP_BYTES
 from heddle.settings import Settings
+from heddle.store.control.adapters import Adapters as AdapterRows
+from heddle.store.control.changes import Changes
 from heddle.wire.inference import Completion
 
 _FRONT = ("tokenizers", "jinja2", "llguidance")
@@ -56,10 +57,10 @@ class Inference:
     def __init__(
         self,
         settings: Settings,
-        table: AdapterTable,
+        table: AdapterRows,
         accounts: Accounts,
         make_engine: MakeEngine,
-        changes: Seen | None = None,
+        changes: Changes | None = None,
     ) -> None:
         self._settings = settings
         self._make_engine = make_engine
@@ -165,7 +166,11 @@ class Inference:
 
     async def follow(self) -> None:
         """Take over the adapters that other servers added or took away until now."""
-        for version in await self.adapters.look():
+        await self.unload(await self.adapters.look())
+
+    async def unload(self, versions: Iterable[Version]) -> None:
+        """Let the engine forget versions that are not offered any more."""
+        for version in versions:
             for engine in self.engines().values():
                 with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
                     await engine.unload_adapter(version.ref.id)
@@ -176,10 +181,9 @@ class Inference:
         request = fields.parse(body) if is_short else await asyncio.to_thread(fields.parse, body)
         shown, version = await self.resolve(request.model, arrival)
         model = await self.model()
-        asked = Asked(request, arrival.size, arrival.request_id, arrival.priority, arrival.caller.reach)
-        laid_out = await plan(asked, model, shown, version)
+        laid_out = await plan(request, arrival, model, shown, version)
         if await self._became_shorter(model):
-            laid_out = await plan(asked, model, shown, version)
+            laid_out = await plan(request, arrival, model, shown, version)
         prompt_tokens = len(laid_out.facts.prompt_token_ids)
         record = Completion(
             request_id=laid_out.shape.id,
@@ -302,11 +306,10 @@ class Inference:
 
     async def remove_adapter(self, address: Address, user: str) -> list[Version]:
         """Forget an adapter; running requests end with it. Raises NotFound."""
-        model = await self.model()
+        await self.model()
         removed = await self.adapters.remove(address, user)
+        await self.unload(removed)
         for version in removed:
-            with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
-                await model.engine.unload_adapter(version.ref.id)
             await self.adapters.discard(version)
         return removed
 

@@ -43,21 +43,28 @@ def call_of(completion: Completion, project: str) -> InferenceCall:
     )
 
 
+COUNTED = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
+
+
 def usage_of(completion: Completion) -> Json:
     """`summary.usage` of a completion; cached tokens are part of the prompt's."""
     if completion.error is not None and not (completion.prompt_tokens or completion.completion_tokens):
         return {}
-    counts: Json = {
+    return {completion.served or completion.model: _counts(*(getattr(completion, name) for name in COUNTED))}
+
+
+def _counts(prompt: int, completion: int, cached: int, reasoning: int) -> Json:
+    counts = {
         "requests": 1,
-        "prompt_tokens": completion.prompt_tokens,
-        "completion_tokens": completion.completion_tokens,
-        "total_tokens": completion.prompt_tokens + completion.completion_tokens,
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
     }
-    if completion.cached_tokens:
-        counts["cache_read_input_tokens"] = completion.cached_tokens
-    if completion.reasoning_tokens:
-        counts["reasoning_tokens"] = completion.reasoning_tokens
-    return {completion.served or completion.model: counts}
+    if cached:
+        counts["cache_read_input_tokens"] = cached
+    if reasoning:
+        counts["reasoning_tokens"] = reasoning
+    return counts
 
 
 def assemble(chunks: Iterable[Json]) -> Json:
@@ -138,19 +145,7 @@ def usage_entry(model: str, response: Json) -> Json:
     """`summary.usage` of an answer, empty when it reports none."""
     if not isinstance(response.get("usage"), dict):
         return {}
-    counts = tokens_of(response)
-    prompt, completion = counts["prompt_tokens"], counts["completion_tokens"]
-    entry = {
-        "requests": 1,
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
-    if counts["cached_tokens"]:
-        entry["cache_read_input_tokens"] = counts["cached_tokens"]
-    if counts["reasoning_tokens"]:
-        entry["reasoning_tokens"] = counts["reasoning_tokens"]
-    return {model: entry}
+    return {model: _counts(*tokens_of(response).values())}
 
 
 def _count(values: Any, name: str) -> int:

@@ -5,6 +5,9 @@ from typing import Any, Literal
 
 Level = Literal["token", "sequence", "average", "geometric_average"]
 KlSource = Literal["current_learner", "sample"]
+LossName = Literal["cispo", "ppo"]
+BOUNDS: dict[LossName, tuple[float, float | None]] = {"cispo": (1.0, 4.0), "ppo": (0.2, None)}
+"""The default `epsilon` and `epsilon_high` of each loss; None: the same as epsilon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +16,7 @@ class RlConfig:
 
     advantage_balance: float = 0.0
     allow_training_without_logprobs: bool = False
-    ppo: bool = False
+    loss: LossName = "cispo"
     epsilon: float = 1.0
     epsilon_high: float = 4.0
     importance_sampling_level: Level = "token"
@@ -44,5 +47,8 @@ class RlConfig:
 
     @classmethod
     def of_json(cls, values: dict[str, Any]) -> "RlConfig":
-        """What `as_json` made."""
-        return cls(**values | {"ignored": tuple(values.get("ignored", ()))})
+        """What `as_json` made; jobs of earlier versions say `ppo` instead of the name of the loss."""
+        values = {**values, "ignored": tuple(values.get("ignored", ()))}
+        if values.pop("ppo", False):
+            values["loss"] = "ppo"
+        return cls(**values)

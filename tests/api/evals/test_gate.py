@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.demo.tiny import MODEL_NAME
+from heddle.inference.models.source import TINY
 from tests.support.chat import until
 from tests.support.cli import heddle, make_key
 from tests.support.gated import GatedProvider
@@ -75,7 +75,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def test_a_worse_model_is_held_back(bench: Bench, tmp_path: Path) -> None:
     done = bench.run(
-        "run", "capitals", "--model", MODEL_NAME, "--max-tokens", 8, "--baseline", "fake/swift",
+        "run", "capitals", "--model", TINY, "--max-tokens", 8, "--baseline", "fake/swift",
         "--fail-if", "score < -0.02", "--fail-if", "error_share > 0",
         "--junit", tmp_path / "gate.xml", "--json", tmp_path / "gate.json",
     )  # fmt: skip
@@ -123,17 +123,15 @@ def test_a_stored_model_is_named_by_name_version_or_ref(bench: Bench) -> None:
 def test_parameters_are_those_of_the_served_model_each_time(bench: Bench) -> None:
     baseline = bench.stored_run(12, 4)
     for most in (1, 2):
-        done = bench.run("run", "capitals", "--model", MODEL_NAME, "--max-tokens", most, "--baseline", baseline)
+        done = bench.run("run", "capitals", "--model", TINY, "--max-tokens", most, "--baseline", baseline)
         assert done.returncode == 0, done.stdout + done.stderr
         run_id = done.stdout.split("run ", 1)[1].split(",", 1)[0]
         chosen = {"project_id": PROJECT, "filter": {"trace_ids": [run_id]}}
         answer = httpx.post(bench.process.url + "/calls/stream_query", json=chosen, auth=("api", bench.key))
         calls = [json.loads(line) for line in answer.text.splitlines()]
-        used = [
-            call["summary"]["usage"][MODEL_NAME] for call in calls if MODEL_NAME in call["summary"].get("usage", {})
-        ]
+        used = [call["summary"]["usage"][TINY] for call in calls if TINY in call["summary"].get("usage", {})]
         assert {usage["completion_tokens"] for usage in used} == {most}
-    refused = bench.run("run", "capitals", "--model", f"served-{MODEL_NAME}", "--max-tokens", 1, "--baseline", baseline)
+    refused = bench.run("run", "capitals", "--model", f"served-{TINY}", "--max-tokens", 1, "--baseline", baseline)
     assert refused.returncode == 2 and "has parameters of its own" in refused.stderr
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.demo.tiny import MODEL_FOLDER
+from heddle.inference.models.source import TINY_FOLDER
 from tests.support.chat import Chat, data_lines, error_of
 from tests.support.models import make_adapter, make_model
 from tests.support.server import HeddleProcess
@@ -22,7 +22,7 @@ FIELDS = {"max_tokens": 8, "ignore_eos": True, "return_token_ids": True}
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three PEFT folders with random weights that change what the model says."""
     place = tmp_path_factory.mktemp("adapters")
-    return [make_adapter(place / str(seed), MODEL_FOLDER, seed=seed, lora_alpha=800) for seed in (1, 2, 3)]
+    return [make_adapter(place / str(seed), TINY_FOLDER, seed=seed, lora_alpha=800) for seed in (1, 2, 3)]
 
 
 @pytest.fixture

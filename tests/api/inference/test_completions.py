@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.conftest import Wire
-from tests.support.chat import MODEL_NAME, Chat, until
+from tests.support.chat import TINY, Chat, until
 from tests.support.cli import make_key
 from tests.support.provider import USAGE, FakeProvider
 from tests.support.server import HeddleProcess
@@ -163,10 +163,10 @@ def test_calls_can_be_nested_or_left_out(ask: Wire) -> None:
         ("fake/model-a", {"extra_headers": {"x": "a\r\nb"}}, "is no header with a text value"),
         ("fake/model-a", {"prompt": "nowhere"}, "Failed to resolve prompt"),
         ("no-such-model", {}, "no-such-model"),
-        (MODEL_NAME, {"functions": [{"name": "f"}]}, "functions cannot be used"),
-        (MODEL_NAME, {"modalities": ["audio"]}, "modalities cannot be used"),
-        (MODEL_NAME, {"messages": [*USER, {"content": "no role"}]}, "messages.1."),
-        (MODEL_NAME, {"temperature": -1}, "temperature"),
+        (TINY, {"functions": [{"name": "f"}]}, "functions cannot be used"),
+        (TINY, {"modalities": ["audio"]}, "modalities cannot be used"),
+        (TINY, {"messages": [*USER, {"content": "no role"}]}, "messages.1."),
+        (TINY, {"temperature": -1}, "temperature"),
         ("custom::nobody::model", {}, "Could not find ProviderModel"),
     ],
 )
@@ -330,15 +330,15 @@ def test_a_key_may_only_complete_in_projects_it_writes_to(tmp_path: Path) -> Non
 
 
 def test_the_engine_here_answers_by_its_own_name(wire: Wire) -> None:
-    made = create(wire, MODEL_NAME, {"max_tokens": 3, "temperature": 0, "seed": 1})
+    made = create(wire, TINY, {"max_tokens": 3, "temperature": 0, "seed": 1})
     response = made["response"]
     assert response["object"] == "chat.completion"
     call = wire.call(made["weave_call_id"])
     assert call["output"] == response
     used = response["usage"]
-    shown = call["summary"]["usage"][MODEL_NAME]
+    shown = call["summary"]["usage"][TINY]
     assert (shown["prompt_tokens"], shown["completion_tokens"]) == (used["prompt_tokens"], used["completion_tokens"])
-    lines = stream(wire, MODEL_NAME, {"max_tokens": 3, "temperature": 0, "seed": 1})
+    lines = stream(wire, TINY, {"max_tokens": 3, "temperature": 0, "seed": 1})
     streamed = wire.call(lines[0]["_meta"]["weave_call_id"])["output"]
     assert streamed["choices"][0]["message"]["content"] == response["choices"][0]["message"]["content"]
     assert streamed["usage"]["completion_tokens"] == used["completion_tokens"]

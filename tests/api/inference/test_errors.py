@@ -118,7 +118,7 @@ WRONG: dict[str, list[Any]] = {
 
 def test_every_field_is_tried() -> None:
     """The tables here and the request model know the same fields."""
-    from heddle.inference.fields import ChatRequest
+    from heddle.inference.chat.request import ChatRequest
 
     fields = set(ChatRequest.model_fields)
     assert set(WRONG) == fields

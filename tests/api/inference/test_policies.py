@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from heddle.auth import Scope
-from heddle.demo.tiny import MODEL_NAME
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.inference.engine.local.client import LocalEngine
+from heddle.inference.models.source import TINY
 from heddle.wire.policies import PolicyName
 from tests.support.policies import ADDRESS, POLICY, Served, drop, served
 
@@ -29,11 +29,11 @@ def test_each_step_answers_for_itself_and_the_name_means_the_pointed_one(tmp_pat
             assert (await house.said())[1] == "anna/lab/writer@0"
             await house.offer(1)
             assert (await house.said())[1] == "anna/lab/writer@0", "offered is not promoted"
-            assert await house.listed() == {MODEL_NAME: MODEL_NAME, ADDRESS: "anna/lab/writer@0"}
+            assert await house.listed() == {TINY: TINY, ADDRESS: "anna/lab/writer@0"}
             await house.policies.point(POLICY, 1)
             first, second = await house.said(f"{ADDRESS}:step0"), await house.said()
             assert (first[1], second[1]) == ("anna/lab/writer@0", "anna/lab/writer@1")
-            assert first[0] != second[0] != (await house.said(MODEL_NAME, return_token_ids=True))[0]
+            assert first[0] != second[0] != (await house.said(TINY, return_token_ids=True))[0]
             await house.policies.point(POLICY, 0)
             assert await house.said() == first and await house.policies.latest(POLICY) == 0
             assert (await house.listed())[ADDRESS] == "anna/lab/writer@0"
@@ -91,7 +91,7 @@ def test_an_offer_is_made_once_and_starts_no_engine(tmp_path: Path) -> None:
     async def work() -> None:
         async with served(tmp_path) as house:
             folder = await house.offer(0)
-            await house.policies.offer(POLICY, 0, MODEL_NAME, folder, "me")
+            await house.policies.offer(POLICY, 0, TINY, folder, "me")
             (engine,) = house.house.inference.engines().values()
             assert isinstance(engine, LocalEngine) and engine.pid is None
             await house.policies.point(POLICY, 0)
@@ -99,7 +99,7 @@ def test_an_offer_is_made_once_and_starts_no_engine(tmp_path: Path) -> None:
             await house.offer(1)
             assert any(ref.startswith("anna/lab/writer@1#") for ref in (await engine.stats()).adapters), "is loaded"
             with pytest.raises(Conflict):
-                await house.policies.offer(POLICY, 0, MODEL_NAME, "training/elsewhere/writer/checkpoints/0001", "me")
+                await house.policies.offer(POLICY, 0, TINY, "training/elsewhere/writer/checkpoints/0001", "me")
 
     run(work())
 
@@ -110,14 +110,14 @@ def test_offers_that_cannot_be(tmp_path: Path) -> None:
             await house.make(1)
             await house.answer()
             with pytest.raises(InvalidRequest, match="adapter_model"):
-                await house.policies.offer(POLICY, 1, MODEL_NAME, "training/elsewhere/nothing", "me")
+                await house.policies.offer(POLICY, 1, TINY, "training/elsewhere/nothing", "me")
             with pytest.raises(InvalidRequest, match="other-model"):
                 await house.policies.offer(POLICY, 1, "other-model", "training/elsewhere/writer/checkpoints/0000", "me")
             with pytest.raises(InvalidRequest, match="rank 8"):
                 await house.offer(1, r=4)
             with pytest.raises(InvalidRequest, match="addressed"):
                 await house.policies.offer(
-                    PolicyName("anna", "lab", "a:b"), 0, MODEL_NAME, "training/elsewhere/writer/checkpoints/0000", "me"
+                    PolicyName("anna", "lab", "a:b"), 0, TINY, "training/elsewhere/writer/checkpoints/0000", "me"
                 )
             with pytest.raises(NotFound):
                 await house.policies.point(POLICY, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from heddle.inference.models.source import TINY, TINY_FOLDER
 from heddle.models.load import load_model
 from tests.support.chat import USER, data_lines, encoded
 from tests.support.forward import Runner
@@ -48,7 +48,7 @@ def test_every_answer_has_them(tmp_path: Path) -> None:
         assert re.fullmatch("policy-step-1-heddle-local-[0-9a-f]{8}-writer@1", body["system_fingerprint"])
         several = (await house.answer(**fields, n=3, temperature=1.0))["choices"]
         assert [named_ids(each) == each["token_ids"] != [] for each in several] == [True] * 3
-        (of_base,) = (await house.answer(MODEL_NAME, **fields))["choices"]
+        (of_base,) = (await house.answer(TINY, **fields))["choices"]
         assert of_base["logprobs"] is None and of_base["token_ids"] is None
 
     async def work() -> None:
@@ -104,7 +104,7 @@ def test_a_prompt_that_is_more_than_its_messages_is_in_the_choice(tmp_path: Path
     async def one(house: Served, fields: dict[str, Any]) -> None:
         body = await house.answer(**fields, max_tokens=2)
         (choice,) = body["choices"]
-        prompt = (await house.answer(MODEL_NAME, **fields, max_tokens=2, return_token_ids=True))["prompt_token_ids"]
+        prompt = (await house.answer(TINY, **fields, max_tokens=2, return_token_ids=True))["prompt_token_ids"]
         assert choice["prompt_token_ids"] == prompt and body["prompt_token_ids"] is None
         lines = data_lines((await house.ask(**fields, max_tokens=2, stream=True)).text)
         assert json.loads(lines[0])["choices"][0]["prompt_token_ids"] == prompt
@@ -165,7 +165,7 @@ def test_log_probabilities_are_those_of_the_models_own_forward_pass(tmp_path: Pa
             requests = [{**fields, "max_tokens": 24, "return_token_ids": True} for fields in REQUESTS]
             bodies = await asyncio.gather(*(house.answer(**fields) for fields in [*requests, *requests]))
             assert any(body["usage"]["prompt_tokens_details"]["cached_tokens"] for body in bodies)
-            model = load_model(MODEL_FOLDER, dtype="float32")
+            model = load_model(TINY_FOLDER, dtype="float32")
             for step in (0, 1):
                 model.load_adapter(str(step), tmp_path / f"training/elsewhere/writer/checkpoints/{step:04d}")
             for fields, body in zip([*requests, *requests], bodies, strict=True):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Wire
 from tests.support import scale
-from tests.support.chat import MODEL_NAME, USER, Chat, until
+from tests.support.chat import TINY, USER, Chat, until
 from tests.support.server import HeddleProcess
 
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ def wire(tracing: HeddleProcess, project: str) -> Iterator[Wire]:
 
 def test_a_completion_is_a_call_with_usage_and_costs(chat: Chat, wire: Wire) -> None:
     prices = {"prompt_token_cost": 1.0, "completion_token_cost": 10.0, "cache_read_input_token_cost": 1.0}
-    wire.post("/cost/create", costs={MODEL_NAME: prices})
+    wire.post("/cost/create", costs={TINY: prices})
     answer = chat.answer({"Compat-Project": wire.project}, max_tokens=3, seed=7, user="ann")
     (call,) = wire.calls(include_costs=True)
     assert call["op_name"] == "heddle.chat.completions"
@@ -53,16 +53,16 @@ def test_a_completion_is_a_call_with_usage_and_costs(chat: Chat, wire: Wire) -> 
     assert call["attributes"]["request_id"] == answer["id"]
     assert call["summary"]["weave"]["status"] == "success"
     used = answer["usage"]
-    shown = call["summary"]["usage"][MODEL_NAME]
+    shown = call["summary"]["usage"][TINY]
     assert {name: shown[name] for name in ("requests", "prompt_tokens", "completion_tokens", "total_tokens")} == {
         "requests": 1,
         "prompt_tokens": used["prompt_tokens"],
         "completion_tokens": used["completion_tokens"],
         "total_tokens": used["total_tokens"],
     }
-    costs = call["summary"]["weave"]["costs"][MODEL_NAME]
+    costs = call["summary"]["weave"]["costs"][TINY]
     assert costs["completion_tokens_total_cost"] == 10.0 * used["completion_tokens"]
-    rolled = wire.post("/calls/usage", call_ids=[call["id"]])["call_usage"][call["id"]][MODEL_NAME]
+    rolled = wire.post("/calls/usage", call_ids=[call["id"]])["call_usage"][call["id"]][TINY]
     assert rolled["total_tokens"] == used["total_tokens"]
 
 
@@ -77,7 +77,7 @@ def test_a_stream_is_stored_as_the_answer_it_stands_for(chat: Chat, wire: Wire) 
     assert second["inputs"]["stream"] is True
     assert second["output"]["object"] == "chat.completion"
     assert second["output"]["choices"] == first["output"]["choices"] == whole["choices"]
-    usage = [call["summary"]["usage"][MODEL_NAME] for call in (first, second)]
+    usage = [call["summary"]["usage"][TINY] for call in (first, second)]
     assert usage[0]["completion_tokens"] == usage[1]["completion_tokens"] == 4
     assert second["attributes"]["stream"] is True
 
@@ -93,7 +93,7 @@ def test_a_client_that_goes_away_leaves_a_call_that_says_so(chat: Chat, wire: Wi
     calls = wire.calls()
     assert calls[0]["exception"] == "The client went away"
     assert calls[0]["attributes"]["status"] == 499
-    assert 0 < calls[0]["summary"]["usage"][MODEL_NAME]["completion_tokens"] < 1500
+    assert 0 < calls[0]["summary"]["usage"][TINY]["completion_tokens"] < 1500
 
 
 def test_what_only_looks_like_a_ref_is_kept_as_text(chat: Chat, wire: Wire) -> None:
@@ -124,10 +124,10 @@ def test_nothing_is_traced_without_a_project_or_for_refused_requests(chat: Chat,
 
 
 def test_a_completion_of_the_trace_service_is_one_call_only(wire: Wire) -> None:
-    made = wire.post("/completions/create", inputs={"model": MODEL_NAME, "messages": USER, "max_tokens": 1})
+    made = wire.post("/completions/create", inputs={"model": TINY, "messages": USER, "max_tokens": 1})
     (call,) = wire.calls()
     assert call["id"] == made["weave_call_id"]
-    untracked = {"inputs": {"model": MODEL_NAME, "messages": USER, "max_tokens": 1}, "track_llm_call": False}
+    untracked = {"inputs": {"model": TINY, "messages": USER, "max_tokens": 1}, "track_llm_call": False}
     wire.post("/completions/create", **untracked)
     assert sorted(found["op_name"] for found in wire.calls()) == ["heddle.chat.completions", "weave.completions_create"]
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.conftest import Wire
-from tests.support.chat import MODEL_NAME, Chat
+from tests.support.chat import TINY, Chat
 from tests.support.cli import make_key
 from tests.support.provider import FakeProvider
 from tests.support.server import HeddleProcess
@@ -34,7 +34,7 @@ def today() -> str:
 def test_a_completion_counts_for_the_project_of_its_header(chat: Chat, project: str, header: str) -> None:
     used = chat.answer({header: project}, max_tokens=3, user="ann")["usage"]
     (row,) = usage(chat, project=project)["data"]
-    assert (row["object"], row["day"], row["project"], row["model"]) == ("usage", today(), project, MODEL_NAME)
+    assert (row["object"], row["day"], row["project"], row["model"]) == ("usage", today(), project, TINY)
     assert {name: row[name] for name in COUNTS} == {
         "requests": 1,
         "errors": 0,
@@ -91,7 +91,7 @@ def test_rows_can_be_grouped_and_their_totals_agree(chat: Chat, project: str) ->
     assert "day" not in answer["data"][0]
     assert answer["totals"]["requests"] == 4
     assert answer["totals"]["total_tokens"] == sum(row["total_tokens"] for row in answer["data"])
-    (row,) = usage(chat, project=project, model=MODEL_NAME, group_by=["day", "project"])["data"]
+    (row,) = usage(chat, project=project, model=TINY, group_by=["day", "project"])["data"]
     assert (row["day"], row["project"], row["requests"]) == (today(), project, 4)
     assert usage(chat, project=project, model="other")["data"] == []
     assert usage(chat, project=project, start="2020-01-01", end="2020-12-31")["data"] == []
@@ -103,10 +103,10 @@ def test_rows_can_be_grouped_and_their_totals_agree(chat: Chat, project: str) ->
 def test_models_without_a_price_are_named_and_prices_of_the_project_hold(chat: Chat, wire: Wire) -> None:
     used = chat.answer({"Compat-Project": wire.project}, max_tokens=2)["usage"]
     answer = usage(chat, project=wire.project)
-    assert answer["x_unpriced_models"] == [MODEL_NAME]
+    assert answer["x_unpriced_models"] == [TINY]
     assert (answer["data"][0]["cost"], answer["totals"]["cost"]) == (None, None)
     prices = {"prompt_token_cost": 1.0, "completion_token_cost": 100.0, "cache_read_input_token_cost": 1.0}
-    wire.post("/cost/create", costs={MODEL_NAME: prices})
+    wire.post("/cost/create", costs={TINY: prices})
     answer = usage(chat, project=wire.project)
     assert answer["x_unpriced_models"] == []
     assert answer["totals"]["cost"] == used["prompt_tokens"] + 100 * used["completion_tokens"]

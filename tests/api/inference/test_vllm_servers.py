@@ -10,8 +10,8 @@ import httpx
 import psutil
 import pytest
 
-from heddle.demo.tiny import MODEL_FOLDER
-from heddle.inference.engine.vllm.figures import read_figures
+from heddle.inference.engine.vllm.metrics import read_figures
+from heddle.inference.models.source import TINY_FOLDER
 from tests.support.bare import bare_server
 from tests.support.chat import Chat, data_lines, until
 from tests.support.models import make_adapter
@@ -45,7 +45,7 @@ def requests_of(child: psutil.Process) -> float:
 def test_servers_come_die_and_come_back(server: HeddleProcess, tmp_path: Path) -> None:
     """The same tokens as from the embedded engine; a killed one ends its requests only, and is started again with the
     adapters that it had."""
-    folder = make_adapter(tmp_path / "adapter", MODEL_FOLDER, lora_alpha=800)
+    folder = make_adapter(tmp_path / "adapter", TINY_FOLDER, lora_alpha=800)
     with HeddleProcess(tmp_path / "data", vllm_replicas=2, **OWN) as process, Chat(process.url) as chat:
         with Chat(server.url) as embedded:
             assert chat.token_ids(max_tokens=12) == embedded.token_ids(max_tokens=12)

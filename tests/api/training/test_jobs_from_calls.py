@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.demo.tiny import MODEL_NAME
+from heddle.inference.models.source import TINY
 from heddle.trace.training_calls import call_id_of
 from tests.clients.art import tasks
 from tests.conftest import Wire
@@ -143,7 +143,7 @@ def test_a_key_that_does_not_reach_a_project_cannot_train_on_it(tmp_path: Path, 
     key = make_key(data, "eve", "--scope", "read", "--scope", "write", "--project", project)
     with HeddleProcess(data, auth="on") as process:
         client = httpx.Client(base_url=process.url, headers={"authorization": f"Bearer {key}"}, timeout=60)
-        body = {"entity": entity, "project": name, "name": "policy", "base_model": MODEL_NAME}
+        body = {"entity": entity, "project": name, "name": "policy", "base_model": TINY}
         made = client.post("/v1/preview/models", json=body)
         assert made.status_code == 200, made.text
         for chosen, status, words in ((project, 400, "no call of"), ("elsewhere/secrets", 403, "does not reach")):

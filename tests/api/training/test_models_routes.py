@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
+from heddle.inference.models.source import TINY, TINY_FOLDER
 from tests.support import scale
 from tests.support.models import make_adapter
 from tests.support.server import HeddleProcess
@@ -30,7 +30,7 @@ def test_a_new_model_answers_at_once_as_its_base_does(training: TrainingWire, se
     assert checkpoint_folders(server, model) == ["0000"]
     latest, fixed = training.chat(model), training.chat(model, 0)
     assert latest.status_code == fixed.status_code == 200, latest.text
-    body = {**json.loads(latest.request.content), "model": MODEL_NAME}
+    body = {**json.loads(latest.request.content), "model": TINY}
     base = training.client.post("/v1/chat/completions", json=body)
     said = [answer.json()["choices"][0]["message"]["content"] for answer in (latest, fixed, base)]
     assert said[0] == said[1] == said[2]
@@ -41,9 +41,9 @@ def test_without_an_entity_it_is_the_callers(training: TrainingWire) -> None:
     assert training.model(entity=None)["entity"] == "local"
 
 
-@pytest.mark.parametrize("spelling", ["tiny/chat", "heddle/heddle-tiny", MODEL_NAME])
+@pytest.mark.parametrize("spelling", ["tiny/chat", "heddle/heddle-tiny", TINY])
 def test_spellings_of_the_shipped_model(spelling: str, training: TrainingWire) -> None:
-    assert training.model(base_model=spelling)["base_model"] == MODEL_NAME
+    assert training.model(base_model=spelling)["base_model"] == TINY
 
 
 def test_the_name_is_taken(training: TrainingWire) -> None:
@@ -79,7 +79,7 @@ def test_what_cannot_be_made(fields: dict[str, Any], param: str, training: Train
     refused = training.refused(400, "POST", "/models", training.wanted(**fields))
     assert refused["error"]["param"] == param
     if param == "base_model":
-        assert f"available: {MODEL_NAME}" in refused["detail"]
+        assert f"available: {TINY}" in refused["detail"]
     assert training.get("/models", entity=training.entity)["data"] == []
 
 
@@ -197,7 +197,7 @@ def test_the_name_of_an_adapter_that_was_loaded_by_hand(training: TrainingWire, 
     """It is refused, and that adapter goes on serving."""
     wanted = training.wanted()
     address = f"wandb-artifact:///{wanted['entity']}/{wanted['project']}/{wanted['name']}"
-    folder = make_adapter(tmp_path / "adapter", MODEL_FOLDER)
+    folder = make_adapter(tmp_path / "adapter", TINY_FOLDER)
     loaded = training.client.post("/v1/load_lora_adapter", json={"lora_name": address, "lora_path": str(folder)})
     assert loaded.status_code == 200, loaded.text
     for existing in (False, True):

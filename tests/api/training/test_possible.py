@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from heddle.demo.tiny import MODEL_NAME
+from heddle.inference.models.source import TINY
 from tests.support.bare import bare_server
 from tests.support.chat import API_KEY
 from tests.support.server import HeddleProcess
@@ -22,14 +22,14 @@ def system_check(url: str) -> dict[str, object]:
 def test_the_base_models(training: TrainingWire) -> None:
     page = training.get("/base-models")
     (base,) = page["data"]
-    assert (base["id"], base["parameters"]) == (MODEL_NAME, 1_760_704)
+    assert (base["id"], base["parameters"]) == (TINY, 1_760_704)
     assert base["lora_targets"] == ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     assert page["has_more"] is False
 
 
 def test_all_is_well(server: HeddleProcess) -> None:
     found = system_check(server.url)
-    assert found["ok"] is True and found["base model"] == (True, MODEL_NAME)
+    assert found["ok"] is True and found["base model"] == (True, TINY)
     assert httpx.get(f"{server.url}/v1/system-check").status_code == 401
 
 

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from heddle.demo.tiny import MODEL_FOLDER
-from heddle.demo.tiny.chat import TEMPLATE_FILE, render
+from heddle.inference.models.source import TINY_FOLDER
+from tools.tiny_model.chat import TEMPLATE_FILE, render
 
 USER = {"role": "user", "content": "Hi"}
 WEATHER = {
@@ -134,14 +134,14 @@ def test_content_that_is_not_text_is_refused() -> None:
 
 def test_the_folder_carries_this_template() -> None:
     template = TEMPLATE_FILE.read_text(encoding="utf-8")
-    assert (MODEL_FOLDER / "chat_template.jinja").read_text(encoding="utf-8") == template
-    settings = json.loads((MODEL_FOLDER / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert (TINY_FOLDER / "chat_template.jinja").read_text(encoding="utf-8") == template
+    settings = json.loads((TINY_FOLDER / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert settings["chat_template"] == template
 
 
 def test_transformers_renders_the_same() -> None:
     transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL_FOLDER)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TINY_FOLDER)
     messages = [{"role": "system", "content": "Be brief."}, USER, called({"city": "Oslo"})]
     messages += [{"role": "tool", "tool_call_id": "c1", "content": "cold"}]
     ours = render(messages, [WEATHER], [{"title": "T", "text": "x"}], "high", add_generation_prompt=True)

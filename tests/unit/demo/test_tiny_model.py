@@ -11,15 +11,15 @@ torch = pytest.importorskip("torch")
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
-from heddle.demo.tiny import MODEL_FOLDER  # noqa: E402
-from heddle.demo.tiny.batches import batches, own_tokens  # noqa: E402
-from heddle.demo.tiny.build import build  # noqa: E402
-from heddle.demo.tiny.chat import render  # noqa: E402
-from heddle.demo.tiny.evaluate import accuracy, chats_of, complete  # noqa: E402
-from heddle.demo.tiny.tasks.mix import CHATS, CHECKED, TURNS, make, sample  # noqa: E402
-from heddle.demo.tiny.tokenizer import END_ID, MARKS, build_tokenizer, save_tokenizer  # noqa: E402
-from heddle.demo.tiny.train import Recipe  # noqa: E402
+from heddle.inference.models.source import TINY_FOLDER  # noqa: E402
 from heddle.models.decoder import Decoder  # noqa: E402
+from tools.tiny_model.batches import batches, own_tokens  # noqa: E402
+from tools.tiny_model.build import build  # noqa: E402
+from tools.tiny_model.chat import render  # noqa: E402
+from tools.tiny_model.evaluate import accuracy, chats_of, complete  # noqa: E402
+from tools.tiny_model.tasks.mix import CHATS, CHECKED, TURNS, make, sample  # noqa: E402
+from tools.tiny_model.tokenizer import END_ID, MARKS, build_tokenizer, save_tokenizer  # noqa: E402
+from tools.tiny_model.train import Recipe  # noqa: E402
 
 FILES = {
     "chat_template.jinja",
@@ -43,13 +43,13 @@ def one_thread() -> None:
 @cache
 def model() -> Decoder:
     """The shipped weights, computing in float32."""
-    return Decoder.load(MODEL_FOLDER)
+    return Decoder.load(TINY_FOLDER)
 
 
 @cache
 def tokenizer() -> tokenizers.Tokenizer:
     """The shipped tokenizer."""
-    return tokenizers.Tokenizer.from_file(str(MODEL_FOLDER / "tokenizer.json"))
+    return tokenizers.Tokenizer.from_file(str(TINY_FOLDER / "tokenizer.json"))
 
 
 def answer(question: str, **variables: str) -> str:
@@ -59,10 +59,10 @@ def answer(question: str, **variables: str) -> str:
 
 
 def test_the_folder_is_complete_and_small() -> None:
-    assert {path.name for path in MODEL_FOLDER.iterdir()} == FILES
-    assert sum(path.stat().st_size for path in MODEL_FOLDER.iterdir()) <= 4_000_000
-    config = json.loads((MODEL_FOLDER / "config.json").read_text())
-    generation = json.loads((MODEL_FOLDER / "generation_config.json").read_text())
+    assert {path.name for path in TINY_FOLDER.iterdir()} == FILES
+    assert sum(path.stat().st_size for path in TINY_FOLDER.iterdir()) <= 4_000_000
+    config = json.loads((TINY_FOLDER / "config.json").read_text())
+    generation = json.loads((TINY_FOLDER / "generation_config.json").read_text())
     assert config["max_position_embeddings"] == 32768
     assert config["vocab_size"] == tokenizer().get_vocab_size()
     assert generation["eos_token_id"] == [END_ID] == [config["eos_token_id"]]
@@ -147,8 +147,8 @@ def test_free_json_sampled_at_temperature_1_ends_and_parses() -> None:
 
 def test_logits_equal_transformers() -> None:
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(MODEL_FOLDER, dtype=torch.float32)
-    their_tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL_FOLDER)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(TINY_FOLDER, dtype=torch.float32)
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(TINY_FOLDER)
     text = "".join(sample(Random(seed)).text() for seed in range(6))
     ids = tokenizer().encode(text).ids
     assert their_tokenizer.encode(text) == ids
@@ -171,7 +171,7 @@ def test_only_what_the_assistant_says_is_learnt() -> None:
 def test_the_tokenizer_is_rebuilt_to_the_byte(tmp_path: Path) -> None:
     save_tokenizer(build_tokenizer(), tmp_path)
     for path in tmp_path.iterdir():
-        assert path.read_bytes() == (MODEL_FOLDER / path.name).read_bytes(), path.name
+        assert path.read_bytes() == (TINY_FOLDER / path.name).read_bytes(), path.name
 
 
 def test_the_recipe_is_repeatable(tmp_path: Path) -> None:

@@ -7,39 +7,20 @@ import pytest
 
 from heddle.auth import LOCAL
 from heddle.errors import InvalidRequest
-from heddle.inference.adapter_files import FOLDER
-from heddle.inference.adapters import Adapters
-from heddle.inference.addresses import Address
+from heddle.inference.adapters.address import Address
+from heddle.inference.adapters.files import FOLDER
+from heddle.inference.adapters.registry import Adapters
 from heddle.inference.engine.base import AdapterRef
-from heddle.store.control.adapters import AdapterRow, Name
+from heddle.store.control.adapters import AdapterRow
+from heddle.store.control.adapters import Adapters as AdapterRows
+from tests.support.memory import MemoryExecutor
 
 ADDRESS = Address("tuned", None, "team", "project")
 
 
-class Table:
-    """Rows in memory."""
-
-    def __init__(self) -> None:
-        self.rows: list[AdapterRow] = []
-        self.latest: dict[Name, int] = {}
-
-    async def add(self, row: AdapterRow) -> None:
-        self.rows.append(row)
-
-    async def remove(self, row: AdapterRow, at: int, user: str) -> None:
-        self.rows.remove(row)
-
-    async def all(self) -> list[AdapterRow]:
-        return list(self.rows)
-
-    async def point(self, name: Name, step: int) -> None:
-        self.latest[name] = step
-
-    async def forget(self, name: Name) -> None:
-        self.latest.pop(name, None)
-
-    async def pointers(self) -> dict[Name, int]:
-        return dict(self.latest)
+def table() -> AdapterRows:
+    """The table in memory."""
+    return AdapterRows(MemoryExecutor())
 
 
 @pytest.fixture
@@ -56,7 +37,7 @@ def folders(data: Path) -> set[str]:
 
 
 def test_the_loaded_version_is_the_served_one_and_loads_at_once_take_steps(tmp_path: Path, source: Path) -> None:
-    adapters = Adapters(Table(), tmp_path)
+    adapters = Adapters(table(), tmp_path)
     loaded = []
 
     async def load() -> None:
@@ -74,7 +55,7 @@ def test_the_loaded_version_is_the_served_one_and_loads_at_once_take_steps(tmp_p
 
 
 def test_a_version_that_fails_leaves_nothing_and_a_start_sweeps(tmp_path: Path, source: Path) -> None:
-    adapters = Adapters(Table(), tmp_path)
+    adapters = Adapters(table(), tmp_path)
 
     async def fail() -> None:
         async with adapters.adding(ADDRESS, source, "base", "me", next_step=False):
@@ -107,8 +88,8 @@ async def nothing(_: AdapterRef) -> None:
 
 
 def test_folders_of_training_are_never_removed(tmp_path: Path, source: Path) -> None:
-    table = Table()
-    adapters = Adapters(table, tmp_path)
+    rows = table()
+    adapters = Adapters(rows, tmp_path)
     key = ("team", "project", "policy")
 
     async def work() -> None:
@@ -125,15 +106,19 @@ def test_folders_of_training_are_never_removed(tmp_path: Path, source: Path) -> 
 
     asyncio.run(work())
     assert len(list((tmp_path / "training").rglob("adapter_model.safetensors"))) == 3
-    assert len(folders(tmp_path)) == 1 and [row.name for row in table.rows] == ["tuned"] and table.latest == {}
+    assert (
+        len(folders(tmp_path)) == 1
+        and [row.name for row in asyncio.run(rows.all())] == ["tuned"]
+        and asyncio.run(rows.pointers()) == {}
+    )
 
 
 def test_a_step_whose_files_were_lost_can_be_made_again(tmp_path: Path) -> None:
-    table = Table()
+    rows = table()
     row = step_of(tmp_path, 0)
 
     async def work() -> None:
-        adapters = Adapters(table, tmp_path)
+        adapters = Adapters(rows, tmp_path)
         await adapters.offer(row, nothing)
         (tmp_path / row.folder / "adapter_model.safetensors").unlink()
         await adapters.open("base")
@@ -145,15 +130,15 @@ def test_a_step_whose_files_were_lost_can_be_made_again(tmp_path: Path) -> None:
         assert adapters.find(Address("policy", 0), LOCAL) is not None
 
     asyncio.run(work())
-    assert len(table.rows) == 1
+    assert len(asyncio.run(rows.all())) == 1
 
 
 def test_a_base_model_that_is_not_served_keeps_its_steps(tmp_path: Path) -> None:
     """They are left aside, can be deleted all the same, and answer again with their base model."""
-    table = Table()
+    rows = table()
 
     async def work() -> None:
-        adapters = Adapters(table, tmp_path)
+        adapters = Adapters(rows, tmp_path)
         for step in range(2):
             await adapters.offer(step_of(tmp_path, step), nothing)
         await adapters.point(("team", "project", "policy"), 1)
@@ -166,7 +151,7 @@ def test_a_base_model_that_is_not_served_keeps_its_steps(tmp_path: Path) -> None
         assert found is not None and found.row.step == 1
 
     asyncio.run(work())
-    assert [row.step for row in table.rows] == [1]
+    assert [row.step for row in asyncio.run(rows.all())] == [1]
 
 
 @pytest.mark.parametrize("text", ["a/b", "a//b/c", "a/b/c/d", "wandb-artifact:///a/b", "weave:///a/b/c", "n:x", "n@-1"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heddle.inference import image_fetch
+from heddle.inference.providers import image_fetch
 from heddle.wire.inference import ProviderFailed
 
 PROVIDER = "https://api.example.com/v1"

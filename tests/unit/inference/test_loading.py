@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from heddle.errors import InvalidRequest, Unavailable
-from heddle.inference import loading
 from heddle.inference.engine.base import EngineFailed
-from heddle.inference.loading import Loading
+from heddle.inference.models import loading
+from heddle.inference.models.loading import Loading
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 
 from heddle import settings as table
 from heddle.errors import ExtraMissing, InvalidRequest
-from heddle.inference import providers
-from heddle.inference.providers import Provider, ProviderClient, ProviderFailed, checked_headers, configured
+from heddle.inference.providers import client as providers
+from heddle.inference.providers.client import Provider, ProviderClient, ProviderFailed, checked_headers, configured
 from heddle.settings import BadSetting, Settings
 from tests.support.provider import FakeProvider
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
-from heddle.inference.prompt.tokenizer import Tokenizer
 from heddle.inference.reasoning import ReasoningMarks, ReasoningSplitter, after_optional_reasoning, detect_marks
+from heddle.inference.tokenization.tokenizer import Tokenizer
 from tests.unit.inference.vocabularies import backend, feed_in_pieces, tokenizer
 
 MARKS = ReasoningMarks("<think>", "</think>", (1,), (2,))
@@ -67,26 +67,8 @@ def test_reasoning_is_shown_while_it_is_written() -> None:
     assert splitter.flush() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("ids", "open_at_start", "count"),
-    [
-        ([1, 7, 8, 2, 9], False, 2),
-        ([7, 8, 2, 9], True, 2),
-        ([7, 8, 2, 9], False, 0),
-        ([1, 7], False, 1),
-        ([], True, 0),
-        ([1, 2], False, 0),
-        ([9, 1, 7], False, 1),
-    ],
-)
-def test_tokens_inside_the_block_are_counted(ids: list[int], open_at_start: bool, count: int) -> None:
-    assert MARKS.count_tokens(ids, open_at_start) == count
-
-
-def test_marks_of_several_tokens_are_counted_as_well() -> None:
-    marks = ReasoningMarks("<think>", "</think>", (1, 2), (3, 2))
-    assert marks.count_tokens([1, 2, 7, 7, 7, 3, 2, 9], False) == 3
-    assert marks.token_ids == frozenset()
+def test_marks_of_several_tokens_are_no_tokens_of_their_own() -> None:
+    assert ReasoningMarks("<think>", "</think>", (1, 2), (3, 2)).token_ids == frozenset()
 
 
 def bare(template: str, *special: str) -> Tokenizer:

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.inference.tokenization.tokenizer import Tokenizer
 
 CORPUS = [
     "the quick brown fox jumps over the lazy dog",

@@ -52,10 +52,10 @@ def allowed(field: str) -> str:
 def default(field: str) -> Any:
     """What null means."""
     if field == "loss_fn":
-        return "cispo" if resolve(None).ppo is False else "ppo"
+        return resolve(None).loss
     found = {item.name: item.default for item in fields(RlConfig)}
     if field == "ppo":
-        return found["ppo"]
+        return found["loss"] == "ppo"
     assert found[field] is not MISSING
     return found[field]
 

@@ -64,8 +64,15 @@ BAD_CONFIG = [
 
 
 def test_the_table_names_every_setting() -> None:
-    names = {name for name, _ in BAD_CONFIG} - {"loss_fn"}
-    assert names == set(RlConfig.__slots__) - {"ignored"}
+    names = {name for name, _ in BAD_CONFIG} - {"loss_fn", "ppo"}
+    assert names == set(RlConfig.__slots__) - {"ignored", "loss"}
+
+
+def test_jobs_of_earlier_versions_keep_their_loss() -> None:
+    stored = RlConfig().as_json()
+    del stored["loss"]
+    assert [RlConfig.of_json(stored | {"ppo": ppo}).loss for ppo in (False, True)] == ["cispo", "ppo"]
+    assert RlConfig.of_json(RlConfig(loss="ppo").as_json()) == RlConfig(loss="ppo")
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD_CONFIG for value in values])
@@ -122,18 +129,18 @@ def test_two_references_are_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({}, (False, 1.0, 4.0)),
-        ({"epsilon": 0.3}, (False, 0.3, 4.0)),
-        ({"epsilon_high": None, "epsilon": None, "ppo": None}, (False, 1.0, 4.0)),
-        ({"ppo": True}, (True, 0.2, 0.2)),
-        ({"ppo": True, "epsilon": 0.1}, (True, 0.1, 0.1)),
-        ({"loss_fn": "ppo", "epsilon_high": 0.4}, (True, 0.2, 0.4)),
-        ({"loss_fn": "cispo", "ppo": True}, (False, 1.0, 4.0)),
+        ({}, ("cispo", 1.0, 4.0)),
+        ({"epsilon": 0.3}, ("cispo", 0.3, 4.0)),
+        ({"epsilon_high": None, "epsilon": None, "ppo": None}, ("cispo", 1.0, 4.0)),
+        ({"ppo": True}, ("ppo", 0.2, 0.2)),
+        ({"ppo": True, "epsilon": 0.1}, ("ppo", 0.1, 0.1)),
+        ({"loss_fn": "ppo", "epsilon_high": 0.4}, ("ppo", 0.2, 0.4)),
+        ({"loss_fn": "cispo", "ppo": True}, ("cispo", 1.0, 4.0)),
     ],
 )
-def test_the_bounds_depend_on_the_loss(values: dict[str, Any], expected: tuple[bool, float, float]) -> None:
+def test_the_bounds_depend_on_the_loss(values: dict[str, Any], expected: tuple[str, float, float]) -> None:
     settings = resolve(JobHead.model_validate(checked(experimental_config=values)).experimental_config)
-    assert (settings.ppo, settings.epsilon, settings.epsilon_high) == expected
+    assert (settings.loss, settings.epsilon, settings.epsilon_high) == expected
 
 
 @pytest.mark.parametrize(

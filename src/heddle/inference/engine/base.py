@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from heddle.errors import Busy, HeddleError, InvalidRequest, Unavailable
+
 FinishReason = Literal["stop", "length", "repetition"]
 
 
@@ -68,8 +70,6 @@ class Constraint:
 
     grammar: str
     """The llguidance grammar in its JSON form: `{"grammars": [{"lark_grammar": ...}]}`."""
-    source: Mapping[str, Any]
-    """The same in the words of the request (`{"json": ...}`), for engines with a compiler of their own."""
     after: tuple[int, ...] = ()
     """Token ids (the end of a reasoning block) that must be generated before the constraint begins; empty = at once."""
 
@@ -149,7 +149,6 @@ class EngineInfo:
     """Whether `Sampling.logprobs_temperature` acts; where not, only raw log-probabilities may be asked for."""
     takes_after: bool = True
     """Whether `Constraint.after` acts; where not, the grammar itself must begin with what goes before."""
-    max_prompt_logprobs: int = 20
 
 
 @dataclass(slots=True)
@@ -198,6 +197,15 @@ class RequestRefused(Exception):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+def as_answer(error: EngineFailed | EngineBusy | RequestRefused) -> HeddleError:
+    """The failure of an engine as the client learns it."""
+    if isinstance(error, EngineBusy):
+        return Busy(str(error))
+    if isinstance(error, RequestRefused):
+        return InvalidRequest(str(error), param=error.param)
+    return Unavailable(str(error))
 
 
 class Engine(Protocol):

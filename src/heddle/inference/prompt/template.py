@@ -10,8 +10,8 @@ from heddle.errors import InvalidRequest
 from heddle.inference.prompt.messages import content_texts
 from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed, too_long
 from heddle.inference.prompt.render_process import RenderProcesses
-from heddle.inference.prompt.tokenizer import DEFAULT_TEMPLATE, Tokenizer
 from heddle.inference.reasoning import ReasoningMarks, detect_marks
+from heddle.inference.tokenization.tokenizer import DEFAULT_TEMPLATE, Tokenizer
 
 STANDARD_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
 FIELDS_OF_THE_REQUEST = frozenset({"messages", "tools", "documents"})
@@ -180,8 +180,8 @@ class _FinalMessage:
 def _check_flags(add_generation_prompt: bool, continue_final_message: bool, settings: Mapping[str, Any]) -> None:
     if add_generation_prompt and continue_final_message:
         raise InvalidRequest(
-            "continue_final_message and add_generation_prompt cannot both be true: "
-            "to continue the last message send add_generation_prompt false",
+            "continue_final_message and add_generation_prompt exclude each other; to continue the final message, set "
+            "add_generation_prompt to false",
             param="continue_final_message",
         )
     fields = {"add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}

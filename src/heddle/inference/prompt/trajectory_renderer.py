@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from heddle.errors import HeddleError
 from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.template import build_prompt
-from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.inference.tokenization.tokenizer import Tokenizer
 from heddle.inference.tools.request import Tool
 
 Json = dict[str, Any]

@@ -1,8 +1,7 @@
 """Structured outputs: from the fields of a request to a grammar, checked before it reaches an engine."""
 
-from heddle.inference.structured.build import constraint_for, validate
-from heddle.inference.structured.compiler import grammar_tokenizer
+from heddle.inference.structured.build import constraint_for
 from heddle.inference.structured.lark import json_rule
 from heddle.inference.structured.models import ResponseFormat, StructuredOutputs
 
-__all__ = ["ResponseFormat", "StructuredOutputs", "constraint_for", "grammar_tokenizer", "json_rule", "validate"]
+__all__ = ["ResponseFormat", "StructuredOutputs", "constraint_for", "json_rule"]

@@ -1,19 +1,20 @@
 """From the fields of a request to the constraint that an engine enforces."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from heddle.inference.engine.base import Constraint
+from heddle.inference.engine.grammar import llguidance, shortened
 from heddle.inference.structured import lark
-from heddle.inference.structured.compiler import checked, failure, llguidance
+from heddle.inference.structured.compiler import checked, failure
 from heddle.inference.structured.grammars import lark_of
 from heddle.inference.structured.limits import MAX_VALUE_BYTES, check_size, check_text
 from heddle.inference.structured.models import ResponseFormat, StructuredOutputs
 from heddle.inference.structured.patterns import translated
+from heddle.inference.structured.schema import JsonStyle
 from heddle.inference.structured.structural_tag import structural_tag_grammar
-from heddle.inference.structured.style import JsonStyle
-from heddle.inference.structured.values import refusal, shortened
+from heddle.inference.structured.values import refusal
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -49,12 +50,7 @@ def constraint_for(
     _check_backend(wanted)
     style = _style(wanted, kind)
     grammar = _GRAMMARS[kind](value, style, param, tokenizer)
-    return Constraint(checked(grammar, tokenizer, param), _source(kind, value, wanted))
-
-
-def validate(structured_outputs: StructuredOutputs | None, response_format: ResponseFormat | None = None) -> None:
-    """Raise InvalidRequest when the request cannot be served, without a tokenizer (special tokens stay unchecked)."""
-    constraint_for(structured_outputs, response_format)
+    return Constraint(checked(grammar, tokenizer, param))
 
 
 def _of_outputs(wanted: StructuredOutputs) -> tuple[str, Any, str]:
@@ -202,9 +198,3 @@ _GRAMMARS: dict[str, Callable[[Any, JsonStyle, str, "LLTokenizer | None"], str]]
     "json_object": _json_object,
     "structural_tag": _structural_tag,
 }
-
-
-def _source(kind: str, value: Any, wanted: StructuredOutputs) -> Mapping[str, Any]:
-    """The constraint in the words of the request, with the switches that are set."""
-    switches = wanted.model_dump(include=set(JSON_SWITCHES), exclude_none=True)
-    return {kind: value, **switches}

@@ -3,23 +3,16 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from heddle.errors import ExtraMissing
-from heddle.inference.structured.values import refusal, shortened
+from heddle.inference.engine.grammar import byte_tokenizer, matcher, plain
+from heddle.inference.structured.values import refusal
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-MAX_REASON = 300
-MAX_GRAMMAR_SYMBOLS = 200_000
-MAX_LEXER_STATES = 50_000
 TRIAL_TOKENS = 4
 
-_POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 _LINE = re.compile(r"^line \d+, column \d+: ")
 
 
@@ -38,26 +31,22 @@ def checked(grammar: str, tokenizer: "LLTokenizer | None", param: str) -> str:
 @lru_cache(maxsize=64)
 def failure(grammar: str, tokenizer: "LLTokenizer | None") -> str:
     """Why the grammar cannot be used; empty when it can."""
-    library = llguidance()
-    limits = library.LLParserLimits(
-        max_grammar_size=MAX_GRAMMAR_SYMBOLS, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
-    )
     used = tokenizer or byte_tokenizer()
-    matcher = library.LLMatcher(used, grammar, log_level=0, limits=limits)
+    state = matcher(used, grammar)
     for generated in range(TRIAL_TOKENS):
-        allowed = bytearray() if matcher.is_error() else _allowed(matcher, used.eos_tokens)
-        if matcher.is_error():
-            return plain(matcher.get_error())
+        allowed = bytearray() if state.is_error() else _allowed(state, used.eos_tokens)
+        if state.is_error():
+            return plain(state.get_error())
         if not any(allowed):
-            only_empty = matcher.is_accepting()
+            only_empty = state.is_accepting()
             return "" if generated else "only the empty text can match it" if only_empty else "no text can match it"
-        matcher.consume_token(_first(allowed))
+        state.consume_token(_first(allowed))
     return ""
 
 
-def _allowed(matcher: Any, ends: Sequence[int]) -> bytearray:
+def _allowed(state: Any, ends: Sequence[int]) -> bytearray:
     """The tokens that may come next, one bit each, without those that end the text."""
-    mask = bytearray(matcher.compute_bitmask())
+    mask = bytearray(state.compute_bitmask())
     for token in ends:
         mask[token // 8] &= ~(1 << token % 8)
     return mask
@@ -66,54 +55,3 @@ def _allowed(matcher: Any, ends: Sequence[int]) -> bytearray:
 def _first(mask: bytearray) -> int:
     at = next(index for index, byte in enumerate(mask) if byte)
     return at * 8 + (mask[at] & -mask[at]).bit_length() - 1
-
-
-def plain(message: str) -> str:
-    """The compiler's message on one line, without excerpts of source and of its own state, at most 300 characters."""
-    lines = [line.strip() for line in message.replace("<state>", "\n<state>").splitlines()]
-    if "<state>" in lines:
-        lines = lines[: lines.index("<state>")] or ["the grammar is too complex"]
-    details = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    if not lines or lines[0] in ("NoExtension", "NoExtensionBias"):
-        return "no text can match it"
-    lines[0] = _POSITION.sub(r"line \1, column \2: ", lines[0]).replace("failed to compile JSON schema: ", "")
-    first = lines[0].rstrip(":")
-    text = ": ".join([first.removesuffix("regex parse error").rstrip(": "), *details]).strip(": ")
-    return shortened(text or "it cannot be compiled", MAX_REASON)
-
-
-def llguidance() -> ModuleType:
-    """The library; it belongs to the extra."""
-    try:
-        return import_module("llguidance")
-    except ImportError:
-        raise ExtraMissing("structured outputs need llguidance: pip install 'heddle[inference]'") from None
-
-
-def grammar_tokenizer(folder: Path, vocab_size: int, eos_token_ids: Sequence[int]) -> "LLTokenizer":
-    """A model folder's tokenizer as the library wants it, for masks over `vocab_size` tokens; takes up to a second."""
-    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-    made: LLTokenizer = llguidance().LLTokenizer(
-        text, n_vocab=vocab_size or None, eos_token=list(eos_token_ids) or None
-    )
-    return made
-
-
-@lru_cache(maxsize=1)
-def byte_tokenizer() -> "LLTokenizer":
-    """A vocabulary of the 256 bytes and an end token (256)."""
-    library = llguidance()
-    made: LLTokenizer = library.LLTokenizer(library.TokenizerWrapper(_Bytes()), n_vocab=257, eos_token=256, slices=[])
-    return made
-
-
-class _Bytes:
-    """What the library asks of a tokenizer."""
-
-    eos_token_id = 256
-    bos_token_id = None
-    tokens = (*(bytes([value]) for value in range(256)), b"<end>")
-    special_token_ids = (256,)
-
-    def __call__(self, text: str) -> list[int]:
-        return list(text.encode() if isinstance(text, str) else text)

@@ -2,8 +2,9 @@
 
 import re
 
+from heddle.inference.engine.grammar import shortened
 from heddle.inference.structured.limits import MAX_RULE_CHAIN, MAX_RULES, chain_length, check_text
-from heddle.inference.structured.values import refusal, shortened
+from heddle.inference.structured.values import refusal
 
 MAX_GRAMMAR_BYTES = 128 * 1024
 MAX_NESTING = 100

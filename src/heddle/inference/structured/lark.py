@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from heddle.inference.structured.schema import compiled_schema
-from heddle.inference.structured.style import JsonStyle
+from heddle.inference.structured.schema import JsonStyle, compiled_schema
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 OPTIONS = '%llguidance {"no_forcing": true}'
 """Text that can be only one way is not looked up in advance: for long repetitions that takes minutes."""
@@ -39,3 +41,17 @@ def whole_grammar(lark: str, others: dict[str, str] | None = None) -> str:
     grammars = [{"lark_grammar": f"{lark}\n{OPTIONS}\n"}]
     grammars += [{"name": name, "lark_grammar": f"{text}\n{OPTIONS}\n"} for name, text in (others or {}).items()]
     return json.dumps({"grammars": grammars})
+
+
+def mark(tokenizer: "LLTokenizer", text: str) -> str:
+    """A mark, by its id where it is one token, because text never matches such a token."""
+    ids = tokenizer.tokenize_str(text, parse_special=True)
+    return f"<[{ids[0]}]>" if len(ids) == 1 else literal(text)
+
+
+def text_up_to(tokenizer: "LLTokenizer", name: str, end: str) -> list[str]:
+    """Rules by which `name` matches any text up to the first occurrence of a mark, and the mark as well."""
+    closing = mark(tokenizer, end)
+    # as text it is matched together with what goes before: that alone would run on into the beginning of the mark
+    lazy = "" if closing.startswith("<") else "[lazy]"
+    return [f"{name}{lazy}: {name.upper()} {closing}", f"{name.upper()}: {ANYTHING}"]

@@ -6,9 +6,11 @@ validator keeps. What is read here is rebuilt without gaps or refused with its p
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from heddle.inference.engine.grammar import shortened
 from heddle.inference.structured import values
 from heddle.inference.structured.disjoint import overlapping
 from heddle.inference.structured.finite import has_finite_value
@@ -17,7 +19,6 @@ from heddle.inference.structured.keywords import ANNOTATIONS, REFUSED
 from heddle.inference.structured.limits import MAX_REFERENCE_CHAIN, chain_length, check_size
 from heddle.inference.structured.numbers import Numbers, check_step
 from heddle.inference.structured.patterns import translated
-from heddle.inference.structured.style import JsonStyle
 from heddle.inference.structured.values import Refused
 
 Schema: TypeAlias = dict[str, Any] | bool
@@ -25,6 +26,37 @@ Schema: TypeAlias = dict[str, Any] | bool
 MAX_DEPTH = 64
 MAX_PATTERNS = 32
 """Of patternProperties; the compiler compares each with each."""
+
+
+GAP = r" |\r?\n(?: {0,40}|\t{0,12})"
+"""The whitespace that JSON may have between two tokens by default: one blank, or a line break and its indentation.
+
+Free whitespace lets a model fill its budget with blanks; this accepts one-line and indented JSON alike and no more.
+"""
+
+ESCAPES = 'nrbtf\\"'
+"""Escapes in strings. Without \\u one text has one spelling, so a key cannot hide behind another spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonStyle:
+    """The switches of a request that act on JSON."""
+
+    gap: str | None = GAP
+    """Regular expression of one gap, which may also be empty; None = compact, no whitespace anywhere."""
+    close_objects: bool = False
+    """Object schemas that do not speak of additional properties forbid them."""
+
+    def options(self) -> dict[str, Any]:
+        """The same as options of the compiler, for the key `x-guidance` of a schema."""
+        if self.gap is None:
+            return {
+                "whitespace_flexible": False,
+                "item_separator": ",",
+                "key_separator": ":",
+                "json_allowed_escapes": ESCAPES,
+            }
+        return {"whitespace_pattern": self.gap, "json_allowed_escapes": ESCAPES}
 
 
 def compiled_schema(schema: Schema, style: JsonStyle, param: str) -> dict[str, Any]:
@@ -79,13 +111,16 @@ class _Reader:
             raise Refused(place, f"nested more than {MAX_DEPTH} levels deep")
         built: dict[str, Any] = {}
         for keyword, value in schema.items():
-            if keyword in ANNOTATIONS or keyword.startswith("x-"):
+            if keyword in ANNOTATIONS or keyword.startswith("x-") or keyword == "propertyNames":
                 continue
             if keyword in REFUSED:
                 raise Refused(place, f"{keyword!r} is not supported: {REFUSED[keyword]}")
+            if keyword in _VALUES:
+                built[keyword] = _VALUES[keyword](value, f"{place}/{keyword}")
+                continue
             handler = _HANDLERS.get(keyword)
             if handler is None:
-                raise Refused(place, f"{values.shortened(repr(keyword))} is not a keyword of JSON Schema 2020-12")
+                raise Refused(place, f"{shortened(repr(keyword))} is not a keyword of JSON Schema 2020-12")
             handler(self, built, keyword, value, f"{place}/{keyword}", depth + 1)
         self._finish(schema, built, place)
         return built
@@ -179,7 +214,7 @@ class _Reader:
         if isinstance(base, str) and reference.startswith(base.rstrip("#") + "#"):
             reference = reference[len(base.rstrip("#")) :]
         if reference != "#" and not reference.startswith("#/"):
-            raise Refused(place, f"{values.shortened(repr(reference))} does not point into this schema (#/...)")
+            raise Refused(place, f"{shortened(repr(reference))} does not point into this schema (#/...)")
         self._target(reference, place)
         return reference
 
@@ -192,9 +227,9 @@ class _Reader:
             elif isinstance(found, dict) and key in found:
                 found = found[key]
             else:
-                raise Refused(place, f"{values.shortened(pointer)!r} does not exist")
+                raise Refused(place, f"{shortened(pointer)!r} does not exist")
         if not isinstance(found, dict | bool):
-            raise Refused(place, f"{values.shortened(pointer)!r} is not a schema")
+            raise Refused(place, f"{shortened(pointer)!r} is not a schema")
         return found
 
     def resolved(self, schema: Any) -> Any:
@@ -212,29 +247,10 @@ class _Reader:
             raise Refused(place, "only the root may have an $id")
         values.text(value, place)
 
-    def _later(self, _built: dict[str, Any], _keyword: str, _value: Any, _place: str, _depth: int) -> None:
-        """Read after all others."""
-
     def _only(self, _built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
         free = keyword != "uniqueItems"
         if value is not free:
             raise Refused(place, "it cannot be enforced while text is generated")
-
-    def _type(self, built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
-        built[keyword] = values.types(value, place)
-
-    def _constants(self, built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
-        if keyword == "const":
-            built[keyword] = values.constant(value, place)
-        else:
-            built[keyword] = [
-                values.constant(item, f"{place}/{index}") for index, item in enumerate(values.listed(value, place))
-            ]
-
-    def _required(self, built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise Refused(place, "must be a list of names")
-        built[keyword] = list(dict.fromkeys(value))
 
     def _pattern(self, built: dict[str, Any], _keyword: str, value: Any, place: str, _depth: int) -> None:
         _patterned(built, translated(values.text(value, place)))
@@ -247,17 +263,7 @@ class _Reader:
         elif name in FORMATS:
             _patterned(built, f"^(?:{FORMATS[name]})$")
         elif name not in HINTS:
-            raise Refused(place, f"{values.shortened(repr(name))} is none of the formats that can be enforced")
-
-    def _number(self, built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
-        built[keyword] = values.number(value, place)
-
-    def _step(self, built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
-        built[keyword] = values.step(value, place)
-        check_step(built[keyword], place)
-
-    def _count(self, built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
-        built[keyword] = values.count(value, place)
+            raise Refused(place, f"{shortened(repr(name))} is none of the formats that can be enforced")
 
 
 def _all_of(built: dict[str, Any], conditions: Sequence[Schema]) -> None:
@@ -301,6 +307,31 @@ def _limit_properties(built: dict[str, Any], place: str) -> None:
         raise Refused(f"{place}/minProperties", "beyond 1 it can only be enforced through required")
 
 
+def _step(value: Any, place: str) -> int | float:
+    step = values.step(value, place)
+    check_step(step, place)
+    return step
+
+
+_VALUES: dict[str, Callable[[Any, str], Any]] = {
+    "const": values.constant,
+    "enum": values.constants,
+    "exclusiveMaximum": values.number,
+    "exclusiveMinimum": values.number,
+    "maxItems": values.count,
+    "maxLength": values.count,
+    "maxProperties": values.count,
+    "maximum": values.number,
+    "minItems": values.count,
+    "minLength": values.count,
+    "minProperties": values.count,
+    "minimum": values.number,
+    "multipleOf": _step,
+    "required": values.names,
+    "type": values.types,
+}
+"""Keywords that hold a value, which is checked and taken as it is."""
+
 _Handler = Callable[[_Reader, dict[str, Any], str, Any, str, int], None]
 
 _HANDLERS: dict[str, _Handler] = {
@@ -309,30 +340,17 @@ _HANDLERS: dict[str, _Handler] = {
     "additionalProperties": _Reader._schema,
     "allOf": _Reader._schemas,
     "anyOf": _Reader._schemas,
-    "const": _Reader._constants,
-    "enum": _Reader._constants,
-    "exclusiveMaximum": _Reader._number,
-    "exclusiveMinimum": _Reader._number,
     "format": _Reader._format,
     "items": _Reader._schema,
-    "maxItems": _Reader._count,
-    "maxLength": _Reader._count,
-    "maxProperties": _Reader._count,
-    "maximum": _Reader._number,
-    "minItems": _Reader._count,
-    "minLength": _Reader._count,
-    "minProperties": _Reader._count,
-    "minimum": _Reader._number,
-    "multipleOf": _Reader._step,
     "oneOf": _Reader._schemas,
     "pattern": _Reader._pattern,
     "patternProperties": _Reader._patterns,
     "prefixItems": _Reader._prefix,
     "properties": _Reader._properties,
-    "propertyNames": _Reader._later,
-    "required": _Reader._required,
-    "type": _Reader._type,
     "unevaluatedItems": _Reader._only,
     "unevaluatedProperties": _Reader._only,
     "uniqueItems": _Reader._only,
 }
+
+KEYWORDS = frozenset((*_VALUES, *_HANDLERS, "propertyNames"))
+"""All that are enforced."""

@@ -8,12 +8,11 @@ text before them, lazily.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from heddle.inference.engine.grammar import llguidance, shortened
 from heddle.inference.structured import values
-from heddle.inference.structured.compiler import llguidance
 from heddle.inference.structured.grammars import lark_of
 from heddle.inference.structured.lark import json_rule, literal, text_without, whole_grammar
-from heddle.inference.structured.schema import MAX_DEPTH
-from heddle.inference.structured.style import JsonStyle
+from heddle.inference.structured.schema import MAX_DEPTH, JsonStyle
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -76,9 +75,7 @@ class _Translator:
         kind = values.mapping(node, place).get("type")
         translate = _NODES.get(kind) if isinstance(kind, str) else None
         if translate is None:
-            raise values.Refused(
-                place, f"{values.shortened(repr(kind))} is not a node type; known are {', '.join(_NODES)}"
-            )
+            raise values.Refused(place, f"{shortened(repr(kind))} is not a node type; known are {', '.join(_NODES)}")
         if depth > MAX_DEPTH:
             raise values.Refused(place, f"nested more than {MAX_DEPTH} levels deep")
         return translate(self, node, place, ends, depth + 1)
@@ -182,7 +179,7 @@ class _Translator:
         if isinstance(token, str) and self.tokenizer is not None:
             found = self.tokenizer.tokenize_str(token, parse_special=True)
             if len(found) != 1:
-                raise values.Refused(place, f"{values.shortened(repr(token))} is not one token of this model")
+                raise values.Refused(place, f"{shortened(repr(token))} is not one token of this model")
             token = found[0]
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
             raise values.Refused(place, "must name a token of this model by id or by its text")

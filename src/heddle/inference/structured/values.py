@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from heddle.errors import InvalidRequest
+from heddle.inference.engine.grammar import shortened
 
 EXACT_INTEGER = 2**53
 """Integers beyond are not exact in the floating point numbers that most JSON readers use."""
@@ -17,11 +18,6 @@ class Refused(Exception):
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(f"{shortened(place)}: {reason}")
-
-
-def shortened(text: str, length: int = 120) -> str:
-    """The text, cut in its middle when it is longer."""
-    return text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
 
 
 def refusal(param: str, reason: object) -> InvalidRequest:
@@ -107,3 +103,15 @@ def constant(value: Any, place: str) -> Any:
     if isinstance(value, list):
         return [constant(item, f"{place}/{index}") for index, item in enumerate(value)]
     return {key: constant(item, f"{place}/{key}") for key, item in mapping(value, place).items()}
+
+
+def constants(value: Any, place: str) -> list[Any]:
+    """The values of `enum`."""
+    return [constant(item, f"{place}/{index}") for index, item in enumerate(listed(value, place))]
+
+
+def names(value: Any, place: str) -> list[str]:
+    """A list of names, each once."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise Refused(place, "must be a list of names")
+    return list(dict.fromkeys(value))

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.inference.tokenization.tokenizer import Tokenizer
 
 Layout = Literal["tagged", "list", "named", "bare"]
 """tagged: `<start>{object}<end>` per call; list: `<start>[{object}, ...]`; named: `<start>name<separator>{arguments}`

@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from heddle.inference.structured.lark import json_rule, literal, text_without
-from heddle.inference.syntax import mark, text_up_to
+from heddle.inference.structured.lark import json_rule, literal, mark, text_up_to, text_without
 from heddle.inference.tools.formats import ToolFormat
 from heddle.inference.tools.request import FunctionDefinition
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from heddle.inference.prompt.stop import overlap
+from heddle.inference.tokenization.stop import overlap
 from heddle.inference.tools.call import GrowingCall
 from heddle.inference.tools.formats import CALL_ID, ToolFormat
 

@@ -98,7 +98,7 @@ class ToolPlan:
             lark = grammar.free(self.several)
         else:
             return None
-        return Constraint(checked(whole_grammar(lark), tokenizer, "tools"), {"grammar": lark})
+        return Constraint(checked(whole_grammar(lark), tokenizer, "tools"))
 
     def as_json(self) -> dict[str, Any]:
         """The plan for another process; `from_json` reads it."""

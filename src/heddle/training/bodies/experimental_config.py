@@ -2,13 +2,13 @@
 
 from collections.abc import Collection
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from heddle.training.bodies.trajectories import AboveZero, AtLeastZero, Count, Finite, Part, Step
-from heddle.training.config import KlSource, Level, RlConfig
+from heddle.training.config import BOUNDS, KlSource, Level, LossName, RlConfig
 
 _TAU = ("kimi_k2_tau", "alt_k2_tau")
 
@@ -48,7 +48,7 @@ class ExperimentalConfig(Part):
     kl_ref_adapter_path: str | None = None
     learning_rate: AboveZero | None = None
     logprob_calculation_chunk_size: Count | None = None
-    loss_fn: Literal["cispo", "ppo"] | None = None
+    loss_fn: LossName | None = None
     mask_prob_ratio: bool | None = None
     max_negative_advantage_importance_sampling_weight: AboveZero | None = None
     normalize_advantages: bool | None = None
@@ -94,8 +94,8 @@ def resolve(given: ExperimentalConfig | None) -> RlConfig:
         return RlConfig()
     known = [name for name in RlConfig.__slots__ if name in ExperimentalConfig.model_fields]
     values = {name: value for name in known if (value := getattr(given, name)) is not None}
-    values["ppo"] = given.loss_fn == "ppo" if given.loss_fn is not None else bool(given.ppo)
-    if values["ppo"]:
-        values.setdefault("epsilon", 0.2)
-        values.setdefault("epsilon_high", values["epsilon"])
-    return RlConfig(**values, ignored=tuple(given.unknown()))
+    loss: LossName = given.loss_fn or ("ppo" if given.ppo else "cispo")
+    low, high = BOUNDS[loss]
+    values.setdefault("epsilon", low)
+    values.setdefault("epsilon_high", values["epsilon"] if high is None else high)
+    return RlConfig(**values, loss=loss, ignored=tuple(given.unknown()))

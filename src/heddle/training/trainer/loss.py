@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heddle.training.config import RlConfig
+from heddle.training.config import LossName, RlConfig
 
 SMALL = 1e-6
 ROUNDING = 1e-9
@@ -70,10 +70,7 @@ def objective(new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[
     bounded = bound(ratios, settings, low, high)
     source = old if settings.kl_penalty_source == "sample" else new
     advantages, divergence = adjusted(source, difference, mask, tokens, settings, total)
-    if settings.ppo:
-        losses = -torch.minimum(bounded * advantages, bounded.clamp(low, high) * advantages)
-    else:
-        losses = -bounded.detach().clamp(low, high) * advantages * new
+    losses = LOSSES[settings.loss](new, bounded, advantages, low, high)
     if settings.truncated_importance_sampling is not None:
         against = bounded if tokens.original is None else since_rollout(new, old, tokens.original)
         losses = losses * against.detach().clamp(max=settings.truncated_importance_sampling)
@@ -82,6 +79,20 @@ def objective(new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[
     cap = settings.max_negative_advantage_importance_sampling_weight
     outside = (seen < low) | (seen > (high if cap is None else min(high, cap)))
     return Objective(losses.sum(), losses.detach(), seen, outside & tokens.mask, divergence)
+
+
+def cispo(new: Tensor, ratios: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
+    """Clipped importance sampling: the ratio weighs the logprob and has no gradient."""
+    return -ratios.detach().clamp(low, high) * advantages * new
+
+
+def ppo(new: Tensor, ratios: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:  # noqa: ARG001
+    """The clipped surrogate: the gradient goes through the ratio."""
+    return -torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
+
+
+LOSSES: dict[LossName, Callable[[Tensor, Tensor, Tensor, float, float], Tensor]] = {"cispo": cispo, "ppo": ppo}
+"""Per token, before weights and mask: from the policy's logprobs, the ratios, the advantages and the ratio's bounds."""
 
 
 def importance(difference: Tensor, tokens: Tokens, settings: RlConfig) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heddle.errors import InvalidRequest
 from heddle.training.base import Json, TokenSequence
-from heddle.training.config import RlConfig
+from heddle.training.config import BOUNDS, LossName, RlConfig
 from heddle.training.tokens.advantages import group_advantages, trajectory_weight
 from heddle.training.tokens.sequences import share_prompt
 from heddle.training.trainer.loss import SMALL, Tokens, correlation, objective, probability_sums, shift
@@ -109,12 +109,14 @@ def raw_settings(config: Json) -> RlConfig:
 
     Unlike on the wire, an `epsilon_high` of null is epsilon; only a missing one is the default of the loss.
     """
-    ppo = bool(config.get("ppo"))
+    loss: LossName = "ppo" if config.get("ppo") else "cispo"
+    low, high = BOUNDS[loss]
     epsilon = config.get("epsilon")
-    epsilon = (0.2 if ppo else 1.0) if epsilon is None else epsilon
-    high = config.get("epsilon_high", None if ppo else 4.0)
+    epsilon = low if epsilon is None else epsilon
+    high = config.get("epsilon_high", high)
     given = {name: value for name, value in config.items() if value or (value is not None and name not in _OFF_AT_ZERO)}
-    return RlConfig(**given | {"ppo": ppo, "epsilon": epsilon, "epsilon_high": epsilon if high is None else high})
+    given |= {"loss": loss, "epsilon": epsilon, "epsilon_high": epsilon if high is None else high}
+    return RlConfig(**{name: value for name, value in given.items() if name != "ppo"})
 
 
 def advantage_values(case: Json) -> list[Json]:

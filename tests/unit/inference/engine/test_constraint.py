@@ -29,13 +29,13 @@ SCHEMA = {
 
 
 def regex(text: str, after: tuple[int, ...] = ()) -> Constraint:
-    return Constraint(llguidance.LLMatcher.grammar_from_regex(text), {"regex": text}, after)
+    return Constraint(llguidance.LLMatcher.grammar_from_regex(text), after)
 
 
 def schema(content: Any) -> Constraint:
     compact = {"whitespace_flexible": False}
     grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(content), overrides=compact)
-    return Constraint(grammar, {"json": content})
+    return Constraint(grammar)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_a_constraint_begins_after_its_marker(make_core: CoreMaker, text_of: Any
 
 
 def lark(text: str) -> Constraint:
-    return Constraint(llguidance.LLMatcher.grammar_from_lark(text), {"grammar": text})
+    return Constraint(llguidance.LLMatcher.grammar_from_lark(text))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 2.0])
@@ -134,7 +134,7 @@ def test_what_others_found_of_a_grammar_takes_no_states_from_a_request(
 def test_a_grammar_that_cannot_be_used_is_refused(make_core: CoreMaker) -> None:
     core = make_core()
     with pytest.raises(RequestRefused, match=r"the constraint cannot be used: [^\n]+$") as caught:
-        core.add(1, request(PROMPT, constraint=Constraint('{"grammars": [{"lark_grammar": "start: nothing"}]}', {})))
+        core.add(1, request(PROMPT, constraint=Constraint('{"grammars": [{"lark_grammar": "start: nothing"}]}')))
     assert caught.value.param == "structured_outputs"
     assert not core.has_work
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.inference.engine.base import RepetitionRule
-from heddle.inference.engine.local.finish import end_of, repeats
-from heddle.inference.engine.local.sequence import Sequence
+from heddle.inference.engine.local.sequence import Sequence, end_of, repeats
 from tests.unit.inference.engine.helpers import request
 
 EOS = (2,)

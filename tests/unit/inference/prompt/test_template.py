@@ -9,7 +9,7 @@ import pytest
 from heddle.errors import InvalidRequest
 from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.template import Prompt, build_prompt, choose_template
-from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.inference.tokenization.tokenizer import Tokenizer
 from tests.unit.inference.vocabularies import CHATML, backend, tokenizer
 
 HELLO = ({"role": "user", "content": "fox"},)
@@ -224,11 +224,11 @@ def test_the_front_loads_without_the_packages_of_the_extra() -> None:
     program = (
         "import sys\n"
         "for name in ('jinja2', 'tokenizers', 'llguidance', 'torch', 'transformers'): sys.modules[name] = None\n"
-        "import heddle.inference.prompt.template, heddle.inference.prompt.stop, heddle.inference.tools\n"
+        "import heddle.inference.prompt.template, heddle.inference.tokenization.stop, heddle.inference.tools\n"
         "import heddle.inference.reasoning\n"
         "from pathlib import Path\n"
         "from heddle.errors import ExtraMissing\n"
-        "from heddle.inference.prompt.tokenizer import Tokenizer\n"
+        "from heddle.inference.tokenization.tokenizer import Tokenizer\n"
         "try: Tokenizer.load(Path('.'))\n"
         "except ExtraMissing as error: print(error.reason)\n"
     )

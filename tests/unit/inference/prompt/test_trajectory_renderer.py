@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle.demo.tiny import MODEL_FOLDER
+from heddle.inference.models.source import TINY_FOLDER
 from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
 
 USER = [{"role": "user", "content": "Hello"}]
@@ -13,7 +13,7 @@ USER = [{"role": "user", "content": "Hello"}]
 
 @pytest.fixture(scope="module")
 def renderer() -> TrajectoryRenderer:
-    return TrajectoryRenderer.load(MODEL_FOLDER)
+    return TrajectoryRenderer.load(TINY_FOLDER)
 
 
 def test_with_and_without_the_generation_prompt(renderer: TrajectoryRenderer) -> None:
@@ -62,6 +62,6 @@ def test_a_tool_that_is_none(renderer: TrajectoryRenderer) -> None:
 )
 def test_the_vocabulary_is_the_models(config: dict[str, object], size: int, tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        (tmp_path / name).write_bytes((MODEL_FOLDER / name).read_bytes())
+        (tmp_path / name).write_bytes((TINY_FOLDER / name).read_bytes())
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert TrajectoryRenderer.load(tmp_path).vocab_size == size

@@ -10,14 +10,13 @@ import pytest
 
 from heddle.bounded import BoundedProcesses
 from heddle.errors import InvalidRequest
-from heddle.inference import compile_process
-from heddle.inference.compile_process import compile_constraint
+from heddle.inference.chat import compile_process
+from heddle.inference.chat.compile_process import compile_constraint
 from heddle.inference.engine.base import Constraint
-from heddle.inference.source import TINY_FOLDER
+from heddle.inference.models.source import TINY_FOLDER
 from heddle.inference.structured import StructuredOutputs, limits
 from heddle.inference.structured.grammars import lark_of
-from heddle.inference.structured.schema import compiled_schema
-from heddle.inference.structured.style import JsonStyle
+from heddle.inference.structured.schema import JsonStyle, compiled_schema
 
 pytestmark = pytest.mark.skipif(not (TINY_FOLDER / "tokenizer.json").is_file(), reason="the tiny model is not built")
 

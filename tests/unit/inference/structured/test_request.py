@@ -9,7 +9,7 @@ from pydantic import ValidationError
 pytest.importorskip("llguidance")
 
 from heddle.errors import InvalidRequest
-from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for, validate
+from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for
 from tests.unit.inference.structured.texts import grammar, matching
 
 PAIR: dict[str, Any] = {
@@ -34,7 +34,7 @@ def test_no_constraint() -> None:
     """Nothing asked, or plain text."""
     assert constraint_for(None) is None
     assert constraint_for(None, ResponseFormat(type="text")) is None
-    validate(None, None)
+    constraint_for(None, None)
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,6 @@ def test_no_constraint() -> None:
 def test_constraints(outputs: dict[str, Any], good: list[str], bad: list[str]) -> None:
     """What may be generated and what may not."""
     assert matching(grammar(**outputs), *good, *bad) == good
-
-
-def test_the_source_stays_with_the_constraint() -> None:
-    """In the words of the request, for engines with a compiler of their own."""
-    outputs = StructuredOutputs.model_validate({"json": json.dumps(PAIR), "disable_any_whitespace": True})
-    constraint = constraint_for(outputs)
-    assert constraint is not None and constraint.after == ()
-    assert constraint.source == {"json": PAIR, "disable_any_whitespace": True}
-    assert set(json.loads(constraint.grammar)) == {"grammars"}
 
 
 @pytest.mark.parametrize(

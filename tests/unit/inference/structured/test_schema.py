@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from heddle.errors import InvalidRequest
 from heddle.inference.structured.keywords import ANNOTATIONS, REFUSED
-from heddle.inference.structured.schema import _HANDLERS
+from heddle.inference.structured.schema import KEYWORDS
 from tests.soak.schemas import Case, Schema, cases
 from tests.unit.inference.structured.texts import accepts, grammar, matching, random_text
 
@@ -136,8 +136,8 @@ def test_every_keyword_of_the_draft_has_its_row() -> None:
     for resource in Draft202012Validator.META_SCHEMA["allOf"]:
         named |= set(_meta(resource["$ref"])["properties"])
     assert len(named) > 50
-    assert named <= set(_HANDLERS) | ANNOTATIONS | set(REFUSED)
-    assert not set(_HANDLERS) & (ANNOTATIONS | set(REFUSED)) and not ANNOTATIONS & set(REFUSED)
+    assert named <= KEYWORDS | ANNOTATIONS | set(REFUSED)
+    assert not KEYWORDS & (ANNOTATIONS | set(REFUSED)) and not ANNOTATIONS & set(REFUSED)
 
 
 def _meta(reference: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import pytest
 import uvicorn
 import uvloop
 
-from heddle.demo.tiny import MODEL_FOLDER, MODEL_NAME
 from heddle.inference.engine.base import (
     AdapterRef,
     EngineBusy,
@@ -26,6 +25,7 @@ from heddle.inference.engine.base import (
 )
 from heddle.inference.engine.vllm.client import VllmEngine, VllmOptions
 from heddle.inference.engine.vllm.routing import choose, prefix_key
+from heddle.inference.models.source import TINY, TINY_FOLDER
 from tests.support.models import make_adapter, make_model
 from tests.support.server import free_port
 from tests.support.vllm import LookAlike, StubEngine, make_app, parse
@@ -76,7 +76,7 @@ class Served:
 
     def __init__(self, port: int = 0, *arguments: str) -> None:
         self.port = port or free_port()
-        words = f"--model {MODEL_FOLDER} --served-model-name {MODEL_NAME} --host 127.0.0.1 --port {self.port} --stub 1"
+        words = f"--model {TINY_FOLDER} --served-model-name {TINY} --host 127.0.0.1 --port {self.port} --stub 1"
         words += " --generation-config vllm --enable-prompt-tokens-details --enable-lora"
         words += " --structured-outputs-config.backend guidance"
         self.server = LookAlike(parse([*words.split(), *arguments]))
@@ -127,14 +127,14 @@ def pair() -> Iterator[list[Served]]:
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> AdapterRef:
     """A version that fits the model."""
-    return AdapterRef("team/p/a@1#0", make_adapter(tmp_path_factory.mktemp("adapter"), MODEL_FOLDER))
+    return AdapterRef("team/p/a@1#0", make_adapter(tmp_path_factory.mktemp("adapter"), TINY_FOLDER))
 
 
 @asynccontextmanager
 async def running(*servers: Served, **options: Any) -> AsyncIterator[VllmEngine]:
     """The engine before these servers, all of them known to be ready."""
     urls = tuple(server.url for server in servers)
-    engine = VllmEngine(VllmOptions(MODEL_FOLDER, MODEL_NAME, urls, **options))
+    engine = VllmEngine(VllmOptions(TINY_FOLDER, TINY, urls, **options))
     try:
         await engine.start()
         await until(lambda: all(one.state == "ready" for one in engine.replicas), "every server is ready")
@@ -282,7 +282,7 @@ async def test_an_adapter_that_does_not_fit_is_refused(pair: list[Served]) -> No
 async def test_an_adapter_that_does_not_fit_is_known_here(pair: list[Served], tmp_path: Path) -> None:
     """vLLM itself takes one of another model or kind."""
     other = make_adapter(tmp_path / "other", make_model(tmp_path / "model"))
-    kind = make_adapter(tmp_path / "kind", MODEL_FOLDER, peft_type="IA3")
+    kind = make_adapter(tmp_path / "kind", TINY_FOLDER, peft_type="IA3")
     async with running(*pair) as engine:
         for folder, reason in ((other, "has shape"), (kind, "IA3")):
             reference = AdapterRef("a@1", folder)
@@ -325,7 +325,7 @@ async def test_the_shortest_context_counts() -> None:
 
 @on_loop
 async def test_no_server_is_a_failure_at_once(adapter: AdapterRef) -> None:
-    engine = VllmEngine(VllmOptions(MODEL_FOLDER, MODEL_NAME, (f"http://127.0.0.1:{free_port()}",)))
+    engine = VllmEngine(VllmOptions(TINY_FOLDER, TINY, (f"http://127.0.0.1:{free_port()}",)))
     try:
         with pytest.raises(EngineFailed, match="no connection"):
             await engine.start()

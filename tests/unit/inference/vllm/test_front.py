@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from heddle.demo.tiny import MODEL_FOLDER
+from heddle.inference.chat.request import parse
+from heddle.inference.chat.rollout import Rollout
 from heddle.inference.engine.base import EngineInfo, Sampling
-from heddle.inference.engine.vllm.grammar import one_lark
-from heddle.inference.fields import parse
-from heddle.inference.prompt.tokenizer import Tokenizer
+from heddle.inference.engine.vllm.body import one_lark
+from heddle.inference.models.source import TINY_FOLDER
 from heddle.inference.reasoning import ReasoningMarks, after_open_reasoning
-from heddle.inference.rollout import Rollout
 from heddle.inference.structured import StructuredOutputs, constraint_for
+from heddle.inference.tokenization.tokenizer import Tokenizer
 
 INFO = EngineInfo("x", max_model_len=100, vocab_size=10, eos_token_ids=(2,))
 
@@ -21,7 +21,7 @@ INFO = EngineInfo("x", max_model_len=100, vocab_size=10, eos_token_ids=(2,))
 @pytest.fixture(scope="module")
 def made() -> Tokenizer:
     """The shipped model's tokenizer."""
-    return Tokenizer.load(MODEL_FOLDER)
+    return Tokenizer.load(TINY_FOLDER)
 
 
 def written(made: Tokenizer, vocabulary: LLTokenizer, grammar: str, text: str) -> tuple[str, bool]:

@@ -17,10 +17,9 @@ from heddle.inference.engine.base import (
     TokenLogprobs,
     TokenRequest,
 )
-from heddle.inference.engine.vllm.body import body_of, streams
+from heddle.inference.engine.vllm.body import body_of, one_lark, streams
 from heddle.inference.engine.vllm.events import Reader, Strange
-from heddle.inference.engine.vllm.figures import add_figures, read_figures
-from heddle.inference.engine.vllm.grammar import one_lark
+from heddle.inference.engine.vllm.metrics import add_figures, read_figures
 from heddle.inference.engine.vllm.options import VllmOptions
 
 PLAIN = TokenRequest("r1", (4, 5, 6), Sampling(max_tokens=7, seed=2**64 - 3))
@@ -82,7 +81,7 @@ def test_what_goes_beside_sampling() -> None:
         priority=-4,
         cache_salt="salt",
         xargs={"speed": 2},
-        constraint=Constraint('{"grammars": [{"lark_grammar": "start: \\"a\\""}]}', {"choice": ["a"]}),
+        constraint=Constraint('{"grammars": [{"lark_grammar": "start: \\"a\\""}]}'),
     )
     body = asked(request)
     assert (body["model"], body["priority"], body["cache_salt"]) == ("team/p/a@1#0", -4, "salt")
@@ -101,8 +100,8 @@ def test_what_is_told_at_the_end_only_is_asked_for_without_a_stream(request_: To
     ("request_", "param"),
     [
         (with_sampling(logprobs=0, logprobs_temperature=0.5), "temperature"),
-        (replace(with_sampling(ignore_eos=True), constraint=Constraint('{"grammars": []}', {})), "ignore_eos"),
-        (replace(PLAIN, constraint=Constraint('{"grammars": []}', {}, after=(3,))), None),
+        (replace(with_sampling(ignore_eos=True), constraint=Constraint('{"grammars": []}')), "ignore_eos"),
+        (replace(PLAIN, constraint=Constraint('{"grammars": []}', after=(3,))), None),
     ],
 )
 def test_what_it_cannot_do_is_refused(request_: TokenRequest, param: str | None) -> None:

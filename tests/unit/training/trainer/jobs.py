@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from heddle.demo.tiny import MODEL_FOLDER
+from heddle.inference.models.source import TINY_FOLDER
 from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
 from heddle.models.load import load_model
 from heddle.training import payload
@@ -17,7 +17,7 @@ from heddle.training.trainer.run import PolicyCache, run_task
 from tests.support.forward import Runner
 from tests.support.models import make_adapter
 
-RENDERER = TrajectoryRenderer.load(MODEL_FOLDER)
+RENDERER = TrajectoryRenderer.load(TINY_FOLDER)
 WORDS = ("yes", "no", "maybe")
 END = 2
 
@@ -32,7 +32,7 @@ class Sampler:
     """Samples with the engine's own forward pass, one sequence at a time."""
 
     def __init__(self, adapter: Path | None, seed: int = 0, dtype: str = "float32") -> None:
-        self.model = load_model(MODEL_FOLDER, dtype=dtype, device="cpu")
+        self.model = load_model(TINY_FOLDER, dtype=dtype, device="cpu")
         self.adapter = None if adapter is None else "a"
         if adapter is not None:
             self.model.load_adapter("a", adapter)
@@ -82,11 +82,11 @@ def make_task(folder: Path, body: dict[str, Any], **changes: Any) -> Task:
     (folder / "work").mkdir(exist_ok=True)
     parent = folder / "0000"
     if not parent.exists():
-        make_adapter(parent, MODEL_FOLDER)
+        make_adapter(parent, TINY_FOLDER)
     values: dict[str, Any] = {
         "job_id": "job",
         "kind": "rl",
-        "base_folder": str(MODEL_FOLDER),
+        "base_folder": str(TINY_FOLDER),
         "payload": str(folder / "payload"),
         "config": RlConfig().as_json(),
         "parent": str(parent),

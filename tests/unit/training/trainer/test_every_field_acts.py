@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from heddle.demo.tiny import MODEL_FOLDER
+from heddle.inference.models.source import TINY_FOLDER
 from heddle.training.base import Stepped, TrainingError
 from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
 from heddle.training.config import RlConfig
@@ -66,7 +66,7 @@ def rollout(messages: list[Json], answer: list[int], reward: float) -> Json:
 @pytest.fixture(scope="module")
 def body(tmp_path_factory: pytest.TempPathFactory) -> Json:
     """The groups with logprobs: the random adapter's own, and noise."""
-    folder = make_adapter(tmp_path_factory.mktemp("sampled") / "0000", MODEL_FOLDER)
+    folder = make_adapter(tmp_path_factory.mktemp("sampled") / "0000", TINY_FOLDER)
     policy = CACHE.policy(make_task(folder.parent, {"trajectory_groups": []}))
     policy.restore(folder, "rl")
     random = Random(4)
@@ -236,7 +236,7 @@ def test_training_without_logprobs(train: Train, body: Json) -> None:
 
 
 def test_a_penalty_measures_the_distance_to_its_reference(train: Train, tmp_path: Path) -> None:
-    other = make_adapter(tmp_path / "other", MODEL_FOLDER, seed=9)
+    other = make_adapter(tmp_path / "other", TINY_FOLDER, seed=9)
     base = train({"kl_penalty_coef": 0.5})
     far = train({"kl_penalty_coef": 0.5}, kl_reference=str(other))
     near = train({"kl_penalty_coef": 0.5}, kl_reference=str(base.folder.parent / "0000"))

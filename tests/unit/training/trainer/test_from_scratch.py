@@ -21,8 +21,8 @@ from heddle.training.config import RlConfig  # noqa: E402
 from tests.support.forward import reference  # noqa: E402
 from tests.support.models import make_adapter  # noqa: E402
 from tests.unit.training.trainer.jobs import (  # noqa: E402
-    MODEL_FOLDER,
     RENDERER,
+    TINY_FOLDER,
     Sampler,
     groups_of,
     make_task,
@@ -37,7 +37,7 @@ ROW = 48
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
-    return make_adapter(tmp_path_factory.mktemp("parent") / "0000", MODEL_FOLDER)
+    return make_adapter(tmp_path_factory.mktemp("parent") / "0000", TINY_FOLDER)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def plain_loss(kind: str, member: dict[str, Any], new: Any, references: Any, mea
 
 def plain_job(kind: str, rows: list[list[dict[str, Any]]], parent: Path) -> tuple[dict[str, Any], list[Any]]:
     """The adapter after the job, and loss and norm of each step."""
-    model, base = reference(MODEL_FOLDER, adapter=parent), reference(MODEL_FOLDER)
+    model, base = reference(TINY_FOLDER, adapter=parent), reference(TINY_FOLDER)
     named = {name: value for name, value in model.named_parameters() if "lora_" in name}
     optimizer = torch.optim.AdamW(
         [value.requires_grad_(True) for value in named.values()], lr=RATE, betas=(0.9, 0.99), weight_decay=0.1
@@ -140,7 +140,7 @@ def plain_job(kind: str, rows: list[list[dict[str, Any]]], parent: Path) -> tupl
     ("kind", "settings"),
     [
         ("default", {}),
-        ("ppo", {"ppo": True, "epsilon": 0.2, "epsilon_high": 0.2, "importance_sampling_level": "sequence"}),
+        ("ppo", {"loss": "ppo", "epsilon": 0.2, "epsilon_high": 0.2, "importance_sampling_level": "sequence"}),
         ("kl", {"kl_penalty_coef": 0.3}),
         ("truncated", {"truncated_importance_sampling": 1.1}),
     ],

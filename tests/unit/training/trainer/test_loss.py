@@ -3,14 +3,15 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from heddle.training.config import RlConfig  # noqa: E402
+from heddle.training.config import BOUNDS, LossName, RlConfig  # noqa: E402
 from heddle.training.trainer.loss import (  # noqa: E402
+    LOSSES,
     Tokens,
     correlation,
     objective,
@@ -33,8 +34,11 @@ def settings_of(config: dict[str, Any]) -> RlConfig:
     ppo = bool(config.get("ppo"))
     epsilon = config.get("epsilon", 0.2 if ppo else 1.0)
     high = config.get("epsilon_high", None if ppo else 4.0)
-    known = {name: value for name, value in config.items() if value is not None}
-    return RlConfig(**known | {"ppo": ppo, "epsilon": epsilon, "epsilon_high": epsilon if high is None else high})
+    known = {name: value for name, value in config.items() if value is not None and name != "ppo"}
+    return RlConfig(
+        **known
+        | {"loss": "ppo" if ppo else "cispo", "epsilon": epsilon, "epsilon_high": epsilon if high is None else high}
+    )
 
 
 @needs_vectors
@@ -96,6 +100,10 @@ def test_equivalent_settings_of_trl(case: dict[str, Any]) -> None:
     torch.testing.assert_close(new.grad, tensor(case["grad_new_logprobs"]), atol=1e-6, rtol=0)
 
 
+def test_every_loss_that_a_job_may_name_is_registered() -> None:
+    assert set(LOSSES) == set(BOUNDS) == set(get_args(LossName))
+
+
 def test_a_segment_is_one_wherever_its_tokens_lie() -> None:
     values = torch.tensor([[1.0, 5.0, 3.0], [2.0, 8.0, 4.0]], dtype=torch.float64)
     segments = torch.tensor([[7, 9, 7], [9, 7, 7]])
@@ -126,7 +134,7 @@ def test_parts_of_a_row_add_up() -> None:
         segments=torch.arange(count) // 3,
         reference=-torch.rand(count, generator=generator, dtype=torch.float64),
     )
-    settings = RlConfig(kl_penalty_coef=0.3, importance_sampling_level="sequence", ppo=True, epsilon_high=0.5)
+    settings = RlConfig(kl_penalty_coef=0.3, importance_sampling_level="sequence", loss="ppo", epsilon_high=0.5)
     joined = new.clone().requires_grad_(True)
     objective(joined, tokens, settings).loss_sum.backward()
     sums = iter([(new - tokens.reference)[tokens.mask].sum(), tokens.mask.double().sum()] * 2)

@@ -109,7 +109,7 @@ def test_two_ranks_equal_one(tmp_path: Path) -> None:
         packed_sequence_length=40,
         kl_penalty_coef=0.5,
         importance_sampling_level="sequence",
-        ppo=True,
+        loss="ppo",
         precalculate_logprobs=True,
         truncated_importance_sampling=2.0,
         epsilon=0.2,

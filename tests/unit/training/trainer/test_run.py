@@ -18,7 +18,7 @@ from heddle.training.config import RlConfig  # noqa: E402
 from heddle.training.trainer import run  # noqa: E402
 from heddle.training.trainer.run import PolicyCache  # noqa: E402
 from tests.support.models import make_adapter  # noqa: E402
-from tests.unit.training.trainer.jobs import MODEL_FOLDER, RENDERER, Sampler, groups_of, make_task, perform  # noqa: E402
+from tests.unit.training.trainer.jobs import RENDERER, TINY_FOLDER, Sampler, groups_of, make_task, perform  # noqa: E402
 
 WEIGHTS = "adapter_model.safetensors"
 RATE = 1e-3
@@ -31,7 +31,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_adapter(tmp_path_factory.mktemp("adapter"), MODEL_FOLDER)
+    return make_adapter(tmp_path_factory.mktemp("adapter"), TINY_FOLDER)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_a_token_that_could_not_be_sampled_is_clipped(tmp_path: Path, groups: li
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "balance": {"advantage_balance": 0.5},
-    "ppo": {"ppo": True, "epsilon": 0.01, "epsilon_high": 0.01},
+    "ppo": {"loss": "ppo", "epsilon": 0.01, "epsilon_high": 0.01},
     "epsilon": {"epsilon": 0.01, "epsilon_high": 0.01},
     "level": {"importance_sampling_level": "sequence"},
     "cap": {"max_negative_advantage_importance_sampling_weight": 0.9},

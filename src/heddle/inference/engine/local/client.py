@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 from heddle.inference.engine.base import (
     AdapterRef,
-    Constraint,
     EngineFailed,
     EngineInfo,
     EngineStats,
@@ -148,11 +147,9 @@ class LocalEngine:
 
 def sendable(request: TokenRequest) -> TokenRequest:
     """The request as it goes to the other process: plain containers, and nothing that is not used there."""
-    constraint = request.constraint
     return dataclasses.replace(
         request,
         sampling=dataclasses.replace(request.sampling, logit_bias=dict(request.sampling.logit_bias)),
-        constraint=Constraint(constraint.grammar, {}, constraint.after) if constraint else None,
         kv_transfer_params=None,
         xargs=None,
     )

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heddle.errors import ExtraMissing
 from heddle.inference.engine.base import Constraint, RequestRefused
-from heddle.inference.structured.compiler import MAX_GRAMMAR_SYMBOLS, MAX_LEXER_STATES, plain
+from heddle.inference.engine.grammar import grammar_tokenizer, matcher, plain
 
 MOST_COMPILED = 8
 """What a grammar's matchers found out about it is kept with it, up to 50 MiB."""
@@ -84,10 +85,7 @@ class Vocabulary:
     """The tokenizer as llguidance sees it, and its special tokens."""
 
     def __init__(self, file: Path, vocab_size: int, eos: tuple[int, ...]) -> None:
-        from llguidance import LLTokenizer
-
-        text = file.read_text(encoding="utf-8")
-        self.tokenizer = LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos) or None)
+        self.tokenizer = grammar_tokenizer(file, vocab_size, eos)
         self.special = [token for token in range(vocab_size) if self.tokenizer.is_special_token(token)]
         bits = np.zeros((vocab_size + 31) // 32 * 32, dtype=np.uint8)
         bits[self.special] = 1
@@ -114,7 +112,7 @@ class Grammars:
         if self._vocabulary is None:
             try:
                 self._vocabulary = Vocabulary(self._file, self._vocab_size, self._eos)
-            except (OSError, ValueError, ImportError) as error:
+            except (OSError, ValueError, ExtraMissing) as error:
                 reason = f"constraints do not work with this model's tokenizer: {error}"
                 raise RequestRefused(reason, param="structured_outputs") from error
         vocabulary, grammar = self._vocabulary, constraint.grammar
@@ -134,12 +132,7 @@ class Grammars:
 
     @staticmethod
     def _compile(grammar: str, vocabulary: Vocabulary) -> Any:
-        from llguidance import LLMatcher, LLParserLimits
-
-        limits = LLParserLimits(
-            max_grammar_size=MAX_GRAMMAR_SYMBOLS, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
-        )
-        state = LLMatcher(vocabulary.tokenizer, grammar, log_level=0, limits=limits)
+        state = matcher(vocabulary.tokenizer, grammar)
         if state.is_error():
             reason = plain(state.get_error())
             raise RequestRefused(f"the constraint cannot be used: {reason}", param="structured_outputs")

@@ -1,6 +1,7 @@
 """The embedded engine without processes: requests in, one step at a time, events out."""
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -15,15 +16,13 @@ from heddle.inference.engine.base import (
     TokenRequest,
 )
 from heddle.inference.engine.local.adapters import Adapters
-from heddle.inference.engine.local.admission import check_length, check_tokens
 from heddle.inference.engine.local.constraint import Grammars
 from heddle.inference.engine.local.counts import TokenCounts
-from heddle.inference.engine.local.finish import end_of
 from heddle.inference.engine.local.logprobs import describe
 from heddle.inference.engine.local.options import LocalOptions
 from heddle.inference.engine.local.sampler import Choices, Sampler
 from heddle.inference.engine.local.scheduler import Plan, Scheduler
-from heddle.inference.engine.local.sequence import Event, Sequence
+from heddle.inference.engine.local.sequence import Event, Sequence, end_of
 from heddle.models.interfaces import Batch, CausalModel, KeyValueCache, Span
 
 
@@ -291,3 +290,38 @@ def longest(wanted: int, positions: int, cache: KeyValueCache, blocks: int) -> i
             f"one sequence takes at least {cache.blocks_for(1) * cache.block_bytes}"
         )
     return bisect_right(range(1, most + 1), blocks, key=cache.blocks_for)
+
+
+def check_tokens(request: TokenRequest, vocab_size: int) -> None:
+    """Raises RequestRefused for ids that the model does not have: one of them would fail a whole step."""
+    sampling = request.sampling
+    if not request.prompt:
+        raise RequestRefused("the prompt has no tokens", param="prompt")
+    named: list[tuple[str, Iterable[int]]] = [
+        ("prompt", request.prompt),
+        ("logit_bias", sampling.logit_bias),
+        ("allowed_token_ids", sampling.allowed_token_ids or ()),
+        ("bad_words", (token for word in sampling.bad_words for token in word)),
+        ("stop_token_ids", sampling.stop_token_ids),
+    ]
+    for name, tokens in named:
+        wrong = next((token for token in tokens if not 0 <= token < vocab_size), None)
+        if wrong is not None:
+            raise RequestRefused(f"{name}: token id {wrong} is not in the vocabulary of {vocab_size}", param=name)
+    if sampling.allowed_token_ids is not None and not sampling.allowed_token_ids:
+        raise RequestRefused("allowed_token_ids is empty", param="allowed_token_ids")
+    if not all(sampling.bad_words):
+        raise RequestRefused("bad_words: a word has no tokens", param="bad_words")
+
+
+def check_length(request: TokenRequest, max_model_len: int) -> None:
+    """Raises RequestRefused when prompt and output are more than the engine holds."""
+    prompt, output = len(request.prompt), request.sampling.max_tokens
+    if output < 1:
+        raise RequestRefused(f"max_tokens is {output}, at least 1 is needed", param="max_tokens")
+    if prompt + output > max_model_len:
+        raise RequestRefused(
+            f"the prompt has {prompt} tokens and max_tokens is {output}: together {prompt + output}, "
+            f"and this engine takes {max_model_len}",
+            param="max_tokens" if prompt < max_model_len else "prompt",
+        )

@@ -1,9 +1,10 @@
 """One request inside the engine."""
 
+from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from heddle.inference.engine.base import FinishReason, TokenRequest
+from heddle.inference.engine.base import FinishReason, RepetitionRule, TokenRequest
 from heddle.inference.engine.local.blocks import BLOCK_TOKENS, chain_root, extend_chain
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 RawLogprobs = tuple[int, float, int, tuple[tuple[int, float], ...]]
 """Token id, logprob, rank, the k best: the fields of TokenLogprobs."""
+
+End = tuple[FinishReason, int | str | None]
+"""Finish and stop reason."""
 
 _MASK64 = (1 << 64) - 1
 
@@ -97,7 +101,7 @@ class Event:
     logprobs: RawLogprobs | None = None
     first: tuple[int, list[RawLogprobs | None] | None] | None = None
     """Cached tokens and prompt logprobs, with the first event."""
-    end: tuple[FinishReason, int | str | None] | None = None
+    end: End | None = None
     """Finish and stop reason, with the last event."""
     failure: Exception | None = None
 
@@ -114,3 +118,44 @@ def mix(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
     return value ^ (value >> 31)
+
+
+def end_of(sequence: Sequence, eos: tuple[int, ...]) -> End | None:
+    """Finish and stop reason after the newest token, or None to go on."""
+    sampling = sequence.request.sampling
+    output, token = sequence.output_count, sequence.tokens[-1]
+    if output >= sampling.min_tokens:
+        if token in eos and not sampling.ignore_eos:
+            return ("stop", None)
+        if token in sampling.stop_token_ids:
+            return ("stop", token)
+    if output >= sampling.max_tokens:
+        return ("length", None)
+    if sequence.matcher is not None and sequence.matcher.complete and not _can_draw_end(sequence, eos):
+        return ("stop", None)
+    rule = sampling.repetition
+    if rule is not None and output >= sampling.min_tokens and repeats(sequence.tokens, sequence.prompt_tokens, rule):
+        return ("repetition", "repetition_detected")
+    return None
+
+
+def _can_draw_end(sequence: Sequence, eos: tuple[int, ...]) -> bool:
+    """Whether a finished grammar may be followed by an end-of-sequence token that ends the request."""
+    sampling = sequence.request.sampling
+    allowed = sampling.allowed_token_ids
+    possible = eos if allowed is None else [token for token in eos if token in allowed]
+    return bool(possible) and not sampling.ignore_eos and sequence.output_count >= sampling.min_tokens
+
+
+def repeats(tokens: Rows[int], start: int, rule: RepetitionRule) -> bool:
+    """Whether `tokens[start:]` ends with one pattern `min_count` times, of a length that the rule names."""
+    output = len(tokens) - start
+    for size in range(max(rule.min_pattern_size, 1), rule.max_pattern_size + 1):
+        length = size * rule.min_count
+        if length > output:
+            return False
+        if tokens[-1] == tokens[-1 - size] and all(
+            tokens[place] == tokens[place - size] for place in range(len(tokens) - length + size, len(tokens))
+        ):
+            return True
+    return False

@@ -1,17 +1,20 @@
 """A request in the words of vLLM's POST /v1/completions, in which token ids go in and come back."""
 
+import json
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
 
 from heddle.inference.engine.base import RequestRefused, Sampling, TokenRequest
-from heddle.inference.engine.vllm.grammar import one_lark
 
 Json = dict[str, Any]
 Decode = Callable[[tuple[int, ...]], str]
 _SIGN = 1 << 63
 _MOST = 2**31 - 1
+_PIECE = re.compile(r'"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\\n])+/|@(\w+)')
+"""A string, a regular expression, or a reference to another grammar."""
 
 
 def streams(request: TokenRequest) -> bool:
@@ -102,3 +105,32 @@ def _output(request: TokenRequest) -> Json:
             param="ignore_eos",
         )
     return {**words, "structured_outputs": {"grammar": one_lark(constraint.grammar)}}
+
+
+def one_lark(grammar: str) -> str:
+    """A grammar in JSON form as one Lark text, which vLLM hands to llguidance as it is.
+
+    Those that it refers to as `@name` become rules with a nested one.
+    """
+    first, *others = json.loads(grammar)["grammars"]
+    texts = {str(other["name"]): str(other["lark_grammar"]) for other in others}
+    return _joined(str(first["lark_grammar"]), texts)
+
+
+def _joined(lark: str, texts: dict[str, str]) -> str:
+    found: list[str] = []
+
+    def rule(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in texts:
+            return match[0]
+        if name not in found:
+            found.append(name)
+        return f"other_{name}"
+
+    main = _PIECE.sub(rule, lark)
+    # What a text refers to comes after it, so no text ever holds itself.
+    names = list(texts)
+    later = {name: {other: texts[other] for other in names[names.index(name) + 1 :]} for name in found}
+    nested = [f"other_{name}: %lark {{\n{_joined(texts[name], later[name])}\n}}" for name in found]
+    return "\n".join([main, *nested]) + "\n" if nested else main

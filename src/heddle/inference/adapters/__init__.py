@@ -1,0 +1,1 @@
+"""LoRA adapters: how they are addressed, where they are kept, and which of them answer."""

@@ -1,0 +1,307 @@
+"""The adapters that are offered: immutable versions, addressed as clients address them, loaded when asked for.
+
+Those that were loaded by hand are copies below the data folder, and the newest one is the latest. Those of a trainable
+model stay in training's own folders, and the latest is the one that training points at.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from heddle.auth import Caller
+from heddle.errors import Conflict, InvalidRequest, NotFound
+from heddle.inference.adapters.address import Address, artifact
+from heddle.inference.adapters.files import FILES, FOLDER, NAME, copy, is_kept, remove, same_files, sweep
+from heddle.inference.engine.base import AdapterRef
+from heddle.store.control.adapters import AdapterRow, Name
+from heddle.store.control.adapters import Adapters as AdapterRows
+from heddle.store.control.changes import ADAPTERS, Changes
+from heddle.wire import times
+
+_OLD_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version that can be served."""
+
+    row: AdapterRow
+    ref: AdapterRef
+
+    @property
+    def name(self) -> str:
+        """The full name without a step."""
+        row = self.row
+        return artifact(row.entity, row.project, row.name) if row.entity else row.name
+
+    @property
+    def label(self) -> str:
+        """`name@step`, as answers name the policy."""
+        return f"{self.row.name}@{self.row.step}"
+
+    @property
+    def policy(self) -> str:
+        """`name@step`, with the project before it where the adapter belongs to one."""
+        place = f"{self.row.entity}/{self.row.project}/" if self.row.entity else ""
+        return place + self.label
+
+    @property
+    def is_trainable(self) -> bool:
+        """True for a step of a trainable model: its folder is training's, and not ours to remove."""
+        return not self.row.folder.startswith(f"{FOLDER}/")
+
+    def reached_by(self, caller: Caller) -> bool:
+        """True when the caller may use it."""
+        return not self.row.entity or caller.reaches(f"{self.row.entity}/{self.row.project}")
+
+
+class Adapters:
+    """The versions of one served model, kept in the table and in folders below the data folder."""
+
+    def __init__(self, table: AdapterRows, data: Path, changes: Changes | None = None) -> None:
+        """`changes` tells of what other servers did; without it this server is alone."""
+        self._table = table
+        self._changes = changes
+        self._base_model = ""
+        self._seen = 0
+        self._data = data
+        self._versions: dict[Name, dict[int, Version]] = {}
+        self._aside: dict[tuple[Name, int], AdapterRow] = {}
+        self._latest: dict[Name, int] = {}
+        self._changing = asyncio.Lock()
+        self._pointing = asyncio.Lock()
+        self._reading = asyncio.Lock()
+
+    async def open(self, base_model: str) -> None:
+        """Read the table; versions for another base model are left aside, folders that no version has are removed."""
+        self._base_model = base_model
+        async with self._reading:
+            rows = await self._read()
+        known = {Path(row.folder).name for row in rows if Path(row.folder).parent == Path(FOLDER)}
+        age = _OLD_SECONDS if self._changes is not None and self._changes.instance.is_shared else 0.0
+        await asyncio.to_thread(sweep, self._data / FOLDER, known, age)
+
+    async def look(self) -> list[Version]:
+        """Take over what other servers changed since the last look; returns the versions that are gone by that."""
+        number = 0 if self._changes is None else await self._changes.number(ADAPTERS)
+        if number <= self._seen:
+            return []
+        async with self._reading:
+            if number <= self._seen:
+                return []
+            before = [version for steps in self._versions.values() for version in steps.values()]
+            await self._read()
+            there = {version.ref.id for steps in self._versions.values() for version in steps.values()}
+            return [version for version in before if version.ref.id not in there]
+
+    async def _read(self) -> list[AdapterRow]:
+        """Read the table, behind the number of changes that is seen by that."""
+        seen = 0 if self._changes is None else await self._changes.number(ADAPTERS)
+        rows, latest = await self._table.all(), await self._table.pointers()
+        self._versions, self._aside, self._latest = {}, {}, latest
+        for row in rows:
+            if row.base_model == self._base_model and self._has_files(row.folder):
+                self._keep(self._version(row))
+            else:
+                self._aside[_key(row), row.step] = row
+        self._seen = seen
+        return rows
+
+    def _has_files(self, folder: str) -> bool:
+        return is_kept(self._data, folder) and all((self._data / folder / name).is_file() for name in FILES)
+
+    def _version(self, row: AdapterRow) -> Version:
+        place = f"{row.entity}/{row.project}/" if row.entity else ""
+        # The instant makes a name and step that are used again another policy to every cache.
+        return Version(row, AdapterRef(f"{place}{row.name}@{row.step}#{row.created_at:x}", self._data / row.folder))
+
+    def _keep(self, version: Version) -> None:
+        self._versions.setdefault(_key(version.row), {})[version.row.step] = version
+
+    def _drop(self, key: Name, step: int) -> Version | None:
+        steps = self._versions.get(key, {})
+        version = steps.pop(step, None)
+        if not steps:
+            self._versions.pop(key, None)
+        return version
+
+    def latest(self, caller: Caller) -> list[Version]:
+        """What the name of every adapter means that the caller may use."""
+        meant = [steps.get(self._meant(key, steps)) for key, steps in self._versions.items()]
+        return [version for version in meant if version is not None and version.reached_by(caller)]
+
+    def _meant(self, key: Name, steps: Collection[int]) -> int:
+        """The step behind a name without one: training's choice, else the newest."""
+        return self._latest[key] if key in self._latest else max(steps)
+
+    def find(self, address: Address, caller: Caller, project: str | None = None) -> Version | None:
+        """The version behind an address; `project` (`team/project`) decides between equal short names.
+
+        Raises InvalidRequest when a short name means several adapters.
+        """
+        if address.entity:
+            keys = [address.key]
+        else:
+            keys = [key for key in self._versions if key[2] == address.name]
+        found = [steps for key in keys if (steps := self._versions.get(key))]
+        found = [steps for steps in found if next(iter(steps.values())).reached_by(caller)]
+        if len(found) > 1:
+            rows = [next(iter(steps.values())).row for steps in found]
+            own = [s for s, r in zip(found, rows, strict=True) if f"{r.entity}/{r.project}" == project]
+            own = own or [s for s, r in zip(found, rows, strict=True) if not r.entity]
+            if len(own) != 1:
+                names = ", ".join(next(iter(steps.values())).name for steps in found[:5])
+                raise InvalidRequest(f"The model name {address.name!r} means several adapters: {names}", param="model")
+            found = own
+        if not found:
+            return None
+        steps = found[0]
+        key = _key(next(iter(steps.values())).row)
+        return steps.get(self._meant(key, steps) if address.step is None else address.step)
+
+    def without_files(self, address: Address, caller: Caller) -> str | None:
+        """The folder of what an address means where the table knows it and this server's data folder does not."""
+        for (key, step), row in self._aside.items():
+            is_meant = key == address.key if address.entity else key[2] == address.name
+            if is_meant and address.step in (None, step) and row.base_model == self._base_model:
+                return row.folder if self._version(row).reached_by(caller) else None
+        return None
+
+    @asynccontextmanager
+    async def adding(
+        self, address: Address, source: Path, base_model: str, user: str, next_step: bool
+    ) -> AsyncIterator[Version]:
+        """Copy a PEFT folder for a new version, which is offered when the body ends well, and leaves nothing otherwise.
+
+        Without a step in the address it is 0, or the next one. Raises InvalidRequest when the folder is no adapter or
+        the version exists, Conflict for a trainable name, StorageFull when there is no room for the copy.
+        """
+        if not NAME.fullmatch(address.name):
+            raise InvalidRequest(f"{address.name!r} is no name for an adapter", param="lora_name")
+        async with self._changing:
+            await self.look()
+            self._refuse_trainable(address)
+            step = self._free_step(address, next_step)
+            folder = await asyncio.to_thread(copy, source, self._data)
+            version = self._version(
+                AdapterRow(address.entity, address.project, address.name, step, base_model, folder, times.now(), user)
+            )
+            try:
+                yield version
+                await self._table.add(version.row)
+            except BaseException:
+                await asyncio.shield(self.discard(version))
+                raise
+            self._keep(version)
+
+    def _refuse_trainable(self, address: Address) -> None:
+        steps = self._versions.get(address.key, {})
+        if address.key in self._latest or any(version.is_trainable for version in steps.values()):
+            raise Conflict(
+                f"{address.name!r} is a trainable model: training jobs make its steps, and its checkpoints are deleted "
+                "at /v1/preview/models"
+            )
+
+    def _free_step(self, address: Address, next_step: bool) -> int:
+        steps = self._versions.get(address.key, {})
+        step = address.step
+        if step is None:
+            step = max(steps) + 1 if steps and next_step else 0
+        if step in steps:
+            raise InvalidRequest(
+                f"The adapter {address.name}@{step} exists already; set load_inplace to add a newer step",
+                param="lora_name",
+            )
+        return step
+
+    async def holds(self, address: Address, source: Path) -> bool:
+        """True when the newest version of a name has the same files as the folder."""
+        await self.look()
+        steps = self._versions.get(address.key)
+        if not steps:
+            return False
+        newest = steps[max(steps)].ref.path
+        return await asyncio.to_thread(same_files, source, newest)
+
+    async def discard(self, version: Version) -> None:
+        """Remove the copied folder of a version that is not offered, or not any more."""
+        if not version.is_trainable:
+            await asyncio.to_thread(remove, self._data, version.row.folder)
+
+    async def remove(self, address: Address, user: str) -> list[Version]:
+        """Forget one version, or all when the address has no step. Folders stay until `discard`.
+
+        Raises NotFound, and Conflict for a trainable name.
+        """
+        async with self._changing:
+            await self.look()
+            self._refuse_trainable(address)
+            steps = self._versions.get(address.key, {})
+            chosen = [step for step in steps if address.step in (None, step)]
+            if not chosen:
+                raise NotFound(f"The adapter {address.name!r} is not there", param="lora_name")
+            removed = []
+            for step in chosen:
+                await self._table.remove(steps[step].row, times.now(), user)
+                removed.append(steps[step])
+                self._drop(address.key, step)
+            return removed
+
+    async def offer(self, row: AdapterRow, ready: Callable[[AdapterRef], Awaitable[None]]) -> None:
+        """Make a step of a trainable model addressable from its folder, which stays where it is; once `ready` is done.
+
+        A no-op when it is offered already. Raises InvalidRequest when the folder holds no adapter, Conflict when the
+        step is another folder's or the name that of an adapter which was loaded by hand.
+        """
+        key = _key(row)
+        async with self._changing:
+            await self.look()
+            steps = self._versions.get(key, {})
+            if row.step in steps and steps[row.step].row.folder == row.folder:
+                return
+            if row.step in steps or not all(version.is_trainable for version in steps.values()):
+                raise Conflict(f"The adapter {row.name}@{row.step} exists already")
+            if not await asyncio.to_thread(self._has_files, row.folder):
+                raise InvalidRequest(f"The checkpoint {row.name}@{row.step} has no {' and '.join(FILES)}")
+            version = self._version(row)
+            await ready(version.ref)
+            if (lost := self._aside.pop((key, row.step), None)) is not None:
+                await self._table.remove(lost, times.now(), row.created_by)
+            await self._table.add(row)
+            self._keep(version)
+
+    async def point(self, key: Name, step: int) -> None:
+        """Let a trainable name mean a step: durably, then for every request that comes. Raises NotFound."""
+        async with self._pointing:
+            await self.look()
+            if step not in self._versions.get(key, {}):
+                raise NotFound(f"{key[2]}@{step} is not served here")
+            await self._table.point(key, step)
+            self._latest[key] = step
+
+    async def pointed(self, key: Name) -> int | None:
+        """The step that a trainable name means; None for another name."""
+        await self.look()
+        return self._latest[key] if key in self._latest else (await self._table.pointers()).get(key)
+
+    async def withdraw(self, key: Name, steps: Collection[int] | None, user: str) -> list[Version]:
+        """Forget steps of a trainable model (None: all, and the name with them); returns those that were served."""
+        async with self._changing:
+            await self.look()
+            known = self._versions.get(key, {})
+            gone = [self._drop(key, step) for step in list(known) if steps is None or step in steps]
+            # The table knows steps of base models that are not served now, too.
+            for row in await self._table.all():
+                if _key(row) == key and (steps is None or row.step in steps):
+                    await self._table.remove(row, times.now(), user)
+                    self._aside.pop((key, row.step), None)
+            if steps is None:
+                await self._table.forget(key)
+                self._latest.pop(key, None)
+            return [version for version in gone if version is not None]
+
+
+def _key(row: AdapterRow) -> Name:
+    return (row.entity, row.project, row.name)

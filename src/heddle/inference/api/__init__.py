@@ -1,0 +1,1 @@
+"""The routes of inference, with the bodies that they read and write."""

@@ -1,0 +1,130 @@
+"""The models that can be asked: GET and POST /v1/models, and adapters coming and going while the server runs."""
+
+from typing import Any
+
+from fastapi import Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from heddle.auth import Caller
+from heddle.errors import InvalidRequest, NotFound
+from heddle.http import BearerAdmin, BearerReader, Services, answer, group, inlined_body, validated_body
+from heddle.inference.adapters.address import Address
+from heddle.inference.adapters.registry import Version
+from heddle.inference.adapters.roots import AdapterRoots, check_reach
+from heddle.inference.chat.plan import Arrival
+from heddle.inference.models.served_model import ServedModel
+from heddle.inference.service import Inference
+
+router = group("Inference")
+
+OWNER = "heddle"
+
+
+class LoadAdapter(BaseModel):
+    """Which PEFT folder to offer under which name."""
+
+    model_config = ConfigDict(strict=True)
+
+    lora_name: str
+    lora_path: str
+    load_inplace: bool = False
+
+
+class UnloadAdapter(BaseModel):
+    """Which adapter to take away: one version, or all of a name."""
+
+    model_config = ConfigDict(strict=True)
+
+    lora_name: str
+
+
+@router.get("/v1/models")
+async def list_models(caller: BearerReader, house: Services) -> Response:
+    """The models that the caller can use."""
+    return answer({"object": "list", "data": await _entries(house.inference, caller)})
+
+
+@router.post("/v1/models")
+async def list_models_by_post(caller: BearerReader, house: Services) -> Response:
+    """The models that the caller can use; the same as GET."""
+    return answer({"object": "list", "data": await _entries(house.inference, caller)})
+
+
+@router.get("/v1/models/{model:path}")
+async def read_model(model: str, caller: BearerReader, house: Services) -> Response:
+    """One model, under any of its addresses."""
+    inference = house.inference
+    if inference.is_off:
+        raise NotFound(f"The model `{model[:200]}` does not exist.", param="model")
+    shown, version = await inference.resolve(model, Arrival(caller))
+    served = await inference.model()
+    return answer(_base_entry(served) if version is None else {**_adapter_entry(served, version), "id": shown})
+
+
+@router.get("/v1/engine")
+async def read_engine(caller: BearerReader, house: Services) -> Response:  # noqa: ARG001
+    """What the engine does now, and did since it started."""
+    if not house.inference.is_off:
+        await house.inference.model()
+    return answer(await house.inference.accounts.figures.report())
+
+
+@router.post("/v1/load_lora_adapter", response_model=None, openapi_extra=inlined_body(LoadAdapter))
+async def load_lora_adapter(request: Request, caller: BearerAdmin, house: Services) -> Response:
+    """Offer a LoRA adapter from a PEFT folder of this machine; what is kept is a copy."""
+    wanted = await validated_body(LoadAdapter, request)
+    address = _address(wanted.lora_name, caller)
+    folder = await AdapterRoots(house.settings, house.store).find(wanted.lora_path, address)
+    version = await house.inference.add_adapter(address, folder, caller.user, wanted.load_inplace)
+    return Response(f"Success: LoRA adapter '{version.policy}' added successfully.", media_type="text/plain")
+
+
+@router.post("/v1/unload_lora_adapter", response_model=None, openapi_extra=inlined_body(UnloadAdapter))
+async def unload_lora_adapter(request: Request, caller: BearerAdmin, house: Services) -> Response:
+    """Take a LoRA adapter away; requests that run with it end with it."""
+    wanted = await validated_body(UnloadAdapter, request)
+    removed = await house.inference.remove_adapter(_address(wanted.lora_name, caller), caller.user)
+    names = ", ".join(version.policy for version in removed)
+    return Response(f"Success: LoRA adapter '{names}' removed successfully.", media_type="text/plain")
+
+
+def _address(name: str, caller: Caller) -> Address:
+    address = Address.parse(name)
+    if address is None:
+        raise InvalidRequest(f"{name[:200]!r} is no name for an adapter", param="lora_name")
+    check_reach(address, caller)
+    return address
+
+
+async def _entries(inference: Inference, caller: Caller) -> list[dict[str, Any]]:
+    if inference.is_off:
+        return []
+    model = await inference.model()
+    await inference.follow()
+    return [_base_entry(model), *(_adapter_entry(model, version) for version in inference.adapters.latest(caller))]
+
+
+def _base_entry(model: ServedModel) -> dict[str, Any]:
+    name = model.source.name
+    return {
+        "id": name,
+        "object": "model",
+        "created": model.source.created,
+        "owned_by": OWNER,
+        "root": name,
+        "parent": None,
+        "max_model_len": model.info.max_model_len,
+    }
+
+
+def _adapter_entry(model: ServedModel, version: Version) -> dict[str, Any]:
+    row = version.row
+    return {
+        "id": version.name,
+        "object": "model",
+        "created": row.created_at // 1_000_000,
+        "owned_by": row.entity or OWNER,
+        "root": version.policy,
+        "parent": model.source.name,
+        "max_model_len": model.info.max_model_len,
+    }

@@ -1,0 +1,134 @@
+"""Custom runtimes: other servers of models that a project names, whose models /completions/create then asks.
+
+A runtime works only at an address that the setting `providers` names, with the key of that setting: whoever may write
+to a project must not choose which addresses this server calls, nor with which keys. Contract: trace-evals, section 12.
+"""
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from pydantic import Field
+
+from heddle.errors import InvalidRequest
+from heddle.http import Reader, RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.inference.providers.client import checked_headers
+from heddle.inference.providers.targets import playground_id
+from heddle.store.control.runtimes import RuntimeRow
+from heddle.wire import times
+
+router: APIRouter = group("Runtimes")
+
+MOST_MODELS = 1000
+HIDDEN = "***"
+"""What is answered in the place of a header's value."""
+_DEFAULT_MAX_TOKENS = 4096
+_MOST_TOKENS = 2**31 - 1
+_ADDRESS = re.compile(r"https?://[^\s,;?#]+")
+RuntimeName = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_. -]*$")]
+
+
+class CustomRuntimeID(RequestModel):
+    """A model of the runtime, and the most tokens of its answers."""
+
+    id: str = Field(min_length=1, max_length=512, pattern=r"^\S+$")
+    max_tokens: int = Field(default=_DEFAULT_MAX_TOKENS, gt=0, le=_MOST_TOKENS)
+
+
+class CustomRuntimeApplyBody(RequestModel):
+    """Body of PUT /v2/{entity}/{project}/runtimes/{runtime_name}.
+
+    `api_key_secret` is the name of the environment variable that the setting `providers` gives for the address.
+    """
+
+    base_url: str
+    api_key_secret: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    runtime_ids: list[CustomRuntimeID]
+
+
+class CustomRuntimeIDRes(ResponseModel):
+    """A model and the name by which /completions/create knows it."""
+
+    id: str
+    max_tokens: int = _DEFAULT_MAX_TOKENS
+    playground_id: str
+
+
+class CustomRuntimeApplyRes(ResponseModel):
+    """The runtime as it is stored."""
+
+    name: str
+    base_url: str
+    api_key_secret: str | None
+    headers: dict[str, str]
+    runtime_ids: list[CustomRuntimeIDRes]
+
+
+class RuntimesRes(ResponseModel):
+    """The project's runtimes by name."""
+
+    runtimes: list[CustomRuntimeApplyRes]
+
+
+@router.put("/v2/{entity}/{project}/runtimes/{runtime_name}", response_model=CustomRuntimeApplyRes)
+async def apply_runtime(
+    entity: str, project: str, runtime_name: RuntimeName, body: CustomRuntimeApplyBody, caller: Writer, house: Services
+) -> Response:
+    """Describe a runtime whole: what an earlier request of its name said and this one does not is gone."""
+    project_id = caller.open(f"{entity}/{project}")
+    before = await house.store.runtimes.read(project_id, runtime_name)
+    row = RuntimeRow(
+        project=project_id,
+        name=runtime_name,
+        base_url=_checked_address(body.base_url),
+        api_key_secret=body.api_key_secret,
+        headers=_headers(checked_headers(body.headers, "headers"), before),
+        max_tokens=_models(body.runtime_ids),
+        updated_at=times.now(),
+        updated_by=caller.user,
+    )
+    await house.store.runtimes.apply(row)
+    return answer(_shown(row))
+
+
+@router.get("/v2/{entity}/{project}/runtimes", response_model=RuntimesRes)
+async def list_runtimes(entity: str, project: str, caller: Reader, house: Services) -> Response:
+    """The runtimes of a project."""
+    rows = await house.store.runtimes.all(caller.open(f"{entity}/{project}"))
+    return answer({"runtimes": [_shown(row) for row in rows]})
+
+
+def _headers(given: dict[str, str], before: RuntimeRow | None) -> dict[str, str]:
+    """The headers of a request; a value that it has from a list, where it is hidden, stays what it was."""
+    stored = {} if before is None else before.headers
+    return {name: stored.get(name, value) if value == HIDDEN else value for name, value in given.items()}
+
+
+def _checked_address(url: str) -> str:
+    if not _ADDRESS.fullmatch(url):
+        raise InvalidRequest(f"base_url: {url[:300]!r} is no http or https address", param="base_url")
+    return url.rstrip("/")
+
+
+def _models(given: list[CustomRuntimeID]) -> dict[str, int]:
+    if len(given) > MOST_MODELS:
+        raise InvalidRequest(f"runtime_ids has {len(given)} entries, at most {MOST_MODELS} are allowed")
+    models = {model.id: model.max_tokens for model in given}
+    if len(models) < len(given):
+        raise InvalidRequest("runtime_ids names a model twice", param="runtime_ids")
+    return models
+
+
+def _shown(row: RuntimeRow) -> dict[str, object]:
+    models = row.max_tokens.items()
+    return {
+        "name": row.name,
+        "base_url": row.base_url,
+        "api_key_secret": row.api_key_secret,
+        # Their values may be secrets, and not every reader of a project may know those.
+        "headers": dict.fromkeys(row.headers, HIDDEN),
+        "runtime_ids": [
+            {"id": model, "max_tokens": most, "playground_id": playground_id(row.name, model)} for model, most in models
+        ],
+    }

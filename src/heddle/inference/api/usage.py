@@ -1,0 +1,259 @@
+"""GET /v1/usage: what projects used, per day and model, with costs; and the limits that hold for projects and keys."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from heddle.auth import Caller
+from heddle.errors import Forbidden, InvalidRequest, ValidationFailed
+from heddle.house import House
+from heddle.http import BearerAdmin, BearerReader, RequestModel, ResponseModel, Services, answer, group
+from heddle.inference.limits.accounts import LOCAL_KEY
+from heddle.inference.limits.rate_limits import KINDS, PROJECT
+from heddle.store.control.inference import BOUNDS, FIRST, MOST_GROUPS, SUMMED, TOOK, Row
+from heddle.wire import refs, times
+from heddle.wire.inference import CostOf
+
+router: APIRouter = group("Inference")
+
+_DEFAULT_DAYS = 30
+_EPOCH = date(1970, 1, 1)
+_SHOWN = ("day", "project", "model", "user", "key")
+_PRICED_BY = ("project", "day", "model")
+Dimension = Literal["day", "project", "model", "user", "key"]
+
+
+class Latency(ResponseModel):
+    """Seconds; percentiles are upper bounds of the bucket in which they lie, null beyond the last one."""
+
+    count: int
+    mean: float | None
+    p50: float | None
+    p95: float | None
+
+
+class UsageRow(ResponseModel):
+    """The sums of one group; the dimensions that were not asked for are missing."""
+
+    object: str = "usage"
+    day: str | None = None
+    project: str | None = None
+    model: str | None = None
+    user: str | None = None
+    key: str | None = None
+    requests: int
+    errors: int
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    seconds: float
+    latency: Latency
+    first_token: Latency
+    cost: float | None
+    """US dollars of the models that have a price; null when none has."""
+
+
+class UsageList(ResponseModel):
+    """Rows sorted by their dimensions, the sum of all, and the models that nobody set a price for."""
+
+    object: str = "list"
+    data: list[UsageRow]
+    totals: UsageRow
+    x_unpriced_models: list[str]
+
+
+@router.get("/v1/usage", response_model=UsageList)
+async def usage(
+    caller: BearerReader,
+    house: Services,
+    project: Annotated[str | None, Query(description="team/project; empty: requests that named none")] = None,
+    model: str | None = None,
+    start: Annotated[date | None, Query(description="The first day (UTC); 30 days ago by default")] = None,
+    end: Annotated[date | None, Query(description="The last day (UTC); today by default")] = None,
+    group_by: Annotated[list[Dimension] | None, Query(description="[day, project, model]; repeat for several")] = None,
+) -> Response:
+    """Usage of the projects that the key reaches; of requests without a project those of its own."""
+    by = [name for name in _SHOWN if name in (group_by or ("day", "project", "model"))]
+    days = _days(start, end)
+    equal = {} if model is None else {"model": model}
+    fine = [*_PRICED_BY, *(name for name in by if name not in _PRICED_BY)]
+    rows: list[Row] = []
+    for projects, only in await _reachable(house, caller, project, days):
+        rows += await house.store.inference.usage(days, fine, projects, equal | only)
+    if len(rows) > MOST_GROUPS:
+        raise InvalidRequest(f"More than {MOST_GROUPS} rows; ask for fewer days or one project", param="start")
+    return answer(await _listed(house, rows, by))
+
+
+def _days(start: date | None, end: date | None) -> tuple[int, int]:
+    last = end or times.to_datetime(times.now()).date()
+    first = start or date.fromordinal(max(1, last.toordinal() - _DEFAULT_DAYS))
+    if first > last:
+        raise InvalidRequest(f"start ({first}) lies after end ({last})", param="start")
+    return (first - _EPOCH).days, (last - _EPOCH).days
+
+
+async def _reachable(
+    house: House, caller: Caller, project: str | None, days: tuple[int, int]
+) -> list[tuple[list[str] | None, dict[str, str]]]:
+    """What to select: projects (None: all) and further conditions."""
+    is_bound = caller.entity is not None or caller.project is not None
+    own = {"key": caller.key_id or ""} if is_bound else {}
+    if project is not None:
+        return [([caller.open(project)], {})] if project else [([""], own)]
+    if not is_bound:
+        return [(None, {})]
+    known = {name: refs.external_project(name) for name in await house.store.inference.projects(*days)}
+    return [([name for name, external in known.items() if external and caller.reaches(external)], {}), ([""], own)]
+
+
+async def _listed(house: House, rows: Sequence[Row], by: Sequence[str]) -> dict[str, Any]:
+    prices: dict[str, CostOf] = {
+        name: await house.inference.accounts.prices(name) for name in {row["project"] for row in rows}
+    }
+    groups: dict[tuple[Any, ...], Row] = {}
+    total = _empty()
+    unpriced: set[str] = set()
+    for row in rows:
+        cost = _cost(prices[row["project"]], row)
+        if cost is None:
+            unpriced.add(row["model"])
+        _add(groups.setdefault(tuple(row[name] for name in by), _empty()), row, cost)
+        _add(total, row, cost)
+    data = [{**_named(by, key), **_row(sums)} for key, sums in sorted(groups.items())]
+    return {"object": "list", "data": data, "totals": _row(total), "x_unpriced_models": sorted(unpriced)}
+
+
+def _cost(price: CostOf, row: Row) -> float | None:
+    """By the price that holds at the end of the day; a day is the finest that is counted."""
+    at = min(times.now(), (row["day"] + 1) * times.DAY - 1)
+    return price(
+        row["model"],
+        at,
+        requests=row["requests"],
+        prompt_tokens=row["prompt_tokens"],
+        completion_tokens=row["completion_tokens"],
+        cached_tokens=row["cached_tokens"],
+    )
+
+
+def _empty() -> Row:
+    return {**dict.fromkeys(SUMMED, 0), "cost": None}
+
+
+def _add(sums: Row, row: Row, cost: float | None) -> None:
+    for name in SUMMED:
+        sums[name] += row[name]
+    if cost is not None:
+        sums["cost"] = (sums["cost"] or 0.0) + cost
+
+
+def _named(by: Sequence[str], key: Sequence[Any]) -> Row:
+    named: Row = dict(zip(by, key, strict=True))
+    if "day" in named:
+        named["day"] = (_EPOCH + timedelta(days=named["day"])).isoformat()
+    if "project" in named:
+        named["project"] = refs.external_project(named["project"]) if named["project"] else None
+    return {name: value or None for name, value in named.items()}
+
+
+def _row(sums: Row) -> Row:
+    return {
+        "object": "usage",
+        "requests": sums["requests"],
+        "errors": sums["errors"],
+        "prompt_tokens": sums["prompt_tokens"],
+        "completion_tokens": sums["completion_tokens"],
+        "total_tokens": sums["prompt_tokens"] + sums["completion_tokens"],
+        "cached_tokens": sums["cached_tokens"],
+        "reasoning_tokens": sums["reasoning_tokens"],
+        "seconds": sums["seconds"],
+        "latency": _latency([sums[name] for name in TOOK], sums["seconds"]),
+        "first_token": _latency([sums[name] for name in FIRST], sums["first_token_seconds"]),
+        "cost": sums["cost"],
+    }
+
+
+def _latency(buckets: Sequence[int], seconds: float) -> Row:
+    count = sum(buckets)
+    mean = seconds / count if count else None
+    return {"count": count, "mean": mean, "p50": _percentile(buckets, 0.5), "p95": _percentile(buckets, 0.95)}
+
+
+def _percentile(buckets: Sequence[int], share: float) -> float | None:
+    wanted, seen = share * sum(buckets), 0
+    for number, count in zip(BOUNDS, buckets, strict=False):
+        seen += count
+        if seen and seen >= wanted:
+            return number
+    return None
+
+
+class LimitReq(RequestModel):
+    """Body of PUT /v1/limits; null lets the setting hold again, 0 means no limit."""
+
+    kind: Literal["project", "key"]
+    name: str = Field(max_length=1024)
+    concurrency: int | None = Field(default=None, ge=0, le=10**6)
+    tokens_per_minute: int | None = Field(default=None, ge=0, le=10**12)
+
+
+class LimitShown(ResponseModel):
+    """The limits that hold for one project or key, and how many of its completions run now."""
+
+    object: str = "limit"
+    kind: str
+    name: str | None
+    concurrency: int
+    tokens_per_minute: int
+    running: int
+
+
+class LimitList(ResponseModel):
+    """`defaults` are the settings'; `data` those of single projects and keys."""
+
+    object: str = "list"
+    defaults: list[LimitShown]
+    data: list[LimitShown]
+
+
+@router.get("/v1/limits", response_model=LimitList)
+async def limits(caller: BearerAdmin, house: Services) -> Response:
+    """The limits of the settings, and those of single projects and keys."""
+    _unbound(caller)
+    rows = await house.store.inference.limits()
+    house.inference.accounts.limits.set_rows(rows)
+    defaults = [await _shown(house, kind, None) for kind in KINDS]
+    data = [await _shown(house, row.kind, row.name) for row in rows]
+    return answer({"object": "list", "defaults": defaults, "data": data})
+
+
+@router.put("/v1/limits", response_model=LimitShown)
+async def set_limit(body: LimitReq, caller: BearerAdmin, house: Services) -> Response:
+    """Set the limits of one project (`team/project`) or key (its id); they hold from now on."""
+    _unbound(caller)
+    if body.kind == PROJECT:
+        caller.open(body.name)
+    elif body.name not in {key.id for key in await house.store.keys.all()} | {LOCAL_KEY}:
+        raise ValidationFailed.at(["body", "name"], f"No key has the id {body.name[:100]!r}")
+    await house.store.inference.set_limit(body.kind, body.name, body.concurrency, body.tokens_per_minute, caller.user)
+    await house.inference.accounts.reload_limits()
+    return answer(await _shown(house, body.kind, body.name))
+
+
+def _unbound(caller: Caller) -> None:
+    if caller.entity is not None or caller.project is not None:
+        raise Forbidden("Limits guard the whole server: this needs an admin key that is not bound to a project")
+
+
+async def _shown(house: House, kind: str, name: str | None) -> Row:
+    known = house.inference.accounts.limits
+    limit = known.default(kind) if name is None else known.of((kind, name))
+    running = 0 if name is None else await house.inference.accounts.running((kind, name))
+    found = {"concurrency": limit.concurrency, "tokens_per_minute": limit.tokens_per_minute, "running": running}
+    return {"object": "limit", "kind": kind, "name": name, **found}

@@ -1,0 +1,216 @@
+"""From the fields of a request to how the engine samples: defaults, ranges, and what one model cannot do."""
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from heddle.errors import InvalidRequest
+from heddle.inference.chat.request import ChatRequest
+from heddle.inference.engine.base import EngineInfo, RepetitionRule, Sampling
+from heddle.inference.models.source import Defaults
+from heddle.inference.prompt.template import context_exceeded
+from heddle.inference.tokenization.tokenizer import Tokenizer
+
+MOST_STOPS = 1000
+MOST_LOGPROBS = 20
+MOST_CHOICES = 128
+_INT64_MAX = 2**63 - 1
+_MASK64 = 2**64 - 1
+_GREEDY_BELOW = 1e-5
+_LOWEST_TEMPERATURE = 0.01
+_LEAST_PENALTY = 1e-6
+"""Smaller factors would take logits out of the range of float32."""
+
+
+_RANGES = (
+    ("n", 1, MOST_CHOICES, f"at least 1 and at most {MOST_CHOICES}"),
+    ("temperature", 0, math.inf, "non-negative"),
+    ("top_p", 0, 1, "in (0, 1]"),
+    ("top_k", -1, math.inf, "-1 or 0 (off), or at least 1"),
+    ("min_p", 0, 1, "in [0, 1]"),
+    ("frequency_penalty", -2, 2, "in [-2, 2]"),
+    ("presence_penalty", -2, 2, "in [-2, 2]"),
+    ("repetition_penalty", 0, math.inf, "greater than zero"),
+    ("min_tokens", 0, math.inf, "non-negative"),
+)
+"""What sampling itself can take: the field, its bounds, and how they are told."""
+
+
+def sampling_of(
+    request: ChatRequest, prompt_length: int, defaults: Defaults, tokenizer: Tokenizer, info: EngineInfo
+) -> Sampling:
+    """The sampling of the first choice; raises InvalidRequest naming the field that cannot be done."""
+    _check_fixed(request)
+    _check_ranges(request)
+    temperature = _given(request.temperature, defaults.temperature)
+    if request.choices > 1 and is_greedy(temperature):
+        raise _bad(f"n must be 1 when using greedy sampling, got {request.choices}.", "n")
+    most = _max_tokens(request, prompt_length, info)
+    return Sampling(
+        max_tokens=most,
+        seed=_seed(request.seed),
+        is_seeded=request.seed is not None,
+        temperature=temperature,
+        top_p=_given(request.top_p, defaults.top_p),
+        top_k=max(0, _given(request.top_k, defaults.top_k)),
+        min_p=_given(request.min_p, defaults.min_p),
+        frequency_penalty=request.frequency_penalty or 0.0,
+        presence_penalty=request.presence_penalty or 0.0,
+        repetition_penalty=_given(request.repetition_penalty, defaults.repetition_penalty),
+        logit_bias=_bias(request.logit_bias or {}, info.vocab_size),
+        allowed_token_ids=_allowed_ids(request.allowed_token_ids, info.vocab_size),
+        bad_words=tuple(sequence for word in request.bad_words or () for sequence in tokenizer.bad_word_ids(word)),
+        min_tokens=request.min_tokens or 0,
+        stop_token_ids=_known_ids("stop_token_ids", request.stop_token_ids or (), info.vocab_size),
+        ignore_eos=bool(request.ignore_eos),
+        repetition=_repetition(request),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        prompt_logprobs=_prompt_logprobs(request),
+    )
+
+
+def is_greedy(temperature: float) -> bool:
+    """True when the best token is taken."""
+    return temperature < _GREEDY_BELOW
+
+
+def temperature_of(temperature: float) -> float:
+    """The temperature that acts: a lower one than 0.01 is raised to it."""
+    return max(temperature, _LOWEST_TEMPERATURE)
+
+
+def seed_of_choice(seed: int, index: int) -> int:
+    """A stream of its own for each choice of one seed; choice 0 has the seed itself."""
+    return (seed + index * 0x9E3779B97F4A7C15) & _MASK64
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _bad(message: str, param: str) -> InvalidRequest:
+    return InvalidRequest(message, param=param)
+
+
+def _check_fixed(request: ChatRequest) -> None:
+    """What this server cannot do at any value but the default."""
+    if request.length_penalty not in (None, 1.0):
+        raise _bad(
+            "length_penalty acts in beam search only, which this server does not do; leave it out or at 1",
+            "length_penalty",
+        )
+    if request.mm_processor_kwargs:
+        raise _bad(
+            "mm_processor_kwargs needs a multimodal model, and the served model takes text only", "mm_processor_kwargs"
+        )
+    if request.stream_options is not None and not request.stream:
+        raise _bad("Stream options can only be defined when `stream=True`.", "stream_options")
+
+
+def _check_ranges(request: ChatRequest) -> None:
+    """The ranges that sampling itself sets."""
+    for name, low, high, rule in _RANGES:
+        value = getattr(request, name)
+        if value is not None and not low <= value <= high:
+            raise _bad(f"{name} must be {rule}, got {value}.", name)
+    if request.top_p is not None and request.top_p == 0:
+        raise _bad("top_p must be in (0, 1], got 0.", "top_p")
+    if request.repetition_penalty is not None and request.repetition_penalty < _LEAST_PENALTY:
+        raise _bad(
+            f"repetition_penalty must be greater than zero (at least {_LEAST_PENALTY:g}), got "
+            f"{request.repetition_penalty}.",
+            "repetition_penalty",
+        )
+    if any(not word for word in request.bad_words or ()):
+        raise _bad("bad_words cannot contain an empty string.", "bad_words")
+    if len(request.stops) > MOST_STOPS:
+        raise _bad(f"stop has {len(request.stops)} strings, at most {MOST_STOPS} are allowed.", "stop")
+    if any(not stop for stop in request.stops):
+        raise _bad("stop cannot contain an empty string.", "stop")
+    top = request.top_logprobs or 0
+    if top and not request.logprobs:
+        raise _bad("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
+    if not 0 <= top <= MOST_LOGPROBS:
+        raise _bad(f"top_logprobs must be from 0 to {MOST_LOGPROBS}, got {top}.", "top_logprobs")
+
+
+def _max_tokens(request: ChatRequest, prompt_length: int, info: EngineInfo) -> int:
+    name = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
+    asked = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    limit = info.max_model_len
+    if asked is not None and asked < 1:
+        raise _bad(f"{name} must be at least 1, got {asked}.", name)
+    if asked is not None and asked > limit:
+        raise _bad(
+            f"{name}={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens.", name
+        )
+    if prompt_length >= limit:
+        raise context_exceeded(limit, prompt_length)
+    least = request.min_tokens or 0
+    most = limit - prompt_length if asked is None else min(asked, limit - prompt_length)
+    if least > (most if asked is None else asked):
+        raise _bad(f"min_tokens must be less than or equal to {name}={asked or most}, got {least}.", "min_tokens")
+    return most
+
+
+def _seed(seed: int | None) -> int:
+    if seed is None:
+        return secrets.randbits(64)
+    return max(-_INT64_MAX - 1, min(_INT64_MAX, seed)) & _MASK64
+
+
+def _prompt_logprobs(request: ChatRequest) -> int | None:
+    count = request.prompt_logprobs
+    if count is None:
+        return (request.top_logprobs or 0) if request.echo else None
+    if request.stream and count != 0:
+        raise _bad("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
+    if not 0 <= count <= MOST_LOGPROBS:
+        raise _bad(f"prompt_logprobs must be from 0 to {MOST_LOGPROBS}, got {count}.", "prompt_logprobs")
+    return count
+
+
+def _repetition(request: ChatRequest) -> RepetitionRule | None:
+    rule = request.repetition_detection
+    if rule is None:
+        return None
+    if rule.min_pattern_size < 0 or rule.max_pattern_size < rule.min_pattern_size:
+        raise _bad(
+            "max_pattern_size and min_pattern_size must be at least 0, with min_pattern_size <= max_pattern_size; "
+            "both 0 is off.",
+            "repetition_detection",
+        )
+    if rule.max_pattern_size == 0:
+        return None
+    if rule.min_count < 2:
+        raise _bad("min_count must be at least 2; max_pattern_size 0 is off.", "repetition_detection")
+    return RepetitionRule(rule.max_pattern_size, rule.min_pattern_size, rule.min_count)
+
+
+def _known_ids(name: str, ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """The ids; raises InvalidRequest for those that the model does not have."""
+    strange = [token for token in ids if not 0 <= token < vocab_size]
+    if strange:
+        raise _bad(
+            f"token_id(s) {strange[:10]} in {name} contain out-of-vocab token ids. Vocabulary size: {vocab_size}", name
+        )
+    return tuple(ids)
+
+
+def _allowed_ids(ids: Sequence[int] | None, vocab_size: int) -> tuple[int, ...] | None:
+    """The ids that may be drawn, None for all."""
+    if ids is not None and not ids:
+        raise _bad("allowed_token_ids must not be empty.", "allowed_token_ids")
+    return None if ids is None else _known_ids("allowed_token_ids", ids, vocab_size)
+
+
+def _bias(bias: Mapping[str, float], vocab_size: int) -> dict[int, float]:
+    """What is added to logits, clamped to [-100, 100]."""
+    strange = [key for key in bias if not (key.isascii() and key.lstrip("-").isdigit() and len(key) < 19)]
+    if strange:
+        raise _bad(
+            f"logit_bias contains key(s) that cannot be converted to integer token IDs: {strange[:10]}", "logit_bias"
+        )
+    _known_ids("logit_bias", [int(key) for key in bias], vocab_size)
+    return {int(key): max(-100.0, min(100.0, value)) for key, value in bias.items()}

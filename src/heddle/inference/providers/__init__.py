@@ -1,0 +1,1 @@
+"""Other servers of models, as the settings name them."""
