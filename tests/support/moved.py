@@ -35,6 +35,10 @@ def _row(store: Store, data: Path, table: sa.Table, number: int) -> Json:
         text = f"id {number}" if column.name == "id" else f'{{"{column.name}":{number}}}'
         instant = times.now() if column.name.endswith("_at") else 0
         row[column.name] = text if isinstance(column.type, sa.Text) else instant + number
+    for name, shape in plan.JSON_COLUMNS.get(table.name, {}).items():
+        row[name] = f'["{name} {number}"]' if shape.kind is list else f'{{"{name}":"{number}"}}'
+        if shape is plan.NUMBER_MAP:
+            row[name] = f'{{"{name}":{number}}}'
     row |= {"project": refs.internal_project(BARE)} if "project" in row else {}
     row |= {"project_id": BARE} if "project_id" in row else {}
     row |= {"state": "succeeded"} if "state" in row else {}

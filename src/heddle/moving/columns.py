@@ -33,18 +33,28 @@ def is_text(value: Any) -> str | None:
     return None if isinstance(value, str) else "is no text"
 
 
-def is_json(value: Any) -> str | None:
-    """Whether it is a text that holds JSON of bounded depth and size."""
-    if not isinstance(value, str):
-        return "is no text"
-    text = value.encode("utf-8", "surrogatepass")
-    if len(text) > _SHORT and count_nodes(text) > MOST_NODES:
-        return f"holds more than {MOST_NODES} values"
-    try:
-        jsontext.loads(text, True, _DEPTH)
-    except HeddleError as error:
-        return f"is no JSON: {error.reason[:200]}"
-    return None
+def has_shape(shape: plan.Shape) -> Check:
+    """Whether it is a text that holds JSON of bounded depth and size, and of a shape."""
+
+    def check(value: Any) -> str | None:
+        if not isinstance(value, str):
+            return "is no text"
+        text = value.encode("utf-8", "surrogatepass")
+        if len(text) > _SHORT and count_nodes(text) > MOST_NODES:
+            return f"holds more than {MOST_NODES} values"
+        try:
+            found = jsontext.loads(text, True, _DEPTH)
+        except HeddleError as error:
+            return f"is no JSON: {error.reason[:200]}"
+        if not isinstance(found, shape.kind):
+            return f"is no {shape.name}"
+        items = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+        return None if all(isinstance(item, shape.items) for item in items) else f"is no {shape.name}"
+
+    return check
+
+
+is_json = has_shape(plan.ANY)
 
 
 def count_nodes(text: bytes) -> int:
@@ -112,8 +122,8 @@ def _check_of(column: "sa.Column[Any]") -> Check:
         return matches(_PART, "id")
     if column in plan.ENDED:
         return one_of(*plan.ENDED[column])
-    if column.name in plan.JSON_COLUMNS.get(column.table.name, ()):
-        return is_json
+    if (shape := plan.JSON_COLUMNS.get(column.table.name, {}).get(column.name)) is not None:
+        return has_shape(shape)
     if isinstance(column.type, sa.Text):
         return is_text
     if isinstance(column.type, sa.Float):

@@ -31,6 +31,22 @@ from heddle.store.control.training import train_checkpoints, train_logs, train_m
 from heddle.wire import refs
 
 Condition = sa.ColumnElement[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the JSON of a column is: its kind, and that of the items in it."""
+
+    name: str
+    kind: type
+    items: type | tuple[type, ...] = object
+
+
+ANY = Shape("JSON", object)
+OBJECT = Shape("JSON object", dict)
+TEXTS = Shape("list of texts", list, str)
+TEXT_MAP = Shape("object of texts", dict, str)
+NUMBER_MAP = Shape("object of numbers", dict, (int, float))
 NOT_MOVED = {
     "api_keys": "keys belong to a server; make new ones with `heddle keys create`",
     "sessions": "browsers sign in again",
@@ -159,24 +175,29 @@ ENDED = {
 }
 """What a job that is moved may be."""
 JSON_COLUMNS = {
-    "object_versions": ("val",),
-    "feedback": (
-        *("payload", "scorer_tags", "scorer_tag_reasons", "scorer_tag_confidences"),
-        *("scorer_ratings", "scorer_rating_reasons", "scorer_rating_confidences"),
-    ),
-    "dataset_sources": ("link_metadata",),
-    "runtimes": ("headers", "max_tokens"),
-    "alert_rules": ("rule",),
-    "annotation_queues": ("scorer_refs",),
-    "annotation_queue_items": ("display_fields",),
-    "eval_jobs": ("body", "progress", "result"),
-    "train_models": ("lora",),
-    "train_checkpoints": ("metrics",),
-    "train_jobs": ("config", "metrics"),
-    "train_events": ("data",),
-    "train_logs": ("metrics",),
+    "object_versions": {"val": ANY},
+    "feedback": {
+        "payload": OBJECT,
+        "scorer_tags": TEXTS,
+        "scorer_tag_reasons": TEXT_MAP,
+        "scorer_tag_confidences": NUMBER_MAP,
+        "scorer_ratings": NUMBER_MAP,
+        "scorer_rating_reasons": TEXT_MAP,
+        "scorer_rating_confidences": NUMBER_MAP,
+    },
+    "dataset_sources": {"link_metadata": OBJECT},
+    "runtimes": {"headers": TEXT_MAP, "max_tokens": NUMBER_MAP},
+    "alert_rules": {"rule": OBJECT},
+    "annotation_queues": {"scorer_refs": TEXTS},
+    "annotation_queue_items": {"display_fields": TEXTS},
+    "eval_jobs": {"body": OBJECT, "progress": OBJECT, "result": ANY},
+    "train_models": {"lora": OBJECT},
+    "train_checkpoints": {"metrics": NUMBER_MAP},
+    "train_jobs": {"config": OBJECT, "metrics": OBJECT},
+    "train_events": {"data": OBJECT},
+    "train_logs": {"metrics": NUMBER_MAP},
 }
-"""Columns whose texts hold JSON."""
+"""Columns whose texts hold JSON, and of which shape."""
 OWNED = {
     "annotation_queues": ("project",),
     "annotation_queue_items": ("project",),

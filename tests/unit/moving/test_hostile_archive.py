@@ -44,6 +44,7 @@ def row(name: str, **given: Any) -> Json:
     found |= {"entity": "w", "project": "p"} if "entity" in found else {}
     found |= {"state": "succeeded"} if "state" in found else {}
     found |= {str(column.name): KEY for column in plan.BLOB_COLUMNS if column.table.name == name}
+    found |= {key: "[]" for key, shape in plan.JSON_COLUMNS.get(name, {}).items() if shape.kind is list}
     return {**found, **({"id": "one"} if "id" in found else {}), **given}
 
 
@@ -212,6 +213,20 @@ def test_every_column_of_every_record_has_its_type(tmp_path: Path) -> None:
             with pytest.raises(HeddleError, match=rf"record 1, column {column.name}\b"):
                 asyncio.run(apply(of(tmp_path / "target"), build(tmp_path / "evil", lines((name, given))), ()))
     assert sorted(metadata.tables) and not (tmp_path / "target").exists()
+
+
+def test_json_of_every_column_has_its_shape(tmp_path: Path) -> None:
+    """What a reader would take apart: neither a number instead of an object or a list, nor items of another type."""
+    for table, columns in plan.JSON_COLUMNS.items():
+        for name, shape in columns.items():
+            wrong = [] if shape.kind is object else ["7", "null"]
+            if shape.items is not object:
+                wrong.append("[[]]" if shape.kind is list else '{"a":[]}')
+            for text in wrong:
+                evil = build(tmp_path / "evil", lines((table, row(table) | {name: text})))
+                with pytest.raises(HeddleError, match=rf"record 1, column {name}: .* is no {shape.name}"):
+                    asyncio.run(apply(of(tmp_path / "target"), evil, ()))
+    assert not (tmp_path / "target").exists()
 
 
 def test_nothing_is_stored_below_what_is_anothers_in_the_target(tmp_path: Path) -> None:
