@@ -1,4 +1,4 @@
-"""Arrows point one way (docs: the house).
+"""Arrows point one way (docs: the services).
 
 cli -> app -> {trace, evals, inference, training, compat} -> {models, store} -> wire
 """
@@ -18,7 +18,7 @@ HTTP = (
     "heddle.http",
     "heddle.request_body",
     "heddle.app",
-    "heddle.edge",
+    "heddle.middleware",
     "heddle.failures",
     "heddle.serve",
 )
@@ -36,23 +36,23 @@ ROOMS = (
 )
 
 CLIENTS = ("heddle.remote", "heddle.gate", "heddle.mcp", "heddle.moving")
-ABOVE = ("heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo", *CLIENTS)
+ABOVE = ("heddle.app", "heddle.middleware", "heddle.serve", "heddle.cli", "heddle.compat", "heddle.demo", *CLIENTS)
 INSIDE = tuple(room for room in ROOMS if room != "heddle.inference")
 
 FORBIDDEN = {
-    "store": (*HTTP, *ROOMS, "heddle.house", "heddle.metrics"),
+    "store": (*HTTP, *ROOMS, "heddle.services", "heddle.metrics"),
     "trace": (*SQL, *ABOVE, "heddle.inference", "heddle.training", "heddle.evals", "heddle.models"),
     "evals": (*SQL, *ABOVE, "heddle.inference", "heddle.training", "heddle.trace", "heddle.models"),
     "inference": (*SQL, *ABOVE, "heddle.trace", "heddle.training", "heddle.evals"),
     "training": (*SQL, *ABOVE, "heddle.trace", "heddle.inference", "heddle.evals"),
-    "training/trainer": (*HTTP, "heddle.store", "heddle.house"),
-    "inference/engine": (*SQL, *HTTP, *INSIDE, "heddle.store", "heddle.house"),
-    "models": (*SQL, *HTTP, *ROOMS, "heddle.store", "heddle.house", "heddle.wire"),
-    "compat": (*SQL, "heddle.app", "heddle.edge", "heddle.serve", "heddle.cli", "heddle.trace", "heddle.demo"),
-    "moving": (*HTTP, "heddle.house", "heddle.inference", "heddle.training", "heddle.evals", "heddle.compat"),
-    "gate": (*SQL, *HTTP, "heddle.store", "heddle.house", *INSIDE, "heddle.inference"),
-    "mcp": (*SQL, *HTTP, "heddle.store", "heddle.house", *INSIDE, "heddle.inference"),
-    "demo": (*SQL, *HTTP, "heddle.store", "heddle.trace", "heddle.compat", "heddle.house"),
+    "training/trainer": (*HTTP, "heddle.store", "heddle.services"),
+    "inference/engine": (*SQL, *HTTP, *INSIDE, "heddle.store", "heddle.services"),
+    "models": (*SQL, *HTTP, *ROOMS, "heddle.store", "heddle.services", "heddle.wire"),
+    "compat": (*SQL, "heddle.app", "heddle.middleware", "heddle.serve", "heddle.cli", "heddle.trace", "heddle.demo"),
+    "moving": (*HTTP, "heddle.services", "heddle.inference", "heddle.training", "heddle.evals", "heddle.compat"),
+    "gate": (*SQL, *HTTP, "heddle.store", "heddle.services", *INSIDE, "heddle.inference"),
+    "mcp": (*SQL, *HTTP, "heddle.store", "heddle.services", *INSIDE, "heddle.inference"),
+    "demo": (*SQL, *HTTP, "heddle.store", "heddle.trace", "heddle.compat", "heddle.services"),
 }
 
 

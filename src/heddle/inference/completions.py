@@ -17,16 +17,19 @@ from pydantic import TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, Unavailable, ValidationFailed
-from heddle.house import House
-from heddle.http import NdLines, Services, Writer, answer, group, line
+from heddle.http import NdLines, SettingsDep, StoreDep, Writer, answer, group, line
 from heddle.inference.chat import while_connected
 from heddle.inference.completion_models import CompletionsCreateReq, CompletionsCreateRes, Json
+from heddle.inference.dependencies import InferenceDep
 from heddle.inference.prompt_objects import with_prompt
 from heddle.inference.provider_account import ProviderAccount
 from heddle.inference.providers import LONGEST_SECONDS, Provider, ProviderClient
+from heddle.inference.service import Inference
 from heddle.inference.targets import Target, Targets
 from heddle.inference.tracing import assemble, usage_entry
 from heddle.request_body import validated
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.wire import ids, jsontext, refs
 from heddle.wire.inference import Completion, InferenceCall
 
@@ -43,19 +46,28 @@ _FOR_PROVIDERS = ("extra_headers", "functions", "function_call", "api_version", 
 
 
 @router.post("/completions/create", response_model=CompletionsCreateRes)
-async def completions_create(request: Request, body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
+async def completions_create(
+    request: Request,
+    body: CompletionsCreateReq,
+    caller: Writer,
+    settings: SettingsDep,
+    store: StoreDep,
+    inference: InferenceDep,
+) -> Response:
     """Run a chat completion and store it as a call."""
     _check_scope(caller, body)
-    work = CompletionWork(house, caller, body)
+    work = CompletionWork(settings, store, inference, caller, body)
     response = await while_connected(request, work.whole())
     return answer({"response": response, **work.shown})
 
 
 @router.post("/completions/create_stream", response_class=NdLines, response_model=Json)
-async def completions_create_stream(body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
+async def completions_create_stream(
+    body: CompletionsCreateReq, caller: Writer, settings: SettingsDep, store: StoreDep, inference: InferenceDep
+) -> Response:
     """The same as JSON lines: `_meta` with the ids when it is tracked, then the chunks as they come."""
     _check_scope(caller, body)
-    work = CompletionWork(house, caller, body)
+    work = CompletionWork(settings, store, inference, caller, body)
     await work.prepare()
     return StreamingResponse(work.lines(), media_type=NdLines.media_type)
 
@@ -69,24 +81,36 @@ def _check_scope(caller: Caller, body: CompletionsCreateReq) -> None:
 class ModelCompletions:
     """The Completions of this server."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, settings: Settings, store: Store, inference: Inference) -> None:
+        self._settings = settings
+        self._store = store
+        self._inference = inference
 
     async def create(self, inputs: Json, caller: Caller, project: str) -> Json:
         """The answer to some inputs of these routes; raises HeddleError."""
         body = validated(_BODY, {"project_id": project, "inputs": inputs, "track_llm_call": False})
-        return await CompletionWork(self._house, caller, body, shown_elsewhere=True).answered()
+        return await CompletionWork(
+            self._settings, self._store, self._inference, caller, body, shown_elsewhere=True
+        ).answered()
 
 
 class CompletionWork:
     """One request of these routes, from its prompt to its stored call; `stream` and its options are the route's."""
 
     def __init__(
-        self, house: House, caller: Caller, body: CompletionsCreateReq, *, shown_elsewhere: bool = False
+        self,
+        settings: Settings,
+        store: Store,
+        inference: Inference,
+        caller: Caller,
+        body: CompletionsCreateReq,
+        *,
+        shown_elsewhere: bool = False,
     ) -> None:
-        self._house, self._caller, self._body = house, caller, body
+        self._settings, self._store, self._inference = settings, store, inference
+        self._caller, self._body = caller, body
         self._project = caller.open(body.project_id)
-        self._accounts = house.inference.accounts
+        self._accounts = inference.accounts
         self._tracked = body.track_llm_call is not False
         self._shown_elsewhere = shown_elsewhere
         self._call_id, self._trace_id = ids.uuid7(), body.trace_id or ids.uuid7()
@@ -119,7 +143,7 @@ class CompletionWork:
     async def _find(self) -> Target:
         inputs = self._body.inputs
         _refuse(inputs.vertex_credentials, "vertex_credentials", "providers speak OpenAI's protocol here")
-        targets = Targets(self._house.settings, self._house.store, self._project)
+        targets = Targets(self._settings, self._store, self._project)
         target = await targets.find(inputs.model, inputs.extra_headers)
         target.check(max_tokens=inputs.max_tokens, max_completion_tokens=inputs.max_completion_tokens)
         if target.provider is None:
@@ -131,7 +155,7 @@ class CompletionWork:
         """The body of the chat completion request, with refs as the client wrote them."""
         inputs = self._body.inputs
         messages = await with_prompt(
-            self._house.store, self._caller, self._project, inputs.prompt, inputs.messages, inputs.template_vars or {}
+            self._store, self._caller, self._project, inputs.prompt, inputs.messages, inputs.template_vars or {}
         )
         request = inputs.model_dump(exclude_none=True, exclude=_NOT_SENT)
         request |= {"model": self._target.model, "messages": messages}
@@ -215,7 +239,7 @@ class CompletionWork:
     async def _engine(self, extra: Json) -> Json | AsyncIterator[Json]:
         request, project = {**self._request, **extra}, self._body.project_id
         traced = self._tracked or self._shown_elsewhere
-        return await self._house.inference.complete(request, self._caller, project, traced=traced)
+        return await self._inference.complete(request, self._caller, project, traced=traced)
 
     def _client(self, provider: Provider) -> ProviderClient:
         return ProviderClient(provider, self._target.headers, self._seconds(), self._body.inputs.api_version)

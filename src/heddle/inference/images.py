@@ -11,17 +11,21 @@ from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
-from heddle.house import House
-from heddle.http import RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.http import RecordsDep, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group
 from heddle.inference.chat import while_connected
+from heddle.inference.dependencies import InferenceDep
 from heddle.inference.image_fetch import decoded, fetch
 from heddle.inference.provider_account import ProviderAccount
 from heddle.inference.providers import Provider, ProviderClient, configured
+from heddle.inference.service import Inference
 from heddle.inference.targets import Target, Targets
 from heddle.inference.tracing import usage_entry
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.wire import ids
 from heddle.wire.content import ContentObject, sniff
 from heddle.wire.inference import Completion, InferenceCall, ProviderFailed
+from heddle.wire.records import Records
 
 router: APIRouter = group("Images")
 
@@ -65,9 +69,17 @@ class ImageGenerationCreateRes(ResponseModel):
 
 
 @router.post("/image/create", response_model=ImageGenerationCreateRes)
-async def image_create(request: Request, body: ImageGenerationCreateReq, caller: Writer, house: Services) -> Response:
+async def image_create(
+    request: Request,
+    body: ImageGenerationCreateReq,
+    caller: Writer,
+    settings: SettingsDep,
+    store: StoreDep,
+    records: RecordsDep,
+    inference: InferenceDep,
+) -> Response:
     """Let a provider make images, keep them as files, and store a call."""
-    work = ImageWork(house, caller, body)
+    work = ImageWork(settings, store, records, inference, caller, body)
     response = await while_connected(request, work.whole())
     return answer({"response": response, "weave_call_id": work.call_id if work.tracked else None})
 
@@ -75,8 +87,17 @@ async def image_create(request: Request, body: ImageGenerationCreateReq, caller:
 class ImageWork:
     """One request, from its model to its stored call."""
 
-    def __init__(self, house: House, caller: Caller, body: ImageGenerationCreateReq) -> None:
-        self._house, self._caller, self._body = house, caller, body
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        records: Records,
+        inference: Inference,
+        caller: Caller,
+        body: ImageGenerationCreateReq,
+    ) -> None:
+        self._settings, self._store, self._records, self._inference = settings, store, records, inference
+        self._caller, self._body = caller, body
         self._project = caller.open(body.project_id)
         self.tracked = body.track_llm_call is not False
         self.call_id = ids.uuid7()
@@ -93,9 +114,9 @@ class ImageWork:
         except HeddleError as error:
             failure, response = error, {"error": error.reason}
         except asyncio.CancelledError:
-            await self._store({"error": _GONE}, HeddleError(_GONE))
+            await self._keep({"error": _GONE}, HeddleError(_GONE))
             raise
-        await self._store(response, failure)
+        await self._keep(response, failure)
         return response
 
     async def _made(self) -> Json:
@@ -111,7 +132,7 @@ class ImageWork:
         request: Json = {"model": self._target.model, "prompt": inputs.prompt}
         if inputs.n is not None:
             request["n"] = inputs.n
-        async with ProviderAccount(self._house.inference.accounts, self._record(provider, request)) as account:
+        async with ProviderAccount(self._inference.accounts, self._record(provider, request)) as account:
             made = await ProviderClient(provider, self._target.headers).ask(_PATH, request)
             response = _normalised(made, self._target.model)
             account.response = {"usage": response.get("usage")}
@@ -119,8 +140,8 @@ class ImageWork:
             return response
 
     async def _find(self, model: str) -> Target:
-        settings = self._house.settings
-        target = await Targets(settings, self._house.store, self._project).find(model, None)
+        settings = self._settings
+        target = await Targets(settings, self._store, self._project).find(model, None)
         if target.provider is not None:
             return target
         chosen = configured(settings).get(settings.image_provider)
@@ -145,7 +166,7 @@ class ImageWork:
             raise ProviderFailed("The provider answered something that is no image")
         made = ContentObject(content, mimetype, form)
         for _, name, part in made.files:
-            await self._house.records.put_file(self._caller, self._body.project_id, name, part)
+            await self._records.put_file(self._caller, self._body.project_id, name, part)
         return made.value
 
     def _record(self, provider: Provider, request: Json) -> Completion:
@@ -161,9 +182,9 @@ class ImageWork:
             traced=True,
         )
 
-    async def _store(self, response: Json, failure: HeddleError | None) -> None:
+    async def _keep(self, response: Json, failure: HeddleError | None) -> None:
         """Keep the call, when it is tracked; raises HeddleError when it cannot be."""
-        sink, target = self._house.inference.accounts.sink, self._target
+        sink, target = self._inference.accounts.sink, self._target
         if not self.tracked or sink is None:
             return
         attributes = {"kind": "image", "model": target.model}

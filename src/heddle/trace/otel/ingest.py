@@ -7,8 +7,9 @@ import orjson
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.house import House
 from heddle.request_body import off_loop
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.trace.calls.pack import Packed, Packer, run_id
 from heddle.trace.calls.write import CallWrites
 from heddle.trace.inference_calls import lenient
@@ -19,6 +20,7 @@ from heddle.trace.otel.expand import Conflict
 from heddle.trace.otel.ops import Ops
 from heddle.trace.otel.span import Json, OtelSpan, ResourceSpans
 from heddle.wire import jsontext
+from heddle.wire.records import Records
 from heddle.wire.spans import AgentSpan
 
 MOST_MESSAGES = 20
@@ -50,8 +52,12 @@ class Rejected:
 class Export:
     """The spans of one request; `project_id` is the `entity/project` of its header, for resources that name none."""
 
-    def __init__(self, house: House, caller: Caller, project_id: str | None) -> None:
-        self._house = house
+    def __init__(
+        self, settings: Settings, store: Store, records: Records, caller: Caller, project_id: str | None
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._records = records
         self._caller = caller
         self._project_id = project_id
         self._rejected = Rejected()
@@ -60,13 +66,13 @@ class Export:
         """Store the spans; returns those that were rejected. Raises HeddleError, and then nothing is stored."""
         packed, agents = await off_loop(len(body), lambda: self._pack(body, is_json))
         if packed.starts:
-            await Ops(self._house, self._caller).name(packed.starts)
-            await CallWrites(self._house, self._caller).keep(packed, agents)
+            await Ops(self._store, self._records, self._caller).name(packed.starts)
+            await CallWrites(self._settings, self._store, self._caller).keep(packed, agents)
         return self._rejected
 
     def _pack(self, body: bytes, is_json: bool) -> tuple[Packed, list[AgentSpan]]:
         groups = (json_decode if is_json else protobuf).decode(body)
-        packer = Packer(self._caller.open, self._caller.user, self._house.settings.large_field_bytes)
+        packer = Packer(self._caller.open, self._caller.user, self._settings.large_field_bytes)
         spans = SpanPacker(packer)
         convert = self._convert if b"weave:" in body or b"weave-trace-internal:" in body else None
         for group, project in self._routed(groups):

@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import Iterable
 
 from heddle.auth import Caller
-from heddle.house import House
+from heddle.store.base import Store
 from heddle.wire import refs
 from heddle.wire.calls import Start
-from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, op_value
+from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Records, op_value
 
 
 class Ops:
     """Turns names of ops into refs."""
 
-    def __init__(self, house: House, caller: Caller) -> None:
-        self._house = house
+    def __init__(self, store: Store, records: Records, caller: Caller) -> None:
+        self._store = store
+        self._records = records
         self._caller = caller
 
     async def name(self, starts: list[Start]) -> None:
@@ -27,7 +28,7 @@ class Ops:
             start.op_name = known[start.project][start.op_name]
 
     async def _refs(self, project: str, names: list[str]) -> dict[str, str]:
-        digests = await self._house.store.objects.latest.digests(project, "op", names)
+        digests = await self._store.objects.latest.digests(project, "op", names)
         found = {name: refs.object_ref(project, "op", name, digest) for name, digest in digests.items()}
         return found | await self._made(project, [name for name in names if name not in found])
 
@@ -36,7 +37,7 @@ class Ops:
         missing = list(names)
         if not missing:
             return {}
-        records, project_id = self._house.records, refs.external_project(project)
+        records, project_id = self._records, refs.external_project(project)
         assert project_id is not None, "the project was opened by its name"
         digest = await records.put_file(self._caller, project_id, OP_FILE, PLACEHOLDER_SOURCE.encode())
         value = op_value(digest)

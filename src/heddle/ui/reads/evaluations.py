@@ -10,7 +10,7 @@ from fastapi import Response
 
 from heddle.errors import InvalidRequest
 from heddle.gate.comparison import ERRORS, less_is_better, row_of
-from heddle.http import Reader, Services, answer, group
+from heddle.http import PricesDep, Reader, StoreDep, answer, group
 from heddle.wire import refs
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
 from heddle.wire.trials import TrialFigures, TrialsQuery
@@ -23,7 +23,7 @@ _DIGITS = 6
 
 @router.get("/_ui/api/evaluation_values/{entity}/{project}", include_in_schema=False)
 async def evaluation_values(
-    entity: str, project: str, runs: str, caller: Reader, house: Services, columns: bool = True
+    entity: str, project: str, runs: str, caller: Reader, store: StoreDep, prices: PricesDep, columns: bool = True
 ) -> Response:
     """Every measure of runs (ids with commas) by row, as the regression gate computes it; null where there is none.
 
@@ -33,12 +33,11 @@ async def evaluation_values(
     chosen = tuple(dict.fromkeys(run for run in runs.split(",") if run))
     if not 0 < len(chosen) <= MOST_RUNS:
         raise InvalidRequest(f"runs must name 1 to {MOST_RUNS} runs")
-    prices = await house.prices(internal)
+    cost_of = await prices(internal)
 
     def fold(trials: Iterable[TrialFigures]) -> Json:
-        return _values(trials, chosen, prices, columns)
+        return _values(trials, chosen, cost_of, columns)
 
-    store = house.store
     own = f"{refs.INTERNAL}{internal}/"
     wanted = {ref for ref in await store.trials.refs_in_scores(internal, chosen) if ref.startswith(own)}
     stored = await store.objects.values(internal, wanted) if wanted else {}
