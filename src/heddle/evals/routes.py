@@ -1,6 +1,6 @@
 """Evaluations that the server runs: /evaluations/..., /calls/score, and what their jobs are doing."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import Field
@@ -26,12 +26,12 @@ from heddle.http import (
 )
 from heddle.store.control.eval_jobs import JobRow
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
 JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 EvaluationsDep = Annotated[Evaluations, Depends(Service("evaluations"))]
 ScoringDep = Annotated[Scoring, Depends(Service("scoring"))]
 router: APIRouter = group("Evaluation")
-Json = dict[str, Any]
 
 
 class EvaluateModelReq(RequestModel):

@@ -21,10 +21,10 @@ from heddle.inference import fields
 from heddle.inference.accounts import project_of
 from heddle.inference.arrival import Arrival
 from heddle.inference.dependencies import InferenceDep
-from heddle.inference.response import Json
 from heddle.inference.service import Inference, Running
 from heddle.request_body import off_loop
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 
 logger = logging.getLogger("heddle.inference")
 router = group("Inference")

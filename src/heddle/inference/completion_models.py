@@ -5,8 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from heddle.http import RequestModel, ResponseModel
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 class CompletionsCreateRequestInputs(BaseModel):

@@ -19,7 +19,7 @@ from heddle.auth import Caller, Scope
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, Unavailable, ValidationFailed
 from heddle.http import NdLines, SettingsDep, StoreDep, Writer, answer, group, line
 from heddle.inference.chat import while_connected
-from heddle.inference.completion_models import CompletionsCreateReq, CompletionsCreateRes, Json
+from heddle.inference.completion_models import CompletionsCreateReq, CompletionsCreateRes
 from heddle.inference.dependencies import InferenceDep
 from heddle.inference.prompt_objects import with_prompt
 from heddle.inference.provider_account import ProviderAccount
@@ -32,6 +32,7 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.wire import ids, jsontext, refs
 from heddle.wire.inference import Completion, InferenceCall
+from heddle.wire.jsontypes import Json
 
 logger = logging.getLogger("heddle.inference")
 router: APIRouter = group("Completions")

@@ -5,7 +5,6 @@ Whatever goes wrong is an answer with `error` (contract: trace-evals, section 8)
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -25,6 +24,7 @@ from heddle.store.base import Store
 from heddle.wire import ids
 from heddle.wire.content import ContentObject, sniff
 from heddle.wire.inference import Completion, InferenceCall, ProviderFailed
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
 router: APIRouter = group("Images")
@@ -41,7 +41,6 @@ _USAGE = (
     ("prompt_tokens", "input_tokens"),
     ("completion_tokens", "output_tokens"),
 )
-Json = dict[str, Any]
 
 
 class ImageGenerationRequestInputs(RequestModel):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -23,6 +23,7 @@ from heddle.inference.providers import configured
 from heddle.inference.service import Inference
 from heddle.settings import Settings
 from heddle.wire.inference import CostOf, ModelPrice
+from heddle.wire.jsontypes import Json
 from heddle.wire.tensors import folder_shapes
 
 router: APIRouter = group("Model information")
@@ -33,7 +34,6 @@ SAMPLING += ["seed"]
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _MANY = 1_000_000
 _TEXT = {"input": ["text"], "output": ["text"]}
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

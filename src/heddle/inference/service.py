@@ -22,11 +22,12 @@ from heddle.inference.generation import Generation, as_answer
 from heddle.inference.loading import Loading
 from heddle.inference.model import ServedModel
 from heddle.inference.plan import Asked, Plan, plan
-from heddle.inference.response import Chunks, Json, completion
+from heddle.inference.response import Chunks, completion
 from heddle.inference.source import ModelSource
 from heddle.request_body import OFF_LOOP_BYTES
 from heddle.settings import Settings
 from heddle.wire.inference import Completion
+from heddle.wire.jsontypes import Json
 
 _FRONT = ("tokenizers", "jinja2", "llguidance")
 _NEEDED = {"local": ("inference", (*_FRONT, "torch", "safetensors")), "vllm": ("vllm", _FRONT)}

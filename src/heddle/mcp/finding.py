@@ -10,7 +10,8 @@ from pydantic import Field
 from heddle.callview import cost_of
 from heddle.errors import HeddleError
 from heddle.mcp.text import bounded, cut, headline
-from heddle.remote import Json, Project
+from heddle.remote import Project
+from heddle.wire.jsontypes import Json
 
 _SCANNED = 2_000
 """Calls looked at for a cost, which the API cannot filter by."""

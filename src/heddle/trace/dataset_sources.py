@@ -5,7 +5,7 @@ Contract: trace-evals, section 12.
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Response
@@ -28,6 +28,7 @@ from heddle.store.base import Store
 from heddle.store.control.dataset_sources import Source, SourceRow
 from heddle.wire import ids, jsontext, refs, times
 from heddle.wire.calls import CallRow, CallsQuery, Filter
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Dataset sources")
 
@@ -35,7 +36,6 @@ MOST_LINKS = 1000
 MOST_ROW_DIGESTS = 100
 _LOOKED_UP_AT_ONCE = 500
 Kind = Literal["call", "span", "conversation"]
-Json = dict[str, Any]
 
 
 class SourceRef(RequestModel):

@@ -22,7 +22,8 @@ from heddle.trace.objects import prepare as prepare_object
 from heddle.trace.refs import RefReader, readable
 from heddle.trace.tables import packed
 from heddle.wire import digests, jsontext, refs
-from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Json, Published, op_value
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Published, op_value
 
 _FEEDBACK: TypeAdapter[Sequence[FeedbackCreateReq]] = TypeAdapter(Sequence[FeedbackCreateReq])
 _QUERY: TypeAdapter[CallsQueryReq] = TypeAdapter(CallsQueryReq)

@@ -21,10 +21,10 @@ from heddle.store.control.registry import LinkRow
 from heddle.trace.object_models import Aliases
 from heddle.trace.object_rules import check_name
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Registry")
 ProjectParameter = Annotated[str, Query(description="The registry: entity/project")]
-Json = dict[str, Any]
 
 
 class LinkTarget(RequestModel):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -44,8 +44,8 @@ from heddle.trace.table_models import (
     TableUpdateRes,
 )
 from heddle.wire import digests, jsontext, refs, rowsort, tableedit
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 MAX_SORT_TERMS = 20
 _CREATE: TypeAdapter[TableCreateReq] = TypeAdapter(TableCreateReq)
 _FROM_DIGESTS: TypeAdapter[TableCreateFromDigestsReq] = TypeAdapter(TableCreateFromDigestsReq)

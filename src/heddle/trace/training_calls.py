@@ -16,6 +16,7 @@ from heddle.trace.calls.read import CallReader, retention_of
 from heddle.trace.inference_calls import InferenceCalls
 from heddle.wire import refs, times
 from heddle.wire.inference import InferenceCall
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.training import CallSelection
 
@@ -23,7 +24,6 @@ OP_NAME = "heddle.training_job"
 _EXPANDED = ("inputs.messages", "inputs.tools", "output")
 _NAMES = uuid.UUID("0d2ac7a5-53a5-5f0c-9d4e-3f6b0a1e7c11")
 """What the ids of the jobs' calls are derived under."""
-Json = dict[str, Any]
 
 
 class TrainingCalls:

@@ -10,16 +10,15 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from heddle.auth import Caller
-from heddle.errors import ExtraMissing, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.paths import OutsideRoot, resolve
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.wire import digests, jsontext, refs
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 PARAM = "training_data_url"
 _SECONDS = 600.0
-_INSTALL = "pip install 'heddle[inference]'"
 _MOST_ROWS = 10_000_000
 
 
@@ -144,7 +143,8 @@ def _local(url: str, sources: Sequence[str], max_bytes: int, data: Path) -> byte
 
 
 async def _download(url: str, max_bytes: int) -> bytes:
-    httpx = _httpx()
+    import httpx
+
     content = bytearray()
     try:
         # Redirects could lead to an address that nobody allowed.
@@ -192,11 +192,3 @@ def _objects(rows: Sequence[Any]) -> list[Json]:
         if not isinstance(row, dict):
             raise InvalidRequest(f"{PARAM}: row {place} of the dataset is no object", param=PARAM)
     return list(rows)
-
-
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing(f"Reading addresses needs an extra that is not installed: {_INSTALL}") from None
-    return httpx

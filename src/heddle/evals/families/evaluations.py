@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.evals.families.common import Entity, Json, Project, body_of, internal_ref, object_id
+from heddle.evals.families.common import Entity, Project, body_of, internal_ref, object_id
 from heddle.evals.families.serving import Family, serve
 from heddle.evals.families.sources import created
 from heddle.evals.families.versions import Version, of_class
@@ -21,6 +21,7 @@ from heddle.http import (
     inlined_body,
 )
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
 EVALUATIONS = of_class("Evaluation")

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Entity, Json, Project, body_of, object_id
+from heddle.evals.families.common import Entity, Project, body_of, object_id
 from heddle.evals.families.serving import Family, serve
 from heddle.evals.families.sources import created, source_of
 from heddle.evals.families.versions import Version, of_class
@@ -19,6 +19,7 @@ from heddle.http import (
     group,
     inlined_body,
 )
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import OP_FILE, Records
 
 MODELS = of_class("Model")

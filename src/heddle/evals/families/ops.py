@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.evals.families.common import Entity, Json, Project, body_of, object_id
+from heddle.evals.families.common import Entity, Project, body_of, object_id
 from heddle.evals.families.serving import Family, serve_delete, serve_list
 from heddle.evals.families.sources import created, is_op, publish_op, source_of
 from heddle.evals.families.versions import OPS, Version
@@ -21,6 +21,7 @@ from heddle.http import (
     group,
     inlined_body,
 )
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import PLACEHOLDER_SOURCE, Records
 
 router: APIRouter = group("Ops")

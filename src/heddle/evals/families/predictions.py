@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from heddle.errors import InvalidRequest
-from heddle.evals.families.common import Entity, Json, Limit, Offset, Project, body_of, outward
+from heddle.evals.families.common import Entity, Limit, Offset, Project, body_of, outward
 from heddle.evals.families.records import (
     PREDICT_AND_SCORE,
     CallFamily,
@@ -30,6 +30,7 @@ from heddle.http import (
     lines,
 )
 from heddle.wire import ids, refs
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Predictions")
 

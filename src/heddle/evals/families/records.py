@@ -7,9 +7,10 @@ from weakref import WeakValueDictionary
 
 from heddle.auth import Caller
 from heddle.errors import NotFound, TooLarge
-from heddle.evals.families.common import MAX_DELETED, Json, bounded, inside, opened
+from heddle.evals.families.common import MAX_DELETED, bounded, inside, opened
 from heddle.http import line
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
 EVALUATE = "Evaluation.evaluate"

@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from heddle.errors import NotFound
-from heddle.evals.families.common import Entity, Json, Limit, Names, Offset, Project, body_of, internal_ref, outward
+from heddle.evals.families.common import Entity, Limit, Names, Offset, Project, body_of, internal_ref, outward
 from heddle.evals.families.records import (
     EVALUATE,
     MARK,
@@ -39,6 +39,7 @@ from heddle.http import (
 )
 from heddle.store.control.objects import Objects
 from heddle.wire import ids, refs
+from heddle.wire.jsontypes import Json
 
 RUN = "evaluation_run"
 _NAMES = uuid.UUID("0d5f2a1c-9a53-5b0e-8d1c-6a54b1f0c7de")

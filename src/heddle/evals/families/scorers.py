@@ -5,7 +5,7 @@ from datetime import datetime
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Entity, Json, Project, body_of, object_id
+from heddle.evals.families.common import Entity, Project, body_of, object_id
 from heddle.evals.families.serving import Family, serve
 from heddle.evals.families.sources import SUMMARISE, created, publish_op
 from heddle.evals.families.versions import Version, of_class
@@ -19,6 +19,7 @@ from heddle.http import (
     inlined_body,
 )
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
 SCORERS = of_class("Scorer")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from heddle.errors import InvalidRequest
-from heddle.evals.families.common import Entity, Json, Limit, Offset, Project, body_of, internal_ref, outward
+from heddle.evals.families.common import Entity, Limit, Offset, Project, body_of, internal_ref, outward
 from heddle.evals.families.records import CallFamily, is_marked, now, whole
 from heddle.evals.families.rows import PREDICTION, SCORE, ending, marked, refresh, row_of, scorer_name, scorer_of
 from heddle.evals.families.runs import find_run
@@ -22,6 +22,7 @@ from heddle.http import (
     lines,
 )
 from heddle.wire import ids, refs
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Scores")
 

@@ -7,11 +7,12 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Entity, Json, Limit, Names, Offset, Project
+from heddle.evals.families.common import Entity, Limit, Names, Offset, Project
 from heddle.evals.families.versions import Version, Versions
 from heddle.http import NdLines, Reader, RecordsDep, StoreDep, Writer, answer, lines
 from heddle.store.base import Store
 from heddle.store.control.object_rows import ObjectFilter
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
 Record = Callable[[Records, Caller, str, Version], Awaitable[Json]]

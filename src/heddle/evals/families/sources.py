@@ -3,7 +3,7 @@
 from typing import Any
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Json
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import OP_FILE, Published, Records, op_value
 
 SUMMARISE = (

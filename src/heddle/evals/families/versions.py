@@ -8,11 +8,12 @@ import orjson
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
-from heddle.evals.families.common import Json, bounded, opened
+from heddle.evals.families.common import bounded, opened
 from heddle.http import line
 from heddle.store.base import Store
 from heddle.store.control.object_rows import ObjectFilter, ObjectVersion
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 
 MAX_NAMED = 100
 """How many versions are deleted by name at once, as /obj/delete allows."""

@@ -1,6 +1,5 @@
 """Which calls a request puts into a queue: those that it names, and those that its filter chooses."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +9,13 @@ from heddle.evals.queues.models import AddCallsBody
 from heddle.settings import Settings
 from heddle.store.control.annotation_queues import ItemRow
 from heddle.wire import ids, times
+from heddle.wire.batched import batched
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
 _COLUMNS = ["id", "op_name", "trace_id", "started_at", "ended_at"]
 _NAMED_AT_ONCE = 1000
 _NEWEST_FIRST = [{"field": "started_at", "direction": "desc"}]
-Json = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ async def choose(settings: Settings, records: Records, caller: Caller, body: Add
     if len(wanted) > most:
         raise InvalidRequest(f"call_ids has {len(wanted)} entries, at most {most} are allowed")
     chosen = Chosen()
-    for part in _parts(wanted):
+    for part in batched(wanted, _NAMED_AT_ONCE):
         found = await _read(records, caller, body.project_id, filter={"call_ids": list(part)}, limit=len(part))
         known = {call["id"]: call for call in found}
         chosen.calls |= {call_id: known[call_id] for call_id in part if call_id in known}
@@ -83,8 +83,3 @@ async def _match(records: Records, caller: Caller, body: AddCallsBody, most: int
 async def _read(records: Records, caller: Caller, project_id: str, **request: Any) -> list[Json]:
     slices = records.read_calls(caller, project_id, **request, columns=_COLUMNS)
     return [call async for calls in slices for call in calls]
-
-
-def _parts(call_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(call_ids), _NAMED_AT_ONCE):
-        yield call_ids[start : start + _NAMED_AT_ONCE]

@@ -15,7 +15,6 @@ from heddle.evals.queues.models import (
     ItemsFilter,
     ItemsQueryBody,
     ItemsQueryRes,
-    Json,
     ProgressBody,
     QueueCreateReq,
     QueueCreateRes,
@@ -44,6 +43,7 @@ from heddle.http import (
 )
 from heddle.store.control.annotation_queues import ItemFilter, ItemRow, QueueRow
 from heddle.wire import ids, times
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Annotation queues")
 ProjectParameter = Annotated[str, Query()]

@@ -18,10 +18,10 @@ from heddle.store.base import Store
 from heddle.wire import jsontext, refpath, refs
 from heddle.wire.calls import CallsQuery, Filter
 from heddle.wire.inference import CostOf, PricesOf
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.trials import TrialFilter, TrialSort, TrialsPage, TrialsQuery, referenced_row
 
-Json = dict[str, Any]
 SLICE = 100
 """Rows whose calls are in memory at the same time."""
 UNRESOLVED = "Failed to resolve dataset row refs; raw_data_row may contain refs"

@@ -8,9 +8,9 @@ import orjson
 
 from heddle.wire.calls import Usage
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.jsontypes import Json
 from heddle.wire.trials import TrialFigures
 
-Json = dict[str, Any]
 _COUNTED = frozenset((bool, int, float, str))
 
 

@@ -18,8 +18,8 @@ from heddle.store.control.call_halves import Key
 from heddle.store.control.ended_calls import EndedCalls
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor
-from heddle.store.control.table_chunks import parts
 from heddle.wire import times
+from heddle.wire.batched import batched
 from heddle.wire.calls import End, Ending, Start
 from heddle.wire.spans import AgentSpan
 
@@ -100,7 +100,7 @@ class CallWrites:
 
         waiting = await self._control.write(work)
         hiding = call_deletes.hiding(project, reached, waiting, at, self._flush.versions)
-        for part in parts(hiding, _HIDDEN_ROWS):
+        for part in batched(hiding, _HIDDEN_ROWS):
             await self._flush.insert(part)
         return len(reached.ids)
 

@@ -1,7 +1,5 @@
 """Agents and their versions, summed over their spans."""
 
-from typing import Any
-
 from fastapi import APIRouter, Response
 
 from heddle.errors import InvalidField
@@ -13,10 +11,10 @@ from heddle.store.control.agents.query import SpanFilter
 from heddle.trace.agents import select
 from heddle.trace.agents.answers import AgentsQueryRes, AgentVersionsQueryRes
 from heddle.trace.agents.models import AgentsQueryReq, AgentVersionsQueryReq
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import Compare, Field, Literal, Not, Operation
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 
 _SHOWN = (
     *("invocation_count", "span_count", "total_input_tokens", "total_output_tokens", "total_duration_ms"),

@@ -17,9 +17,8 @@ from heddle.trace.agents import messages as parts
 from heddle.trace.agents.timeline import EXECUTE_TOOL, INVOKE_AGENT, Pricing, Timeline, Totals
 from heddle.trace.agents.view import status
 from heddle.wire import jsontext, times
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
-
-Json = dict[str, Any]
 
 _AHEAD = 64
 _TALKS = frozenset(MODEL_OPERATIONS) - {"embeddings"}

@@ -1,7 +1,6 @@
 """Chat views: one trace, or the turns of a conversation. Both are sent while they are read."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
@@ -17,9 +16,9 @@ from heddle.trace.agents.timeline import Pricing, Timeline, plus
 from heddle.trace.agents.view import status
 from heddle.trace.prices import default_prices
 from heddle.wire import jsontext, refs, times
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 _TOGETHER = 32
 _TURNS = 16
 

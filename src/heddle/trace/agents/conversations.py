@@ -1,7 +1,6 @@
 """The spans of conversations in short, with what scorers and people said of them."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Response
@@ -14,9 +13,9 @@ from heddle.trace.agents.models import AgentConversationSpansReq
 from heddle.trace.agents.view import status
 from heddle.trace.feedback.rules import AGENT_MONITOR, AGENT_USER_FEEDBACK, without_tone
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 
 MAX_SPANS = 200
 

@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
 
 import orjson
 
 from heddle.store.base import Store
 from heddle.trace.otel.agent import from_dump
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
-
-Json = dict[str, Any]
 
 SLICE = 128
 _FEW = 8

@@ -1,14 +1,12 @@
 """The first prompt and the last answer of conversations, shortened, as a list of conversations shows them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from heddle.store.base import Store
 from heddle.store.control.agents.query import SpanFilter
 from heddle.trace.agents.messages import full_spans, output_text, user_texts
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
-
-Json = dict[str, Any]
 
 _PREVIEW = 280
 _TRIES = 6

@@ -7,7 +7,7 @@ its other conditions leave; the answer says how many it read and whether that wa
 import re
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastapi import APIRouter, Response
 
@@ -19,11 +19,11 @@ from heddle.trace.agents.answers import AgentSearchRes
 from heddle.trace.agents.messages import content_of, rebuilt
 from heddle.trace.agents.models import AgentSearchReq
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import And, Compare, Field, Literal, Operation
 from heddle.wire.spans import AgentSpan
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 
 MAX_SPANS = 50_000
 NO_CONVERSATION = "__NO_CONVERSATION__"

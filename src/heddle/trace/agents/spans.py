@@ -1,7 +1,6 @@
 """Spans of agents and models as rows, as groups, and the custom attributes they have."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
@@ -21,9 +20,9 @@ from heddle.trace.agents.models import AgentCustomAttrsSchemaReq, AgentSpansQuer
 from heddle.trace.agents.previews import add_previews
 from heddle.trace.agents.view import span_view
 from heddle.wire import jsontext, refs
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 
 
 @router.post("/agents/spans/query", response_model=AgentSpansQueryRes)

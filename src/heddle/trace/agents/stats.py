@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import Field, model_validator
@@ -33,10 +33,10 @@ from heddle.trace.calls.pack import instant
 from heddle.trace.stats import uniform_runs
 from heddle.wire import times
 from heddle.wire.buckets import MAX_RANGE_DAYS, Buckets, make_buckets, percentile_name
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import QueryBody
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 
 MAX_ROWS = 10_000
 _CONVERSATION = GroupRef("field", "conversation_id", "conversation_id")

@@ -1,11 +1,8 @@
 """Spans of agents, models and tools in the one form of `AgentSpan`, at ingest and from stored calls."""
 
-from typing import Any
-
 from heddle.trace.otel import conventions, dump
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
-
-Json = dict[str, Any]
 
 
 def from_dump(project: str, stored: Json) -> AgentSpan:

@@ -16,10 +16,11 @@ from heddle.trace.otel import conventions, fill, table
 from heddle.trace.otel.dump import parent_of, to_dump
 from heddle.trace.otel.expand import expand, listed, pick
 from heddle.trace.otel.names import DISPLAY_NAME_MAX, cut, op_object_id
-from heddle.trace.otel.span import Json, OtelSpan
+from heddle.trace.otel.span import OtelSpan
 from heddle.trace.otel.usage import usage_of
 from heddle.wire import jsontext, times
 from heddle.wire.calls import ERROR, SUCCESS, End, Start
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _MAX_STEP = 2**63 - 1

@@ -5,8 +5,9 @@ from typing import Any
 
 from heddle.trace.otel.expand import Conflict, expand, flatten
 from heddle.trace.otel.json_decode import KINDS, STATUS_CODES
-from heddle.trace.otel.span import Json, OtelEvent, OtelLink, OtelSpan
+from heddle.trace.otel.span import OtelEvent, OtelLink, OtelSpan
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
 
 def to_dump(span: OtelSpan, attributes: Json, texts: list[str], resource: Any) -> Json:

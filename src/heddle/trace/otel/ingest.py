@@ -18,8 +18,9 @@ from heddle.trace.otel.call import Setting, SpanPacker
 from heddle.trace.otel.dump import resource_dump
 from heddle.trace.otel.expand import Conflict
 from heddle.trace.otel.ops import Ops
-from heddle.trace.otel.span import Json, OtelSpan, ResourceSpans
+from heddle.trace.otel.span import OtelSpan, ResourceSpans
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 from heddle.wire.spans import AgentSpan
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from heddle.errors import InvalidRequest
 from heddle.trace.otel.protobuf_values import MAX_DEPTH
-from heddle.trace.otel.span import Json, OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
+from heddle.trace.otel.span import OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 STATUS_CODES = ("UNSET", "OK", "ERROR")

@@ -22,7 +22,8 @@ from heddle.trace.otel.protobuf_wire import (
     varint,
     varint_bytes,
 )
-from heddle.trace.otel.span import Json, OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
+from heddle.trace.otel.span import OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
+from heddle.wire.jsontypes import Json
 
 _uint64 = Struct("<Q").unpack_from
 _uint32 = Struct("<I").unpack_from

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Any
 
 from heddle.trace.otel.protobuf_wire import BYTES, FIXED64, VARINT, Malformed, fields, signed, varint
-from heddle.trace.otel.span import Json
+from heddle.wire.jsontypes import Json
 
 Attribute = tuple[str, Any]
 MAX_DEPTH = 40

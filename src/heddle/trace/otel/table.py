@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.trace.otel.expand import parts
-from heddle.trace.otel.span import Json
+from heddle.wire.jsontypes import Json
 
 Path = tuple[str, ...]
 Keys = tuple[tuple[str, Path], ...]

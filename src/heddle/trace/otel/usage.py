@@ -3,8 +3,8 @@
 from typing import Any
 
 from heddle.trace.otel.expand import pick
-from heddle.trace.otel.span import Json
 from heddle.trace.otel.table import Named
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _SPELLINGS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))

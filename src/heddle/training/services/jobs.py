@@ -5,7 +5,6 @@ import uuid
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import Conflict, NotFound
@@ -27,9 +26,8 @@ from heddle.training.queue.promotion import Promotion, usual_answer
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.services.models import TrainableModels
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 from heddle.wire.training import CallSource
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from itertools import groupby
 from statistics import fmean
-from typing import Any
 
 import orjson
 from fastapi import Response
@@ -13,10 +12,10 @@ from heddle.gate.comparison import ERRORS, less_is_better, row_of
 from heddle.http import PricesDep, Reader, StoreDep, answer, group
 from heddle.wire import refs
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.jsontypes import Json
 from heddle.wire.trials import TrialFigures, TrialsQuery
 
 router = group("Pages")
-Json = dict[str, Any]
 MOST_RUNS = 100
 _DIGITS = 6
 

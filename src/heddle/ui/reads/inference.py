@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import orjson
 from fastapi import Request, Response
@@ -14,10 +13,10 @@ from heddle.inference.dependencies import InferenceDep
 from heddle.inference.service import Inference
 from heddle.server_state import ServerState
 from heddle.ui.session import is_still_welcome
+from heddle.wire.jsontypes import Json
 
 router = group("Pages")
 
-Json = dict[str, Any]
 _LOOK_SECONDS = 0.5
 _SAME_LOOKS = 10
 """Figures that stay the same are sent again after so many looks, so that a chart goes on."""

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import Header, Query, Request, Response
@@ -18,10 +18,10 @@ from heddle.training.dependencies import TrainingDep
 from heddle.training.service import Training
 from heddle.ui.session import is_still_welcome
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
 router = group("Pages")
 
-Json = dict[str, Any]
 _SPARK = 60
 _LOOK_SECONDS = 0.5
 _SILENT_LOOKS = 30

@@ -1,7 +1,6 @@
 """The trajectories behind a step: which bodies there are, the groups of one, and one trajectory with its tokens."""
 
 from pathlib import Path
-from typing import Any
 
 from fastapi import Response
 
@@ -13,10 +12,9 @@ from heddle.store.control.training import ModelRow
 from heddle.training.dependencies import TrainingDep
 from heddle.training.service import Training
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
 router = group("Pages")
-
-Json = dict[str, Any]
 
 
 @router.get("/_ui/api/trajectories", include_in_schema=False)

@@ -1,14 +1,13 @@
 """A request in the words of vLLM's POST /v1/completions, in which token ids go in and come back."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import orjson
 
 from heddle.inference.engine.base import RequestRefused, Sampling, TokenRequest
 from heddle.inference.engine.vllm.grammar import one_lark
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 Decode = Callable[[tuple[int, ...]], str]
 _SIGN = 1 << 63
 _MOST = 2**31 - 1

@@ -8,7 +8,6 @@ from typing import Any
 
 from heddle.trace.otel.conventions.parts import call_part, reasoning_part, result_part, text_part
 from heddle.trace.otel.conventions.values import (
-    Json,
     Scalar,
     as_object,
     as_text,
@@ -22,6 +21,7 @@ from heddle.trace.otel.conventions.values import (
     whole,
 )
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _BASE = "gcp.vertex.agent."

@@ -3,7 +3,8 @@
 from typing import Any
 
 from heddle.trace.otel.conventions.parts import joined, message, messages_of, simple
-from heddle.trace.otel.conventions.values import Json, as_text, objects, parsed
+from heddle.trace.otel.conventions.values import as_text, objects, parsed
+from heddle.wire.jsontypes import Json
 
 
 def asked(body: Any) -> list[Json]:

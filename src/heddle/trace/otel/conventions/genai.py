@@ -15,7 +15,6 @@ from typing import Any
 
 from heddle.trace.otel.conventions.parts import message, messages_of
 from heddle.trace.otel.conventions.values import (
-    Json,
     Scalar,
     as_text,
     branch,
@@ -31,6 +30,7 @@ from heddle.trace.otel.conventions.values import (
     whole,
 )
 from heddle.trace.otel.span import OtelEvent, OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 SCALARS = (

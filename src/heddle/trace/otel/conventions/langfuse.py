@@ -6,8 +6,9 @@ whose names begin with `input` are added up for the input, likewise for the outp
 
 from heddle.trace.otel.conventions.bodies import answered, asked
 from heddle.trace.otel.conventions.openinference import PARAMETERS
-from heddle.trace.otel.conventions.values import Json, as_object, count, fill, offer, text, told
+from heddle.trace.otel.conventions.values import as_object, count, fill, offer, text, told
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 OPERATIONS = {

@@ -11,7 +11,6 @@ the requests below it.
 from heddle.trace.otel.conventions.genai import read_events
 from heddle.trace.otel.conventions.parts import messages_of, simple
 from heddle.trace.otel.conventions.values import (
-    Json,
     Scalar,
     as_list,
     as_object,
@@ -24,6 +23,7 @@ from heddle.trace.otel.conventions.values import (
     told,
 )
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 SCALARS = (

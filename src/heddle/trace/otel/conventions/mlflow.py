@@ -5,19 +5,9 @@ Tokens: `mlflow.chat.tokenUsage` counts cached tokens inside; MLflow adds up Ant
 
 from heddle.trace.otel.conventions.bodies import answered, asked
 from heddle.trace.otel.conventions.openinference import PARAMETERS
-from heddle.trace.otel.conventions.values import (
-    Json,
-    Scalar,
-    as_object,
-    count,
-    fill,
-    objects,
-    offer,
-    parsed,
-    text,
-    told,
-)
+from heddle.trace.otel.conventions.values import Scalar, as_object, count, fill, objects, offer, parsed, text, told
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 OPERATIONS = {

@@ -13,7 +13,6 @@ from typing import Any
 from heddle.trace.otel.conventions.bodies import answered, asked
 from heddle.trace.otel.conventions.parts import call_part, joined, message, simple
 from heddle.trace.otel.conventions.values import (
-    Json,
     Scalar,
     as_object,
     as_text,
@@ -30,6 +29,7 @@ from heddle.trace.otel.conventions.values import (
     whole,
 )
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 KIND = "openinference.span.kind"

@@ -13,7 +13,6 @@ from typing import Any
 from heddle.trace.otel.conventions.genai import indexed
 from heddle.trace.otel.conventions.parts import joined, simple
 from heddle.trace.otel.conventions.values import (
-    Json,
     Scalar,
     as_object,
     as_text,
@@ -26,6 +25,7 @@ from heddle.trace.otel.conventions.values import (
     told,
 )
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _KINDS = {"workflow": "invoke_workflow", "agent": "invoke_agent", "tool": "execute_tool"}

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
-Json = dict[str, Any]
 _INT64 = 2**63
 _MOST = 2**53
 

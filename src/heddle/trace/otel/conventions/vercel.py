@@ -14,7 +14,6 @@ from typing import Any
 from heddle.trace.otel.conventions.bodies import answered, asked
 from heddle.trace.otel.conventions.parts import call_part, message, messages_of, reasoning_part, simple, text_part
 from heddle.trace.otel.conventions.values import (
-    Json,
     Scalar,
     as_list,
     as_object,
@@ -31,6 +30,7 @@ from heddle.trace.otel.conventions.values import (
     whole,
 )
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _RUNS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
