@@ -163,7 +163,7 @@ def _training(
 
 def _renderer(folder: Path) -> ReadableRenderer:
     # What reads tokenizers may not be installed where nothing is trained.
-    from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+    from heddle.inference.trajectory_renderer import TrajectoryRenderer
 
     return TrajectoryRenderer.load(folder)
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from heddle.inference.engine.base import TokenEvent, TokenLogprobs
 from heddle.inference.prompt.detokenizer import Detokenizer
+from heddle.inference.prompt.reasoning import ReasoningSplitter
 from heddle.inference.prompt.stop import StopStrings
-from heddle.inference.reasoning import ReasoningSplitter
 from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, Piece
 from heddle.inference.tools.plan import ToolPlan
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from heddle.bounded import BoundedProcesses, TooMuchWork, answer_jobs
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
-from heddle.inference.engine.base import Constraint
-from heddle.inference.reasoning import ReasoningMarks, after_open_reasoning, after_optional_reasoning
+from heddle.inference.prompt.reasoning import ReasoningMarks, after_open_reasoning, after_optional_reasoning
 from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for, grammar_tokenizer
+from heddle.inference.structured.constraint import Constraint
 from heddle.inference.tools import ToolPlan
 from heddle.wire.jsontypes import Json
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from heddle.inference.adapters import Version
 from heddle.inference.engine.base import Engine, EngineInfo
+from heddle.inference.prompt.reasoning import ReasoningMarks, detect_marks
 from heddle.inference.prompt.tokenizer import Tokenizer
-from heddle.inference.reasoning import ReasoningMarks, detect_marks
 from heddle.inference.sampling import Defaults
 from heddle.inference.source import ModelSource
 

@@ -12,16 +12,17 @@ from heddle.errors import InvalidRequest
 from heddle.inference.adapters import Version
 from heddle.inference.choice import Choice, Reading
 from heddle.inference.compile_process import Reasoning, compile_constraint
-from heddle.inference.engine.base import Constraint, TokenRequest
+from heddle.inference.engine.base import TokenRequest
 from heddle.inference.fields import ChatRequest
 from heddle.inference.model import ServedModel
 from heddle.inference.prompt.messages import message_text, template_messages
+from heddle.inference.prompt.reasoning import ReasoningSplitter
 from heddle.inference.prompt.template import SHARED_PROCESSES, Prompt, build_prompt, choose_template
-from heddle.inference.reasoning import ReasoningSplitter
 from heddle.inference.response import Facts, Shape
 from heddle.inference.rollout import Rollout
 from heddle.inference.sampling import sampling_of, seed_of_choice
 from heddle.inference.structured import ResponseFormat
+from heddle.inference.structured.constraint import Constraint
 from heddle.inference.tools import ToolPlan, check_parameters, detect_format
 from heddle.wire import times
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
+from heddle.inference.prompt.reasoning import ReasoningMarks, ReasoningSplitter, after_optional_reasoning, detect_marks
 from heddle.inference.prompt.tokenizer import Tokenizer
-from heddle.inference.reasoning import ReasoningMarks, ReasoningSplitter, after_optional_reasoning, detect_marks
 from tests.unit.inference.vocabularies import backend, feed_in_pieces, tokenizer
 
 MARKS = ReasoningMarks("<think>", "</think>", (1,), (2,))

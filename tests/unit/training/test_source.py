@@ -16,8 +16,8 @@ from heddle.request_body import validated
 from heddle.services import Services
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.training_calls import TrainingCalls
+from heddle.training.bodies.source import Resolved, SourceFilter, SourceRequest, resolve
 from heddle.training.bodies.trajectories import TrajectoryGroup
-from heddle.training.calls.source import Resolved, SourceFilter, SourceRequest, resolve
 from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/traced"

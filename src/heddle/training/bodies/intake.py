@@ -30,9 +30,9 @@ from heddle.store.blobs.base import Blobs
 from heddle.store.disk import room
 from heddle.training import payload
 from heddle.training.bodies.experimental_config import is_known
+from heddle.training.bodies.log_metrics import log_metrics
 from heddle.training.bodies.requests import CreateJob, CreateJobFromSource
 from heddle.training.bodies.trajectories import LogRequest
-from heddle.training.services.log_metrics import log_metrics
 from heddle.wire import jsonpieces, jsontext
 from heddle.wire.jsontypes import Json
 

@@ -20,8 +20,8 @@ from heddle.training.bodies.paging import unknown_cursor
 from heddle.training.bodies.references import reference_folder
 from heddle.training.bodies.requests import CreateSftJob, JobHead
 from heddle.training.bodies.resources import resources
-from heddle.training.calls.source import SourceRequest
-from heddle.training.calls.source import resolve as resolve_source
+from heddle.training.bodies.source import SourceRequest
+from heddle.training.bodies.source import resolve as resolve_source
 from heddle.training.queue.promotion import Promotion, usual_answer
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.services.models import TrainableModels

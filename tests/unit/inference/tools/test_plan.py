@@ -11,8 +11,8 @@ from llguidance import LLMatcher, LLTokenizer
 from pydantic import TypeAdapter, ValidationError
 
 from heddle.errors import InvalidRequest
+from heddle.inference.prompt.reasoning import after_optional_reasoning, detect_marks
 from heddle.inference.prompt.tokenizer import Tokenizer
-from heddle.inference.reasoning import after_optional_reasoning, detect_marks
 from heddle.inference.tools import ToolFormat, ToolPlan, detect_format
 from heddle.inference.tools.formats import HERMES, JSON, LLAMA, MISTRAL, MISTRAL_NAMED
 from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta

@@ -10,8 +10,8 @@ from heddle.demo.tiny import MODEL_FOLDER
 from heddle.inference.engine.base import EngineInfo, Sampling
 from heddle.inference.engine.vllm.grammar import one_lark
 from heddle.inference.fields import parse
+from heddle.inference.prompt.reasoning import ReasoningMarks, after_open_reasoning
 from heddle.inference.prompt.tokenizer import Tokenizer
-from heddle.inference.reasoning import ReasoningMarks, after_open_reasoning
 from heddle.inference.rollout import Rollout
 from heddle.inference.structured import StructuredOutputs, constraint_for
 

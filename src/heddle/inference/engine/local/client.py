@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 from heddle.inference.engine.base import (
     AdapterRef,
-    Constraint,
     EngineFailed,
     EngineInfo,
     EngineStats,
@@ -17,6 +16,7 @@ from heddle.inference.engine.base import (
 )
 from heddle.inference.engine.local.connection import Connection
 from heddle.inference.engine.local.options import LocalOptions, read_facts
+from heddle.inference.structured.constraint import Constraint
 
 __all__ = ["LocalEngine", "LocalOptions"]
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heddle.inference.engine.base import Constraint, RequestRefused
+from heddle.inference.engine.base import RequestRefused
 from heddle.inference.structured.compiler import MAX_GRAMMAR_SYMBOLS, MAX_LEXER_STATES, plain
+from heddle.inference.structured.constraint import Constraint
 
 MOST_COMPILED = 32
 

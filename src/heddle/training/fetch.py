@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from heddle.errors import HeddleError
+from heddle.training.bodies.source import SourceRequest, resolve
 from heddle.training.calls.rewards import Reward
-from heddle.training.calls.source import SourceRequest, resolve
 from heddle.wire.jsontypes import Json
 from heddle.wire.training import CallSelection
 
