@@ -19,7 +19,7 @@ from heddle.evals.service import Evaluations
 from heddle.inference.accounts import Accounts
 from heddle.inference.completions import ModelCompletions
 from heddle.inference.engine.make import make_engine
-from heddle.inference.figures import InferenceFigures
+from heddle.inference.metrics import InferenceMetrics
 from heddle.inference.policies import Policies
 from heddle.inference.service import Inference
 from heddle.metrics import Metrics
@@ -33,7 +33,7 @@ from heddle.trace.inference_calls import InferenceCalls, InferencePrices
 from heddle.trace.records import TraceRecords
 from heddle.trace.training_calls import TrainingCalls
 from heddle.trace.training_data import TrainingData
-from heddle.training.queue.figures import TrainingFigures
+from heddle.training.queue.metrics import TrainingMetrics
 from heddle.training.queue.promotion import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.service import Training
@@ -131,7 +131,7 @@ def _metrics(store: Store) -> Metrics:
 
 def _inference(settings: Settings, store: Store, prices: InferencePrices, metrics: Metrics) -> Inference:
     """Inference, given what the others do for it: the trace keeps its calls, /metrics shows its figures."""
-    figures = InferenceFigures(metrics.registry)
+    figures = InferenceMetrics(metrics.registry)
     accounts = Accounts(settings, store, InferenceCalls(settings, store), prices, figures)
     inference = Inference(settings, store.adapters, accounts, make_engine, store.changes)
     figures.watch(inference.engines)
@@ -144,7 +144,7 @@ def _training(
 ) -> Training:
     """Training, given what the others do for it: inference serves its policies, the trace shows its jobs."""
     policies, calls, promotion = Policies(inference), TrainingCalls(settings, store), Promotion(evaluations)
-    figures = TrainingFigures(metrics.registry)
+    figures = TrainingMetrics(metrics.registry)
     metrics.refreshers.append(figures.refresh)
     supervisor = Supervisor(settings, store.train_models, store.train_jobs, policies, store.blobs.path, figures)
     supervisor.publisher.judge = promotion

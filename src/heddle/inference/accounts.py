@@ -10,8 +10,8 @@ from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest
-from heddle.inference.figures import InferenceFigures
 from heddle.inference.limits import Limits, Place
+from heddle.inference.metrics import InferenceMetrics
 from heddle.inference.shared_limits import SharedLimits
 from heddle.inference.tracing import call_of
 from heddle.settings import Settings
@@ -91,7 +91,7 @@ class Accounts:
         store: Store,
         sink: CompletionSink | None,
         prices: PricesOf,
-        figures: InferenceFigures,
+        figures: InferenceMetrics,
     ) -> None:
         self.limits = Limits(settings)
         self.figures = figures

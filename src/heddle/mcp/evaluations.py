@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heddle.callview import name_of
+from heddle.call_summary import name_of
 from heddle.errors import HeddleError
 from heddle.gate import running
 from heddle.gate.comparison import SCORE, Comparison, Row, compare, less_is_better

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from heddle.callview import cost_of
+from heddle.call_summary import cost_of
 from heddle.errors import HeddleError
 from heddle.mcp.text import bounded, cut, headline
 from heddle.remote import Project

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from heddle.demo.tiny import MODEL_FOLDER
-from heddle.inference.engine.vllm.figures import read_figures
+from heddle.inference.engine.vllm.metrics import read_figures
 from tests.support.bare import bare_server
 from tests.support.chat import Chat, data_lines, until
 from tests.support.models import make_adapter

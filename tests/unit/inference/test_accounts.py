@@ -14,8 +14,8 @@ from heddle.auth import Caller, Scope
 from heddle.errors import Busy, Forbidden, InvalidRequest, StorageFull
 from heddle.inference import accounts as module
 from heddle.inference.accounts import Accounts, project_of
-from heddle.inference.figures import InferenceFigures
 from heddle.inference.limits import KEY, PROJECT
+from heddle.inference.metrics import InferenceMetrics
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.changes import Changes
@@ -49,7 +49,7 @@ class Desk:
         self.sink = sink or Sink()
         self.registry = CollectorRegistry()
         store = cast(Store, SimpleNamespace(inference=self.rows, changes=Changes(MemoryExecutor())))
-        figures = InferenceFigures(self.registry)
+        figures = InferenceMetrics(self.registry)
         self.accounts = Accounts(Settings(**settings), store, self.sink, cast(Any, None), figures)
 
     def used(self, *by: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from heddle.store.clickhouse import call_deletes
 from heddle.store.clickhouse.assembly import Change
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.flush import Flush, Watched
-from heddle.store.clickhouse.flusher import Flusher, FlusherFigures
+from heddle.store.clickhouse.flusher import Flusher, FlusherStats
 from heddle.store.clickhouse.stored_calls import find_spots
 from heddle.store.control import call_halves
 from heddle.store.control.agents import spans as agent_index
@@ -44,7 +44,7 @@ class CallWrites:
         self.has_endings = asyncio.Event()
 
     @property
-    def figures(self) -> FlusherFigures:
+    def figures(self) -> FlusherStats:
         """What was written since the start."""
         return self._flusher.figures
 

@@ -13,7 +13,7 @@ from heddle.http import PricesDep, Reader, StoreDep, answer, group
 from heddle.wire import refs
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
 from heddle.wire.jsontypes import Json
-from heddle.wire.trials import TrialFigures, TrialsQuery
+from heddle.wire.trials import TrialsQuery, TrialStats
 
 router = group("Pages")
 MOST_RUNS = 100
@@ -34,7 +34,7 @@ async def evaluation_values(
         raise InvalidRequest(f"runs must name 1 to {MOST_RUNS} runs")
     cost_of = await prices(internal)
 
-    def fold(trials: Iterable[TrialFigures]) -> Json:
+    def fold(trials: Iterable[TrialStats]) -> Json:
         return _values(trials, chosen, cost_of, columns)
 
     own = f"{refs.INTERNAL}{internal}/"
@@ -44,7 +44,7 @@ async def evaluation_values(
     return answer(await store.trials.fold(query, True, True, fold, with_answers=True))
 
 
-def _values(trials: Iterable[TrialFigures], runs: tuple[str, ...], prices: CostOf, columns: bool) -> Json:
+def _values(trials: Iterable[TrialStats], runs: tuple[str, ...], prices: CostOf, columns: bool) -> Json:
     """Rows in one order for all runs, and a column per run and measure."""
     found: dict[str, dict[str, dict[str, float]]] = {run: {} for run in runs}
     counts = dict.fromkeys(runs, 0)
@@ -85,7 +85,7 @@ def _short(value: float | None) -> float | int | None:
     return int(value) if value.is_integer() else float(f"{value:.{_DIGITS}g}")
 
 
-def _trial(trial: TrialFigures, prices: CostOf) -> Json:
+def _trial(trial: TrialStats, prices: CostOf) -> Json:
     """A trial as the gate reads it from the public interface."""
     return {
         "model_output": trial.has_answer or None,
@@ -96,6 +96,6 @@ def _trial(trial: TrialFigures, prices: CostOf) -> Json:
     }
 
 
-def _cost(trial: TrialFigures, prices: CostOf) -> float | None:
+def _cost(trial: TrialStats, prices: CostOf) -> float | None:
     """What the answer came to; None where no model of it has a price."""
     return sum_of_costs(cost_of_tokens(prices, entry, trial.priced_at) for entry in trial.usage)

@@ -19,8 +19,8 @@ from heddle.inference.engine.base import (
 )
 from heddle.inference.engine.vllm.body import body_of, streams
 from heddle.inference.engine.vllm.events import Reader, Strange
-from heddle.inference.engine.vllm.figures import add_figures, read_figures
 from heddle.inference.engine.vllm.grammar import one_lark
+from heddle.inference.engine.vllm.metrics import add_figures, read_figures
 from heddle.inference.engine.vllm.options import VllmOptions
 
 PLAIN = TokenRequest("r1", (4, 5, 6), Sampling(max_tokens=7, seed=2**64 - 3))

@@ -21,8 +21,8 @@ from heddle.inference.engine.base import (
 )
 from heddle.inference.engine.local.options import LocalOptions, read_facts
 from heddle.inference.engine.vllm.adapter_check import check_adapter
-from heddle.inference.engine.vllm.figures import add_figures
 from heddle.inference.engine.vllm.http import Client
+from heddle.inference.engine.vllm.metrics import add_figures
 from heddle.inference.engine.vllm.options import KV_TRANSFER, VllmOptions
 from heddle.inference.engine.vllm.process import Supervisor
 from heddle.inference.engine.vllm.replica import Replica, ReplicaFailed

@@ -12,8 +12,8 @@ import orjson
 from heddle.inference.engine.base import AdapterRef, EngineBusy, RequestRefused, TokenEvent, TokenRequest
 from heddle.inference.engine.vllm.body import Decode, body_of, streams
 from heddle.inference.engine.vllm.events import Reader, Strange
-from heddle.inference.engine.vllm.figures import read_figures
 from heddle.inference.engine.vllm.http import Client, Refused, Unanswered
+from heddle.inference.engine.vllm.metrics import read_figures
 from heddle.wire.jsontypes import Json
 
 logger = logging.getLogger("heddle.inference.engine")

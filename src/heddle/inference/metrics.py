@@ -51,7 +51,7 @@ EnginesOf = Callable[[], Mapping[str, HasStats]]
 """The engines by the public id of their base model."""
 
 
-class InferenceFigures:
+class InferenceMetrics:
     """Counts completions, and shows what engines say about themselves."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
@@ -164,7 +164,7 @@ def _ratio(part: float, whole: float) -> float:
 class _EngineCollector(Collector):
     """The engines' figures, as they were at the last refresh."""
 
-    def __init__(self, figures: InferenceFigures) -> None:
+    def __init__(self, figures: InferenceMetrics) -> None:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from heddle.auth import LOCAL
-from heddle.inference import figures as module
+from heddle.inference import metrics as module
 from heddle.inference.engine.base import EngineFailed, EngineStats
-from heddle.inference.figures import InferenceFigures
+from heddle.inference.metrics import InferenceMetrics
 from heddle.wire.inference import Completion
 
 
@@ -54,7 +54,7 @@ def text(registry: CollectorRegistry) -> list[str]:
 
 def test_the_engines_figures_are_shown_by_model() -> None:
     registry = CollectorRegistry()
-    figures, engine = InferenceFigures(registry), StillEngine()
+    figures, engine = InferenceMetrics(registry), StillEngine()
     figures.watch(lambda: {"tiny": engine})
     engine.figures = EngineStats(
         state="ready", running=3, waiting=2, kv_blocks_used=5, kv_blocks_total=20, prefix_query_tokens=100,
@@ -80,7 +80,7 @@ def test_the_engines_figures_are_shown_by_model() -> None:
 
 def test_no_private_name_reaches_the_metrics() -> None:
     registry = CollectorRegistry()
-    figures = InferenceFigures(registry)
+    figures = InferenceMetrics(registry)
     values: dict[str, Any] = {"request": {}, "started_at": datetime.now(UTC), "caller": LOCAL, "request_id": "r"}
     figures.answered(
         Completion(project="team/hush", model="hush-1", served="team/hush/a", base="tiny", user="hush", **values)
@@ -93,7 +93,7 @@ def test_no_private_name_reaches_the_metrics() -> None:
 
 def test_tokens_per_second_are_those_of_the_last_minute() -> None:
     clock = Clock()
-    figures, engine = InferenceFigures(CollectorRegistry(), clock), StillEngine()
+    figures, engine = InferenceMetrics(CollectorRegistry(), clock), StillEngine()
     figures.watch(lambda: {"tiny": engine})
 
     def look(at: float, generated: int) -> float:
@@ -116,7 +116,7 @@ def test_an_engine_that_does_not_answer_keeps_its_last_figures(
     error: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.01)
-    figures, engine = InferenceFigures(CollectorRegistry()), SilentEngine()
+    figures, engine = InferenceMetrics(CollectorRegistry()), SilentEngine()
     engine.figures.steps = 7
     figures.watch(lambda: {"tiny": engine})
     asyncio.run(figures.refresh())
