@@ -36,7 +36,7 @@ help:
 	@echo "make test-vllm   the tests of inference in front of vLLM $(VLLM_VERSION) on the CPU, which is installed for it (3.4 GB)"
 	@echo "make soak    the long versions of the durability, bad-input and differential tests, with figures"
 	@echo "make bench   ingest, query, footprint, engine, overhead, training and abuse figures"
-	@echo "make lint    ruff and mypy only"
+	@echo "make lint    ruff, the rules of imports, and mypy only"
 	@echo "make docs    the documentation as a site in dist/site, every link checked"
 	@echo "make lock    the lock files in requirements/ anew (ARGS='--upgrade' for newer versions)"
 	@echo "make sbom    a CycloneDX bill of materials of each lock file, in dist/sbom/"
@@ -50,6 +50,7 @@ serve: .venv/.serve
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
 # What is downloaded comes beside what is unpacked, and lint and types beside the first tests.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+from heddle.inference.trajectory_renderer import TrajectoryRenderer
 from heddle.training.base import TokenSequence
 from heddle.training.config import RlConfig
 from heddle.training.tokens.advantages import normalised

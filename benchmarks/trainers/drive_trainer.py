@@ -23,7 +23,7 @@ class Trainer:
 
     def load(self, folder: str, adapter: str, threads: int, learning_rate: float, **_: Any) -> dict[str, Any]:
         """Import what the worker imports; the model is loaded by the first job."""
-        from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+        from heddle.inference.trajectory_renderer import TrajectoryRenderer
         from heddle.training.base import Task
         from heddle.training.config import RlConfig
         from heddle.training.trainer.run import PolicyCache

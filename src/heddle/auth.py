@@ -154,7 +154,7 @@ class SessionStore(Protocol):
         ...
 
 
-class Gate:
+class Authenticator:
     """Recognises callers; when no key is needed everybody is the local user.
 
     An answer of the key store is believed for half a second, so a key that another process revokes is refused within

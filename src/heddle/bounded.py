@@ -24,6 +24,7 @@ import orjson
 
 from heddle.errors import Unavailable
 from heddle.turns import OWNER, Turns
+from heddle.wire.jsontypes import Json
 
 CPU_SECONDS = 2.0
 WALL_SECONDS = 60.0
@@ -34,7 +35,6 @@ MOST_REFUSED = 10_000
 """Jobs and programs that ended a process, by digest; the oldest are forgotten first."""
 MOST_ENDED = 3
 """Processes that a program may end with one input or another."""
-Json = dict[str, Any]
 T = TypeVar("T")
 _all: WeakSet["BoundedProcesses"] = WeakSet()
 

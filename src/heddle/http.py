@@ -1,31 +1,31 @@
 """What every router shares: request models, scopes, who is calling, and answers."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import cache
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
-from fastapi._compat import ModelField
-from fastapi.datastructures import DefaultPlaceholder
-from fastapi.dependencies.models import Dependant
+from fastapi import APIRouter, Depends, Request, Response, params
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
-from fastapi.utils import create_model_field
 from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Authenticator, Caller, Scope
 from heddle.cookies import is_own_page
 from heddle.errors import InvalidRequest, NotAuthenticated, TooLarge
+from heddle.event_streams import EventStreams
+from heddle.metrics import Metrics
 from heddle.request_body import OFF_LOOP_BYTES, BodyRequest, caller_of, off_loop, validated
+from heddle.server_state import ServerState
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.wire import jsontext, refs
-
-if TYPE_CHECKING:
-    from heddle.house import House
+from heddle.wire.inference import PricesOf
+from heddle.wire.records import Records
 
 logger = logging.getLogger("heddle.http")
 B = TypeVar("B", bound=BaseModel)
@@ -65,93 +65,89 @@ class Empty(ResponseModel):
 
 
 class Route(APIRoute):
-    """A route whose handler sees a `BodyRequest`."""
+    """A route whose handler sees a `BodyRequest`.
 
-    _shown: Any = None
-    _extra: Any = None
-    _shown_field: ModelField | None = None
+    An endpoint that answers itself, a coroutine that returns a Response, needs its model for the description only:
+    `described` is the route with that model. Building them all takes as long as all the rest of the start.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        answers_itself = _answers_itself(endpoint)
-        # Only the description needs the model of an answer that is made already: building them all takes as long as
-        # all the rest of the start.
-        shown = options.get("response_model")
-        shown = None if isinstance(shown, DefaultPlaceholder) else shown
-        super().__init__(path, endpoint, **(options | {"response_model": None} if answers_itself else options))
-        if answers_itself:
-            self.response_model = self._shown = shown
-        if answers_itself and _takes_only_the_caller(self.dependant):
-            self.app = _direct(self)
+        self.is_hot, self.is_local = (endpoint in marked for marked in (_HOT, _LOCAL))
+        self._options = options
+        hints = get_type_hints(endpoint, include_extras=True)
+        returned = hints.pop("return", None)
+        answers_itself = iscoroutinefunction(endpoint) and isinstance(returned, type) and issubclass(returned, Response)
+        models = [hint for hint in hints.values() if isinstance(hint, type) and issubclass(hint, BaseModel)]
+        self._body_model = models[0] if len(models) == 1 else None
+        left = {"response_model": None, "openapi_extra": None} if answers_itself else {}
+        super().__init__(path, endpoint, **{**options, **left})
+        if answers_itself and all(_is_simple(name, hint, self.param_convertors) for name, hint in hints.items()):
+            self.app = _direct(endpoint, hints)
 
-    @property
-    def response_field(self) -> ModelField | None:
-        """The field of the answer's model, built when the description is asked for."""
-        if self._shown_field is None and self._shown is not None:
-            name = f"Response_{self.unique_id}"
-            self._shown_field = create_model_field(name=name, type_=self._shown, mode="serialization")
-        return self._shown_field
-
-    @response_field.setter
-    def response_field(self, field: ModelField | None) -> None:
-        self._shown_field = field
-
-    @property
-    def openapi_extra(self) -> dict[str, Any] | None:
-        """What the description says beside what the framework finds out."""
-        extra: dict[str, Any] | None = self._extra() if callable(self._extra) else self._extra
-        return extra
-
-    @openapi_extra.setter
-    def openapi_extra(self, extra: Any) -> None:
-        self._extra = extra
+    def described(self) -> APIRoute:
+        """The same with everything that the OpenAPI description tells."""
+        extra = self._options.get("openapi_extra")
+        return APIRoute(
+            self.path, self.endpoint, **{**self._options, "openapi_extra": extra() if callable(extra) else extra}
+        )
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler of the framework, given our request class."""
         handler = super().get_route_handler()
-        declared = self._declared_body()
 
         async def run(request: Request) -> Response:
-            return await handler(BodyRequest(request.scope, request.receive, declared))
+            return await handler(BodyRequest(request.scope, request.receive, self._body_model))
 
         return run
 
-    def _declared_body(self) -> type[BaseModel] | None:
-        """The model of the body where the framework checks it."""
-        declared = [field.field_info.annotation for field in self.dependant.body_params]
-        only = declared[0] if len(declared) == 1 else None
-        return only if isinstance(only, type) and issubclass(only, BaseModel) else None
+
+_HOT: set[Callable[..., Any]] = set()
+_LOCAL: set[Callable[..., Any]] = set()
+E = TypeVar("E", bound=Callable[..., Any])
 
 
-def _answers_itself(endpoint: Callable[..., Any]) -> bool:
-    returned = endpoint.__annotations__.get("return")
-    return iscoroutinefunction(endpoint) and isinstance(returned, type) and issubclass(returned, Response)
+def hot(endpoint: E) -> E:
+    """Mark an endpoint of the write path: its route is tried first, as the framework tries one after the other."""
+    _HOT.add(endpoint)
+    return endpoint
 
 
-def _takes_only_the_caller(dependant: Dependant) -> bool:
-    """True for an endpoint of request, caller, services and plain path parts, which decodes its body itself."""
-    inputs = (dependant.query_params, dependant.header_params, dependant.cookie_params, dependant.body_params)
-    known = all(needed.call is house_of or isinstance(needed.call, Needs) for needed in dependant.dependencies)
-    return known and not any(inputs) and all(part.field_info.annotation is str for part in dependant.path_params)
+def local(endpoint: E) -> E:
+    """Mark an endpoint that a worker serves itself: it uses no service but those of `ServerState`."""
+    _LOCAL.add(endpoint)
+    return endpoint
 
 
-def _direct(route: APIRoute) -> ASGIApp:
-    """The ASGI application of such an endpoint, without the framework's resolving of dependencies.
+def dependency(hint: Any) -> Callable[..., Any] | None:
+    """What an annotation asks the framework for: the function of its `Depends`."""
+    found = [item.dependency for item in getattr(hint, "__metadata__", ()) if isinstance(item, params.Depends)]
+    return found[0] if found else None
 
-    That costs more than storing a call does.
+
+def _is_simple(name: str, hint: Any, path_parts: Collection[str]) -> bool:
+    call = dependency(hint)
+    is_ours = call is state_of or isinstance(call, (Service, Needs))
+    return is_ours or hint is Request or (name in path_parts and _plain_type(hint) is str)
+
+
+def _plain_type(hint: Any) -> Any:
+    return getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
+
+
+def _direct(endpoint: Callable[..., Awaitable[Response]], hints: Mapping[str, Any]) -> ASGIApp:
+    """The ASGI application of an endpoint of request, services and plain path parts, which decodes its body itself.
+
+    The framework's resolving of dependencies costs more than storing a call does.
     """
-    dependant, endpoint = route.dependant, route.endpoint
-    needs = [(needed.name or "", needed.call) for needed in dependant.dependencies if needed.call is not None]
-    parts = [part.name for part in dependant.path_params]
-    request_name = dependant.request_param_name
+    needs = [(name, call) for name, hint in hints.items() if (call := dependency(hint)) is not None]
+    requests = [name for name, hint in hints.items() if hint is Request]
+    parts = [name for name, hint in hints.items() if _plain_type(hint) is str]
 
     async def app(scope: ASGIScope, receive: Receive, send: Send) -> None:
         request = BodyRequest(scope, receive)
         values: dict[str, Any] = {name: await call(request) for name, call in needs}
-        path = scope["path_params"]
-        for name in parts:
-            values[name] = path[name]
-        if request_name is not None:
-            values[request_name] = request
+        values |= {name: scope["path_params"][name] for name in parts}
+        values |= dict.fromkeys(requests, request)
         response = await endpoint(**values)
         await response(scope, receive, send)
 
@@ -192,9 +188,21 @@ def group(tag: str) -> APIRouter:
     return APIRouter(route_class=Route, tags=[tag], strict_content_type=False)
 
 
-async def house_of(request: Request) -> "House":
+async def state_of(request: Request) -> ServerState:
     """The services of this server; a coroutine, as the framework runs plain functions in a thread of their own."""
-    return cast("House", request.app.state.house)
+    state: ServerState = request.app.state.services
+    return state
+
+
+class Service:
+    """A dependency on one service of this server, by its name among them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def __call__(self, request: Request) -> Any:
+        """The service."""
+        return getattr(request.app.state.services, self.name)
 
 
 class Needs:
@@ -229,7 +237,14 @@ Admin = Annotated[Caller, Depends(Needs(Scope.ADMIN))]
 BearerReader = Annotated[Caller, Depends(NeedsBearer(Scope.READ))]
 BearerWriter = Annotated[Caller, Depends(NeedsBearer(Scope.WRITE))]
 BearerAdmin = Annotated[Caller, Depends(NeedsBearer(Scope.ADMIN))]
-Services = Annotated["House", Depends(house_of)]
+StateDep = Annotated[ServerState, Depends(state_of)]
+SettingsDep = Annotated[Settings, Depends(Service("settings"))]
+StoreDep = Annotated[Store, Depends(Service("store"))]
+RecordsDep = Annotated[Records, Depends(Service("records"))]
+PricesDep = Annotated[PricesOf, Depends(Service("prices"))]
+MetricsDep = Annotated[Metrics, Depends(Service("metrics"))]
+AuthenticatorDep = Annotated[Authenticator, Depends(Service("authenticator"))]
+EventStreamsDep = Annotated[EventStreams, Depends(Service("event_streams"))]
 
 
 def answer(value: Any) -> Response:
@@ -285,9 +300,9 @@ def not_negative(value: int | None, name: str) -> int | None:
     return None if value is None else min(value, 2**62)
 
 
-def page_limit(house: "House", limit: int | None) -> int | None:
+def page_limit(settings: Settings, limit: int | None) -> int | None:
     """The limit of a list; raises TooLarge beyond the setting max_page_rows. None is no limit."""
-    most = house.settings.max_page_rows
+    most = settings.max_page_rows
     if limit is not None and limit > most:
         raise TooLarge(
             f"Request too large: a page has at most {most} rows (limit max_page_rows), {limit} were asked for"

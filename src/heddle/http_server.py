@@ -11,10 +11,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from heddle.connections import Connections, limited_protocol
-from heddle.house import House
 from heddle.listen import BACKLOG
 from heddle.loop_monitor import LoopMonitor
 from heddle.output import BackgroundStream
+from heddle.server_state import ServerState
 from heddle.settings import Settings
 
 KEEP_ALIVE_SECONDS = 75
@@ -53,14 +53,14 @@ def collect_seldom() -> None:
 class Server(uvicorn.Server):
     """uvicorn, which on the first signal stops in order (exit code 0), and on the second at once."""
 
-    def __init__(self, config: uvicorn.Config, house: House, out: BackgroundStream) -> None:
+    def __init__(self, config: uvicorn.Config, state: ServerState, out: BackgroundStream) -> None:
         super().__init__(config)
-        self._house = house
+        self._state = state
         self._out = out
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._is_told = False
-        self._monitor = LoopMonitor(house.metrics.lagged)
+        self._monitor = LoopMonitor(state.metrics.lagged)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""
@@ -87,11 +87,11 @@ class Server(uvicorn.Server):
         self._stopping = asyncio.create_task(self._stop())
 
     async def _stop(self) -> None:
-        self._house.drain()
+        self._state.drain()
         await self.drained()
-        self._house.stopping = True
+        self._state.stopping = True
         self.should_exit = True
 
     async def drained(self) -> None:
         """Answer on while those who send requests notice, by /ready and by closed connections, that this one stops."""
-        await asyncio.sleep(self._house.settings.shutdown_drain)
+        await asyncio.sleep(self._state.settings.shutdown_drain)

@@ -3,12 +3,10 @@
 import re
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
-
-from heddle.app import routes
-from heddle.http import Needs
+from heddle.app import served_routes
+from heddle.http import Needs, Route, dependency
 from heddle.request_body import caller_of
 from heddle.settings import TABLE
 
@@ -16,25 +14,16 @@ NO_KEY, ANY_KEY = "no key", "any key"
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def scope_of(route: APIRoute) -> str:
+def scope_of(route: Route) -> str:
     """What a route asks of its caller: a scope, any key, or no key."""
-    asked = set(_asked(route.dependant))
-    scopes = sorted(asked - {ANY_KEY})
-    return scopes[0] if scopes else ANY_KEY if asked else NO_KEY
-
-
-def _asked(dependant: Dependant) -> list[str]:
-    found = []
-    if isinstance(dependant.call, Needs):
-        found.append(str(dependant.call.scope))
-    elif dependant.call is caller_of:
-        found.append(ANY_KEY)
-    return found + [word for inner in dependant.dependencies for word in _asked(inner)]
+    asked = [dependency(hint) for hint in get_type_hints(route.endpoint, include_extras=True).values()]
+    scopes = sorted(str(item.scope) for item in asked if isinstance(item, Needs))
+    return scopes[0] if scopes else ANY_KEY if caller_of in asked else NO_KEY
 
 
 def routes_table() -> str:
     """Every route and the scope that it needs, as a Markdown table."""
-    rows = {(route.path, method, scope_of(route)) for route in routes() for method in route.methods or ()}
+    rows = {(route.path, method, scope_of(route)) for route in served_routes() for method in route.methods or ()}
     lines = [f"| `{method} {path}` | {scope} |" for path, method, scope in sorted(rows)]
     return "\n".join(["| route | scope |", "|---|---|", *lines])
 

@@ -60,8 +60,8 @@ class Metrics:
         self._seconds_of: dict[str, Histogram] = {}
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.registry.register(_FiguresCollector("the store", figures))
-        self.registry.register(_FiguresCollector("the processes that run what clients wrote", bounded.figures))
+        self.registry.register(_StatsCollector("the store", figures))
+        self.registry.register(_StatsCollector("the processes that run what clients wrote", bounded.figures))
 
     def gauge(self, name: str, text: str, ask: Callable[[], Awaitable[float]]) -> None:
         """Show a figure that is asked for at every look."""
@@ -101,7 +101,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _FiguresCollector(Collector):
+class _StatsCollector(Collector):
     """The figures of a part of the server, read when they are asked for."""
 
     def __init__(self, part: str, figures: Figures) -> None:

@@ -13,8 +13,8 @@ from typing import IO, Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from heddle.errors import HeddleError
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 SERVER_VARIABLE = "HEDDLE_SERVER"
 KEY_VARIABLES = ("HEDDLE_API_KEY", "WANDB_API_KEY")

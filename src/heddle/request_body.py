@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import (
@@ -19,10 +19,9 @@ from starlette.types import Scope as ASGIScope
 from heddle.auth import Caller
 from heddle.errors import NotAuthenticated, TooLarge, ValidationFailed
 from heddle.failures import details
+from heddle.server_state import ServerState
+from heddle.settings import Settings
 from heddle.wire import jsonpieces, jsontext, query, refs
-
-if TYPE_CHECKING:
-    from heddle.house import House
 
 M = TypeVar("M")
 T = TypeVar("T")
@@ -88,17 +87,16 @@ class BodyRequest(Request):
         return "protobuf" in kind or "multipart" in kind
 
     def _bound(self, body: bytes) -> None:
-        house = cast("House", self.app.state.house)
-        named, most = self._limit(house)
+        state: ServerState = self.app.state.services
+        named, most = self._limit(state.settings)
         if self._declared is not None:
             query.check_text(body)
         if jsonpieces.may_exceed(body, most + 1) and jsonpieces.count_nodes(body) > most:
-            house.metrics.refused("max_json_nodes")
+            state.metrics.refused("max_json_nodes")
             raise TooLarge(f"Request too large: more JSON values than {named} = {most}")
 
-    def _limit(self, house: "House") -> tuple[str, int]:
+    def _limit(self, settings: Settings) -> tuple[str, int]:
         """The most values of this request's body, and what they are called; bodies of a declared model hold no data."""
-        settings = house.settings
         if self.scope["path"].endswith("/table/create_from_digests"):
             return f"the limit max_table_body / {_DIGEST_BYTES}", settings.max_table_body // _DIGEST_BYTES
         if self._declared is None and not self.scope["path"].startswith("/v1/"):

@@ -10,11 +10,12 @@ import uvicorn
 import uvloop
 
 from heddle import settings as table
-from heddle.app import create_app, open_house
+from heddle.app import create_app
 from heddle.connections import Connections, raise_file_limit
-from heddle.house import House
 from heddle.http_server import Server, collect_seldom, configure
 from heddle.output import BackgroundStream
+from heddle.server_state import ServerState
+from heddle.services import open_services
 from heddle.settings import Settings
 
 logger = logging.getLogger("heddle.serve")
@@ -52,17 +53,17 @@ def _log(level: str, stream: BackgroundStream) -> None:
 
 async def _serve(settings: Settings, listener: socket.socket, out: BackgroundStream) -> None:
     try:
-        async with open_house(settings) as house:
-            app, address = create_app(settings, house), _address(settings.host, listener)
+        async with open_services(settings) as services:
+            app, address = create_app(settings, services), _address(settings.host, listener)
             if settings.workers > 1:
                 # Only who asks for them pays for what workers need.
                 from heddle.workers.crew import serve_with_workers
 
-                await serve_with_workers(house, app, listener, lambda: _say(house, address, out), out)
+                await serve_with_workers(services, app, listener, lambda: _say(services, address, out), out)
             else:
                 collect_seldom()
-                config = configure(settings, app, Connections(settings, house.metrics.refused))
-                await _Server(config, house, out, address).serve(sockets=[listener])
+                config = configure(settings, app, Connections(settings, services.metrics.refused))
+                await _Server(config, services, out, address).serve(sockets=[listener])
             out.write("heddle: stopped\n")
     finally:
         listener.close()
@@ -73,19 +74,19 @@ def _address(host: str, listener: socket.socket) -> str:
     return f"http://{name}:{listener.getsockname()[1]}"
 
 
-def _say(house: House, address: str, out: BackgroundStream) -> None:
-    needed = "a key is needed" if house.settings.needs_key else "no key needed"
-    out.write(f"heddle: serving {address} (data in {house.settings.data}, {needed})\n")
+def _say(state: ServerState, address: str, out: BackgroundStream) -> None:
+    needed = "a key is needed" if state.settings.needs_key else "no key needed"
+    out.write(f"heddle: serving {address} (data in {state.settings.data}, {needed})\n")
 
 
 class _Server(Server):
     """The one server of a process that does all."""
 
-    def __init__(self, config: uvicorn.Config, house: House, out: BackgroundStream, address: str) -> None:
-        super().__init__(config, house, out)
+    def __init__(self, config: uvicorn.Config, state: ServerState, out: BackgroundStream, address: str) -> None:
+        super().__init__(config, state, out)
         self._address = address
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and say where."""
         await super().startup(sockets)
-        _say(self._house, self._address, self._out)
+        _say(self._state, self._address, self._out)

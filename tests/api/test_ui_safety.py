@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from heddle import cookies
-from heddle.app import routes
+from heddle.app import served_routes
 from tests.conftest import Wire
 from tests.support import scale
 from tests.support.cli import make_key
@@ -96,7 +96,7 @@ def ask(client: httpx.Client, method: str, path: str, body: Json, project: str) 
 
 def test_every_read_of_a_project_is_known_here() -> None:
     known = {path.partition("?")[0].format(project="x/y", trace="z") for _, path, _ in READS}
-    for route in routes():
+    for route in served_routes():
         if route.path.startswith("/_ui/api/") and route.path not in SERVER_WIDE:
             found = any(route.path_regex.match(path) for path in known)
             assert found or route.path.startswith(tuple(OF_MODELS)), f"{route.path} is not asked for below"

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.app import routes
+from heddle.app import served_routes
 from heddle.auth import hash_key
 from tests.support import scale
 from tests.support.cli import heddle, make_key
@@ -231,7 +231,7 @@ def test_other_sites_cannot_log_a_browser_in(visitor: Browser, key: str) -> None
 
 def test_internal_reads_need_a_key(visitor: Browser) -> None:
     asked = 0
-    for route in routes():
+    for route in served_routes():
         if not route.path.startswith("/_ui/api/"):
             continue
         for method in route.methods or ():

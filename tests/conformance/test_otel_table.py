@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -121,8 +121,8 @@ def theirs() -> list[dict[str, Any]]:
 
 def ours(seed: int) -> dict[str, Any]:
     """What we make of it, in the same words."""
-    house: Any = SimpleNamespace(settings=SimpleNamespace(large_field_bytes=2**30))
-    export = Export(house, LOCAL, "team/project")
+    settings: Any = SimpleNamespace(large_field_bytes=2**30)
+    export = Export(settings, cast(Any, None), cast(Any, None), LOCAL, "team/project")
     packed, _ = export._pack(request(seed).SerializeToString(), False)
     if not packed.starts:
         return {"rejected": export._rejected.text}

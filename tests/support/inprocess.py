@@ -1,4 +1,4 @@
-"""A house and its routes in the test's own process, for what has no route of its own."""
+"""The services and their routes in the test's own process, for what has no route of its own."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from heddle.app import create_app, open_house
-from heddle.house import House
+from heddle.app import create_app
+from heddle.services import Services, open_services
 from heddle.settings import Settings
 
 
@@ -60,10 +60,10 @@ class Trace:
 
 
 @asynccontextmanager
-async def running_house(folder: Path, **settings: Any) -> AsyncIterator[tuple[House, httpx.AsyncClient]]:
-    """An open house without a model, and a client of its routes."""
+async def running_services(folder: Path, **settings: Any) -> AsyncIterator[tuple[Services, httpx.AsyncClient]]:
+    """Open services without a model, and a client of its routes."""
     chosen = Settings(**{"data": str(folder), "model": "none", **settings})
-    async with open_house(chosen) as house:
-        transport = httpx.ASGITransport(app=create_app(chosen, house))
+    async with open_services(chosen) as services:
+        transport = httpx.ASGITransport(app=create_app(chosen, services))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield house, client
+            yield services, client

@@ -49,7 +49,7 @@ class MemoryExecutor:
 def small_app(store: Any, *routers: APIRouter, caller: Caller = LOCAL) -> FastAPI:
     """An app with these routers over `store`, where everybody is `caller`."""
     app = FastAPI(strict_content_type=False)
-    app.state.house = SimpleNamespace(store=store)
+    app.state.services = SimpleNamespace(store=store)
 
     @app.middleware("http")
     async def _recognise(request: Request, call_next: Any) -> Response:

@@ -10,10 +10,10 @@ from unittest import mock
 
 import httpx
 
-from heddle.app import create_app, open_house
-from heddle.house import House
+from heddle.app import create_app
 from heddle.inference.models.source import TINY, TINY_FOLDER
 from heddle.inference.policies import Policies
+from heddle.services import Services, open_services
 from heddle.settings import Settings
 from heddle.wire.policies import PolicyName
 from tests.support.chat import API_KEY, USER
@@ -25,9 +25,9 @@ ADDRESS = "wandb-artifact:///anna/lab/writer"
 
 @dataclass(slots=True)
 class Served:
-    """One open house and a client of its application."""
+    """Open services and a client of its application."""
 
-    house: House
+    services: Services
     policies: Policies
     client: httpx.AsyncClient
     data: Path
@@ -73,16 +73,16 @@ class Served:
 
 @asynccontextmanager
 async def served(data: Path, **settings: Any) -> AsyncIterator[Served]:
-    """Open a house on a folder; its engine starts with the first chat."""
+    """Open the services on a folder; its engine starts with the first chat."""
     async with AsyncExitStack() as stack:
         stack.enter_context(mock.patch("heddle.training.folders.sweep", return_value=[]))
-        house = await stack.enter_async_context(open_house(Settings(data=str(data), **settings)))
-        transport = httpx.ASGITransport(create_app(house.settings, house))
+        services = await stack.enter_async_context(open_services(Settings(data=str(data), **settings)))
+        transport = httpx.ASGITransport(create_app(services.settings, services))
         headers = {"authorization": f"Bearer {API_KEY}"}
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1", headers=headers, timeout=120
         ) as client:
-            yield Served(house, Policies(house.inference), client, data)
+            yield Served(services, Policies(services.inference), client, data)
 
 
 def drop(served: Served, folder: str) -> None:

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from heddle import manual, settings
 from heddle.app import create_app
-from heddle.app import routes as all_routes
+from heddle.app import served_routes as all_routes
 from heddle.inference.models.source import TINY, TINY_FOLDER
 from tests.support.models import make_adapter
 

@@ -19,7 +19,7 @@ from heddle.store.control.jobs import OPEN, EventRow, JobRow
 from heddle.store.control.training import CheckpointRow, ModelRow
 from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.training import folders, handover
-from heddle.training.queue.figures import TrainingFigures
+from heddle.training.queue.metrics import TrainingMetrics
 from heddle.training.queue.process import ProcessOptions
 from heddle.training.queue.supervisor import Supervisor
 from heddle.wire.policies import BaseModel, PolicyName
@@ -77,7 +77,7 @@ class Bench:
         self.settings = table.load(values, {})
         self.host = Host(folder)
         self.registry = CollectorRegistry()
-        self.figures = TrainingFigures(self.registry)
+        self.figures = TrainingMetrics(self.registry)
 
     @classmethod
     @asynccontextmanager

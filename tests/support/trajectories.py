@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from heddle.inference.models.source import TINY_FOLDER
-from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+from heddle.inference.trajectory_renderer import TrajectoryRenderer
 from heddle.training.config import RlConfig
 from heddle.training.tokens.sequences import Prepared, sequences
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from heddle.auth import LOCAL, Caller, Gate, Scope, hash_key, key_of
+from heddle.auth import LOCAL, Authenticator, Caller, Scope, hash_key, key_of
 from heddle.errors import Forbidden, NotAuthenticated
 
 KEY = "heddle-" + "0123456789abcdef" * 4
@@ -53,7 +53,7 @@ class Rows:
 )
 def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
     assert key_of(headers) == KEY
-    assert asyncio.run(Gate(Rows(), needs_key=True).recognise(headers)).user == "ann"
+    assert asyncio.run(Authenticator(Rows(), needs_key=True).recognise(headers)).user == "ann"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
 )
 def test_nobody_is_recognised_and_the_reason_is_said(headers: dict[bytes, bytes], why: str) -> None:
     with pytest.raises(NotAuthenticated, match=why) as refused:
-        asyncio.run(Gate(Rows(), needs_key=True).recognise(headers))
+        asyncio.run(Authenticator(Rows(), needs_key=True).recognise(headers))
     assert refused.value.headers == {"WWW-Authenticate": 'Basic realm="heddle"'}
 
 
@@ -107,7 +107,7 @@ COOKIE = {b"cookie": b"other=1; heddle_session=token"}
     ],
 )
 def test_a_session_counts_for_pages_of_this_server(headers: dict[bytes, bytes], method: str, counts: bool) -> None:
-    gate = Gate(Rows(), needs_key=True, sessions=Sessions(Row()))
+    gate = Authenticator(Rows(), needs_key=True, sessions=Sessions(Row()))
     recognised = gate.recognise(COOKIE | headers, method)
     if counts:
         assert asyncio.run(recognised).user == "ann"
@@ -119,8 +119,8 @@ def test_a_session_counts_for_pages_of_this_server(headers: dict[bytes, bytes], 
 def test_a_session_is_worth_what_its_key_is() -> None:
     for row, why in ((Row(revoked_at=1), "was revoked"), (None, "session has ended")):
         with pytest.raises(NotAuthenticated, match=why):
-            asyncio.run(Gate(Rows(), needs_key=True, sessions=Sessions(row)).recognise(COOKIE))
-    gate = Gate(Rows(), needs_key=True, sessions=Sessions(Row()))
+            asyncio.run(Authenticator(Rows(), needs_key=True, sessions=Sessions(row)).recognise(COOKIE))
+    gate = Authenticator(Rows(), needs_key=True, sessions=Sessions(Row()))
     for cookie in (b"heddle_session=", b"heddle_session=other", b"\xff\xfe=;;;", b"heddle_sessio=token"):
         with pytest.raises(NotAuthenticated):
             asyncio.run(gate.recognise({b"cookie": cookie}))
@@ -129,14 +129,14 @@ def test_a_session_is_worth_what_its_key_is() -> None:
 
 
 def test_without_auth_everybody_is_the_local_user_whatever_they_send() -> None:
-    gate = Gate(Rows(), needs_key=False)
+    gate = Authenticator(Rows(), needs_key=False)
     for headers in ({}, {b"authorization": BASIC}, {b"authorization": b"Basic ???"}):
         assert asyncio.run(gate.recognise(headers)) is LOCAL
 
 
 def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
     rows = Rows()
-    gate = Gate(rows, needs_key=True)
+    gate = Authenticator(rows, needs_key=True)
 
     async def many() -> None:
         for _ in range(100):
@@ -151,7 +151,7 @@ def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
 
 def test_a_revoked_key_is_refused_once_the_old_answer_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Rows()
-    gate = Gate(rows, needs_key=True)
+    gate = Authenticator(rows, needs_key=True)
     now = 1000.0
     monkeypatch.setattr("heddle.auth.time.monotonic", lambda: now)
     assert asyncio.run(gate.recognise({b"authorization": BASIC})).user == "ann"

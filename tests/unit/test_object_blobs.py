@@ -13,7 +13,7 @@ import pytest
 from heddle import settings
 from heddle.errors import HeddleError, NotFound, Unavailable
 from heddle.store.blobs.base import Blobs
-from heddle.store.blobs.gate import Gate
+from heddle.store.blobs.circuit_breaker import CircuitBreaker
 from heddle.store.blobs.open import COPIES, open_blobs
 from tests.support.s3 import BUCKET, S3Server
 
@@ -95,7 +95,7 @@ def test_few_wait_for_a_store_that_hangs(fragile: S3Server, tmp_path: Path) -> N
 
 
 def test_one_at_a_time_finds_out_whether_a_store_is_back() -> None:
-    gate = Gate()
+    gate = CircuitBreaker()
 
     def fail() -> None:
         with gate.passing():

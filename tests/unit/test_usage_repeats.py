@@ -11,7 +11,7 @@ from heddle.store.sqlite import usage_repeats
 from heddle.store.sqlite.connection import open_writer
 from heddle.store.sqlite.store import DATABASE
 from heddle.wire import refs
-from tests.support.inprocess import Trace, running_house
+from tests.support.inprocess import Trace, running_services
 
 TREE = {"root": (None, 3), "chain": ("root", 2), "chat": ("chain", 1), "again": ("chain", 1), "other": ("root", 1)}
 """Parent, and how many model calls are in or below; the model calls are `chat`, `again` and `other`."""
@@ -43,7 +43,7 @@ def test_each_order_of_arrival(tmp_path: Path) -> None:
     chosen += [list(chance.choice(orders)) for _ in range(40)]
 
     async def run() -> None:
-        async with running_house(tmp_path) as (_, client):
+        async with running_services(tmp_path) as (_, client):
             for number, order in enumerate(chosen):
                 trace = Trace(client, f"team/p{number}")
                 parts = [part for name in TREE for part in halves(trace.project, name)]
@@ -58,7 +58,7 @@ def test_each_order_of_arrival(tmp_path: Path) -> None:
 
 def test_all_in_one_batch_and_a_call_that_is_its_own_parent(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running_house(tmp_path) as (_, client):
+        async with running_services(tmp_path) as (_, client):
             for project in ("team/batch", "team/circle"):
                 parts = [part for name in TREE for part in halves(project, name)]
                 if project == "team/circle":
@@ -73,7 +73,7 @@ def test_all_in_one_batch_and_a_call_that_is_its_own_parent(tmp_path: Path) -> N
 
 def test_a_file_of_before_is_marked(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running_house(tmp_path) as (_, client):
+        async with running_services(tmp_path) as (_, client):
             for name in TREE:
                 for path, body in halves("team/old", name):
                     await Trace(client, "team/old").post(path, **body)

@@ -10,9 +10,9 @@ from pydantic import Field as ModelField
 from heddle.auth import Caller, Scope
 from heddle.compat.graphql_text import Field, GraphQLProblem, Operation, fill, parse
 from heddle.errors import Forbidden, HeddleError
-from heddle.house import House
-from heddle.http import RequestModel, ResponseModel, Services, answer, group
+from heddle.http import RequestModel, ResponseModel, StoreDep, answer, group
 from heddle.request_body import caller_of
+from heddle.store.base import Store
 from heddle.wire import refs
 from heddle.wire.calls import CallsQuery
 
@@ -39,10 +39,10 @@ class GraphQLRes(ResponseModel):
 
 @router.post("/graphql", response_model=GraphQLRes)
 async def graphql(
-    body: GraphQLReq, request: Request, caller: Annotated[Caller, Depends(caller_of)], house: Services
+    body: GraphQLReq, request: Request, caller: Annotated[Caller, Depends(caller_of)], store: StoreDep
 ) -> Response:
     """Answer one operation; failures come as a list of errors with status 200."""
-    questions = _Questions(house, caller, str(request.base_url).rstrip("/"))
+    questions = _Questions(store, caller, str(request.base_url).rstrip("/"))
     try:
         operation = _choose(parse(body.query), body.operation_name)
         return answer({"data": await questions.run(operation, body.variables or {})})
@@ -63,8 +63,8 @@ def _choose(operations: list[Operation], name: str | None) -> Operation:
 class _Questions:
     """The root fields, for one caller."""
 
-    def __init__(self, house: House, caller: Caller, address: str) -> None:
-        self._house = house
+    def __init__(self, store: Store, caller: Caller, address: str) -> None:
+        self._store = store
         self._caller = caller
         self._address = address
 
@@ -119,11 +119,11 @@ class _Questions:
         if not await self._exists(internal):
             return None
         is_reader = self._caller.has(Scope.READ)
-        return _shown(project_id, await self._house.store.projects.description(internal) if is_reader else None)
+        return _shown(project_id, await self._store.projects.description(internal) if is_reader else None)
 
     async def _exists(self, project: str) -> bool:
         """True once a project was made here or anything was written to it."""
-        store = self._house.store
+        store = self._store
         return await store.projects.exists(project) or bool(await store.calls.count(CallsQuery(project, limit=1)))
 
     async def _upsert_model(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class _Questions:
             raise GraphQLProblem(error.reason, PERMISSION_ERROR) from None
         except HeddleError as error:
             raise GraphQLProblem(error.reason) from None
-        kept = await self._house.store.projects.make(internal, description)
+        kept = await self._store.projects.make(internal, description)
         kept = kept if self._caller.has(Scope.READ) else description
         return {"model": _shown(project_id, kept), "project": _shown(project_id, kept), "inserted": True}
 

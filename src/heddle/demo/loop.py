@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -10,11 +9,11 @@ from rich.table import Table
 
 from heddle.demo.processes import Programs
 from heddle.demo.show import show_links
+from heddle.wire.jsontypes import Json
 
 PROJECT = "demo/shop-assistant"
 NAME = "preference"
 STEPS = 25
-Json = dict[str, Any]
 
 
 def show(programs: Programs, address: str, console: Console) -> tuple[str, str]:

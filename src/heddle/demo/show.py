@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from heddle.callview import cost_of, name_of, problem_of, tokens_of
+from heddle.call_summary import cost_of, name_of, problem_of, tokens_of
 from heddle.errors import HeddleError
 from heddle.remote import Project
 

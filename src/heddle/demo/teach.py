@@ -8,13 +8,13 @@ import json
 import random
 import sys
 import time
-from typing import Any
 
 import httpx
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
 
 from heddle.demo import task
+from heddle.wire.jsontypes import Json
 
 BASE_MODEL = "heddle-tiny"
 _GROUPS = 8
@@ -22,7 +22,6 @@ _SIZE = 8
 _LEARNING_RATE = 5e-3
 _LONGEST = 60.0
 """Seconds that one job may take."""
-Json = dict[str, Any]
 
 
 class Teacher:

@@ -9,8 +9,8 @@ import orjson
 from heddle.errors import InvalidRequest
 from heddle.evals.objects import ObjectReader, is_ref
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 PAGE = 200
 
 

@@ -12,8 +12,8 @@ from heddle.evals import template
 from heddle.evals.objects import Found, ObjectReader, is_ref
 from heddle.wire import jsontext
 from heddle.wire.evaluations import Sampling
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 CLASS_NAME = "LLMStructuredCompletionModel"
 DEEPEST_ANSWER = jsontext.MAX_DEPTH - 20
 """Levels of JSON in an answer: it is stored inside the bodies of calls, which have a depth of their own."""

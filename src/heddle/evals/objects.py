@@ -9,8 +9,7 @@ from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.store.base import Store
 from heddle.wire import refs
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from heddle.evals.scorers.base import Scorer
 from heddle.evals.scorers.read import read_scorers
 from heddle.store.base import Store
 
-Json = dict[str, Any]
 MOST_TRIALS = 100
 _ROWS_SHOWN = 3
 

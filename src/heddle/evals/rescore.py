@@ -11,9 +11,9 @@ from heddle.evals.objects import is_ref
 from heddle.evals.running.calls import EVALUATE
 from heddle.evals.running.prediction import Answered, Case
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
-Json = dict[str, Any]
 _ROW_OPS = ("Evaluation.predict_and_score", "Evaluation.predictAndScore")
 _COLUMNS = ["id", "op_name", "inputs", "output", "exception", "ended_at"]
 

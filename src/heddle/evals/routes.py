@@ -1,18 +1,37 @@
 """Evaluations that the server runs: /evaluations/..., /calls/score, and what their jobs are doing."""
 
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest
+from heddle.evals.jobs.service import Jobs
+from heddle.evals.scoring import Scoring
+from heddle.evals.service import Evaluations
 from heddle.evals.status import status_of
-from heddle.http import Empty, Reader, RequestModel, ResponseModel, Services, Writer, answer, group, page_limit
+from heddle.http import (
+    Empty,
+    Reader,
+    RecordsDep,
+    RequestModel,
+    ResponseModel,
+    Service,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    group,
+    page_limit,
+)
 from heddle.store.control.eval_jobs import JobRow
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
+JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
+EvaluationsDep = Annotated[Evaluations, Depends(Service("evaluations"))]
+ScoringDep = Annotated[Scoring, Depends(Service("scoring"))]
 router: APIRouter = group("Evaluation")
-Json = dict[str, Any]
 
 
 class EvaluateModelReq(RequestModel):
@@ -137,56 +156,54 @@ class EvaluationJobsRes(ResponseModel):
 
 
 @router.post("/evaluations/evaluate_model", response_model=EvaluateModelRes)
-async def evaluate_model(body: EvaluateModelReq, caller: Writer, house: Services) -> Response:
+async def evaluate_model(body: EvaluateModelReq, caller: Writer, evaluations: EvaluationsDep) -> Response:
     """Evaluate a model in the background; the call is visible at once."""
     caller.open(body.project_id)
     return answer(
-        {
-            "call_id": await house.evaluations.evaluate_model(
-                caller, body.project_id, body.evaluation_ref, body.model_ref
-            )
-        }
+        {"call_id": await evaluations.evaluate_model(caller, body.project_id, body.evaluation_ref, body.model_ref)}
     )
 
 
 @router.post("/evaluations/status", response_model=EvaluationStatusRes)
-async def evaluation_status(body: EvaluationStatusReq, caller: Reader, house: Services) -> Response:
+async def evaluation_status(
+    body: EvaluationStatusReq, caller: Reader, store: StoreDep, records: RecordsDep
+) -> Response:
     """Where an evaluation stands, whoever runs it."""
-    return answer({"status": await status_of(house.store, house.records, caller, body.project_id, body.call_id)})
+    return answer({"status": await status_of(store, records, caller, body.project_id, body.call_id)})
 
 
 @router.post("/evaluations/rescore", response_model=RescoreRes)
-async def rescore(body: RescoreReq, caller: Writer, house: Services) -> Response:
+async def rescore(body: RescoreReq, caller: Writer, evaluations: EvaluationsDep) -> Response:
     """Score the stored answers of a run by other scorers, as a new run; no model answers again."""
     caller.open(body.project_id)
-    made = await house.evaluations.rescore(caller, body.project_id, body.source_evaluation_run_id, body.scorer_refs)
+    made = await evaluations.rescore(caller, body.project_id, body.source_evaluation_run_id, body.scorer_refs)
     return answer({"call_id": made, "evaluation_run_id": made})
 
 
 @router.post("/evaluations/cancel", response_model=Empty)
-async def cancel_evaluation(body: EvaluationCancelReq, caller: Writer, house: Services) -> Response:
+async def cancel_evaluation(body: EvaluationCancelReq, caller: Writer, jobs: JobsDep) -> Response:
     """End a job of the background; one that is done stays as it is."""
     caller.open(body.project_id)
-    await house.jobs.cancel(body.project_id, body.call_id)
+    await jobs.cancel(body.project_id, body.call_id)
     return answer({})
 
 
 @router.post("/evaluations/jobs/query", response_model=EvaluationJobsRes)
-async def query_jobs(body: EvaluationJobsReq, caller: Reader, house: Services) -> Response:
+async def query_jobs(body: EvaluationJobsReq, caller: Reader, settings: SettingsDep, jobs: JobsDep) -> Response:
     """The background jobs of a project, newest first."""
     caller.open(body.project_id)
-    limit = page_limit(house, body.limit)
-    found = await house.jobs.query(body.project_id, body.kinds, body.states, limit, body.offset or 0)
+    limit = page_limit(settings, body.limit)
+    found = await jobs.query(body.project_id, body.kinds, body.states, limit, body.offset or 0)
     return answer({"jobs": [_shown(job) for job in found]})
 
 
 @router.post("/calls/score", response_model=Empty)
-async def calls_score(body: CallsScoreReq, caller: Writer, house: Services) -> Response:
+async def calls_score(body: CallsScoreReq, caller: Writer, scoring: ScoringDep) -> Response:
     """Score calls in the background by judges and built-in scorers."""
     caller.open(body.project_id)
     if not body.scorer_refs or not body.call_ids:
         raise InvalidRequest("There is nothing to score: call_ids and scorer_refs must name at least one each")
-    await house.scoring.submit(caller, body.project_id, body.call_ids, body.scorer_refs)
+    await scoring.submit(caller, body.project_id, body.call_ids, body.scorer_refs)
     return answer({})
 
 

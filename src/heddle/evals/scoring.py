@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from heddle.auth import Caller
 from heddle.evals.jobs.run import JobRun
@@ -20,9 +19,9 @@ from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
 from heddle.wire import ids, refs, times
 from heddle.wire.inference import Completions
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
-Json = dict[str, Any]
 SCORE_CALLS = "score_calls"
 PART = 100
 _COLUMNS = ["id", "inputs", "output", "exception", "ended_at"]

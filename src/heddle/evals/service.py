@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
@@ -22,9 +21,9 @@ from heddle.store.control.eval_jobs import JobRow
 from heddle.wire import ids, refs, times
 from heddle.wire.evaluations import Sampling, Scored
 from heddle.wire.inference import Completions
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
-Json = dict[str, Any]
 EVALUATE_MODEL, RESCORE = "evaluate_model", "rescore"
 PATIENCE = 50
 """So many rows in a row may fail for reasons that are not their own before a job fails."""

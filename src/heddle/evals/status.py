@@ -1,7 +1,5 @@
 """Where an evaluation stands, read from its calls, whoever runs it."""
 
-from typing import Any
-
 import orjson
 
 from heddle.auth import Caller
@@ -12,10 +10,10 @@ from heddle.evals.running.calls import EVALUATE
 from heddle.store.base import Store
 from heddle.wire import refs
 from heddle.wire.calls import CallsQuery, Filter
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.records import Records
 
-Json = dict[str, Any]
 _IS_RUNNING: Json = {"$eq": [{"$getField": "summary.weave.status"}, {"$literal": "running"}]}
 _ENDED = parse_query({"$expr": {"$not": [_IS_RUNNING]}})
 _COLUMNS = ["id", "op_name", "inputs", "output", "exception", "ended_at"]

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heddle.evals.scorers.base import is_number
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 class Column:

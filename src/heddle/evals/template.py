@@ -12,7 +12,6 @@ from typing import Any
 
 from heddle.errors import InvalidRequest
 
-Json = dict[str, Any]
 _PLACE = re.compile(r"(\w+)((?:\[[^\[\]]+\])*)")
 _LAYOUT = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d{0,3}[,_]?(?:\.\d{1,2})?[bcdeEfFgGnosxX%]?", re.DOTALL)
 _CONVERSIONS: Mapping[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.gate.bootstrap import Interval, interval
-from heddle.remote import Json, Project
+from heddle.remote import Project
+from heddle.wire.jsontypes import Json
 
 SCORE, ERRORS = "score", "error_share"
 OF_TRIALS = {"latency": "model_latency_seconds", "cost": "total_cost", "tokens": "total_tokens"}

@@ -15,7 +15,8 @@ from heddle.errors import HeddleError
 from heddle.gate import report, running
 from heddle.gate.comparison import ERRORS, Comparison, compare
 from heddle.gate.conditions import Condition, parse
-from heddle.remote import PROJECT_VARIABLE, Json, Project, Remote
+from heddle.remote import PROJECT_VARIABLE, Project, Remote
+from heddle.wire.jsontypes import Json
 
 REGRESSION, FAILURE, INTERRUPTED = 1, 2, 130
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.errors import HeddleError, NotFound
-from heddle.remote import Json, Project, Refused, Unreachable
+from heddle.remote import Project, Refused, Unreachable
+from heddle.wire.jsontypes import Json
 
 EXTERNAL = "weave:///"
 EVALUATION, MODEL = "Evaluation", "LLMStructuredCompletionModel"

@@ -16,7 +16,7 @@ from heddle.inference.adapters.registry import Adapters, Version
 from heddle.inference.chat import request as fields
 from heddle.inference.chat.generation import Generation
 from heddle.inference.chat.plan import Arrival, Plan, plan
-from heddle.inference.chat.response import Chunks, Json, completion
+from heddle.inference.chat.response import Chunks, completion
 from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused, as_answer
 from heddle.inference.limits.accounts import Accounts, Ticket
 from heddle.inference.models import source
@@ -28,6 +28,7 @@ from heddle.settings import Settings
 from heddle.store.control.adapters import Adapters as AdapterRows
 from heddle.store.control.changes import Changes
 from heddle.wire.inference import Completion
+from heddle.wire.jsontypes import Json
 
 _FRONT = ("tokenizers", "jinja2", "llguidance")
 _NEEDED = {"local": ("inference", (*_FRONT, "torch", "safetensors")), "vllm": ("vllm", _FRONT)}

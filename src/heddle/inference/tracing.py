@@ -6,11 +6,11 @@ from typing import Any
 
 from heddle.wire import ids
 from heddle.wire.inference import Completion, InferenceCall
+from heddle.wire.jsontypes import Json
 
 OP_NAME = "heddle.chat.completions"
 _MOST_TOKENS = 2**40
 """What a provider reports beyond it is no count."""
-Json = dict[str, Any]
 
 
 def call_of(completion: Completion, project: str) -> InferenceCall:

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heddle.callview import name_of
+from heddle.call_summary import name_of
 from heddle.errors import HeddleError
 from heddle.gate import running
 from heddle.gate.comparison import SCORE, Comparison, Row, compare, less_is_better
 from heddle.mcp.text import bounded, cut, figures
-from heddle.remote import Json, Project
+from heddle.remote import Project
+from heddle.wire.jsontypes import Json
 
 _MOST_RUNS = 6
 

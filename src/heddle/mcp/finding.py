@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from heddle.callview import cost_of
+from heddle.call_summary import cost_of
 from heddle.errors import HeddleError
 from heddle.mcp.text import bounded, cut, headline
-from heddle.remote import Json, Project
+from heddle.remote import Project
+from heddle.wire.jsontypes import Json
 
 _SCANNED = 2_000
 """Calls looked at for a cost, which the API cannot filter by."""

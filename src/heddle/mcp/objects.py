@@ -8,7 +8,8 @@ from pydantic import Field
 from heddle.errors import HeddleError
 from heddle.gate import running
 from heddle.mcp.text import bounded, cut, inside, part
-from heddle.remote import Json, Project
+from heddle.remote import Project
+from heddle.wire.jsontypes import Json
 
 Kind = Literal["dataset", "model", "prompt", "scorer", "evaluation", "op", "any"]
 _CLASSES = {"dataset": "Dataset", "model": "Model", "prompt": "Prompt", "scorer": "Scorer", "evaluation": "Evaluation"}

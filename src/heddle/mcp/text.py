@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from heddle.callview import Call, cost_of, name_of, problem_of, tokens_of
+from heddle.call_summary import Call, cost_of, name_of, problem_of, tokens_of
 from heddle.errors import HeddleError
 
 MOST_CHARACTERS = 24_000

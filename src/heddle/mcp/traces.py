@@ -7,7 +7,8 @@ from pydantic import Field
 
 from heddle.errors import HeddleError
 from heddle.mcp.text import bounded, cut, headline, inside, part
-from heddle.remote import Json, Project
+from heddle.remote import Project
+from heddle.wire.jsontypes import Json
 
 _MOST_CALLS = 5_000
 _WHOLE = ("inputs", "output", "attributes", "summary")

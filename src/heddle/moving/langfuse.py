@@ -7,15 +7,14 @@ import hashlib
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from heddle.errors import HeddleError
 from heddle.moving import langfuse_files as files
 from heddle.moving.report import Report
 from heddle.moving.target import Target, attributes_of
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _BASE = "langfuse.observation."
 _PLAIN = {
     **{name: name for name in ("id", "input", "output", "completion_start_time", "level", "status_message")},

@@ -12,8 +12,8 @@ from typing import IO, Any, cast
 from heddle.errors import HeddleError
 from heddle.moving.parts import insist_on_parquet
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _FOLDERS = {"observations_v2": "observations", "observations": "observations", "traces": "traces", "scores": "scores"}
 _ENDINGS = (".json", ".jsonl", ".csv", ".parquet", ".json.gz", ".jsonl.gz", ".csv.gz")
 

@@ -10,8 +10,8 @@ from heddle.moving.report import Report
 from heddle.moving.target import Target, any_value, attributes_of
 from heddle.remote import Refused, Remote
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 Scores = list[tuple[str, str, str, Json]]
 _PAGE, _WHOLE = 100, 20
 _SESSION = "mlflow.trace.session"

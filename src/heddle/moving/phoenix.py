@@ -8,8 +8,8 @@ from heddle.moving.patience import patiently
 from heddle.moving.report import Report
 from heddle.moving.target import Target
 from heddle.remote import Refused, Remote
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _PAGE = 1000
 _NAMED = 100
 """How many spans are asked about at once."""

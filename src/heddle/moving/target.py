@@ -1,16 +1,16 @@
 """Where spans and scores of other products go: a running heddle server, over the interface that exporters use."""
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from heddle.moving.patience import patiently
 from heddle.moving.report import Report
 from heddle.remote import Remote
+from heddle.wire.batched import batched
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 T = TypeVar("T")
 _SPANS, _ROWS = 200, 100
 _NAMESPACE = uuid.UUID("7b1d7a52-6a1e-5f0c-9a55-6f1f3b0c9e11")
@@ -29,7 +29,7 @@ class Target:
         """Store spans in the JSON form of OTLP; those that the server rejects are reported."""
         entity, _, name = self._project.id.partition("/")
         attributes = attributes_of({**resource, "wandb.entity": entity, "wandb.project": name})
-        for batch in _batches(spans, _SPANS):
+        for batch in batched(spans, _SPANS):
             scopes = [{"spans": batch}]
             body = {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": scopes}]}
             answer = patiently(lambda body=body: self._remote.post("/otel/v1/traces", body))  # type: ignore[misc]
@@ -40,7 +40,7 @@ class Target:
 
     def feedback(self, rows: Iterable[tuple[str, str, str, Json]]) -> None:
         """Store scores: where each came from (its identity), the span it is about, its name, its payload."""
-        for batch in _batches(rows, _ROWS):
+        for batch in batched(rows, _ROWS):
             items = [self._item(*row) for row in batch]
             patiently(lambda items=items: self._remote.post("/feedback/batch/create", {"batch": items}))  # type: ignore[misc]
             self.report.add("feedback", len(batch))
@@ -88,9 +88,3 @@ def any_value(value: Any) -> Json:
     if isinstance(value, dict):
         return {"kvlistValue": {"values": attributes_of(value)}}
     return {"stringValue": str(value)}
-
-
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    remaining = iter(items)
-    while batch := list(islice(remaining, size)):
-        yield batch

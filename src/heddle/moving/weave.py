@@ -18,8 +18,8 @@ from heddle.moving.report import Report
 from heddle.remote import Refused, Remote
 from heddle.store.control.table_chunks import CHUNK_ROWS
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _PAGE = 1000
 _NOT_READ = "annotation queues, saved alerts and what is kept outside the trace API (runs, artifacts) are not read"
 

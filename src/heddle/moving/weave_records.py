@@ -12,8 +12,8 @@ from heddle.store.control.object_rows import LATEST
 from heddle.trace.calls.pack import client_summary, run_id
 from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import STATUS_WORDS
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _REFS = ("annotation_ref", "runnable_ref", "call_ref", "trigger_ref", "queue_id")
 _COSTS = (
     *("prompt_token_cost", "completion_token_cost", "cache_read_input_token_cost"),

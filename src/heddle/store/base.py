@@ -53,14 +53,14 @@ from heddle.wire.inference import CostOf, PriceChanges
 from heddle.wire.outline import Outline, Span
 from heddle.wire.overview import ProjectOverview, TimeSpan
 from heddle.wire.spans import AgentSpan
-from heddle.wire.threads import ThreadFigures
-from heddle.wire.trials import Trial, TrialFigures, TrialsPage, TrialsQuery
+from heddle.wire.threads import ThreadStats
+from heddle.wire.trials import Trial, TrialsPage, TrialsQuery, TrialStats
 
 T = TypeVar("T")
 Quantiles = dict[tuple[int, str, str], list[float]]
 
 
-class Figures(Protocol):
+class StoreStats(Protocol):
     """What the writer did since the start: commits, writes in them, and bytes that wait."""
 
     groups: int
@@ -203,9 +203,9 @@ class TraceSpanStore(Protocol):
 
 
 class ThreadSumStore(Protocol):
-    """Figures of threads."""
+    """StoreStats of threads."""
 
-    async def figures(self, project: str, thread_ids: Sequence[str], price: CostOf) -> list[ThreadFigures]:
+    async def figures(self, project: str, thread_ids: Sequence[str], price: CostOf) -> list[ThreadStats]:
         """The figures of the named threads, in that order."""
         ...
 
@@ -280,7 +280,7 @@ class TrialStore(Protocol):
         query: TrialsQuery,
         with_children: bool,
         with_usage: bool,
-        fold: Callable[[Iterable[TrialFigures]], T],
+        fold: Callable[[Iterable[TrialStats]], T],
         with_answers: bool = False,
     ) -> T:
         """What a function makes of all trials of the selected rows (page and order of the query do not count).
@@ -369,7 +369,7 @@ class Store(Protocol):
         ...
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """What the writer did."""
         ...
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from fastapi import Response
 
-from heddle.http import Admin, Empty, Reader, RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.http import Admin, Empty, Reader, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group
 from heddle.store.control.costs import PriceRow
 from heddle.trace.calls.pack import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq, purge_ids
@@ -75,12 +75,12 @@ _SHOWN: tuple[str, ...] = tuple(CostQueryOutput.model_fields)
 
 
 @router.post("/cost/create", response_model=CostCreateRes)
-async def cost_create(body: CostCreateReq, caller: Writer, house: Services) -> Response:
+async def cost_create(body: CostCreateReq, caller: Writer, store: StoreDep) -> Response:
     """Add prices; every call adds rows, none replaces another."""
     project = caller.open(body.project_id)
     at = times.now()
     rows = [_price(llm_id, cost, caller.user, at) for llm_id, cost in body.costs.items()]
-    await house.store.costs.create(project, rows)
+    await store.costs.create(project, rows)
     return answer({"ids": [[row.id, row.llm_id] for row in rows]})
 
 
@@ -102,16 +102,16 @@ def _price(llm_id: str, cost: CostCreateInput, user: str, at: int) -> PriceRow:
 
 
 @router.post("/cost/query", response_model=CostQueryRes)
-async def cost_query(body: CostQueryReq, caller: Reader, house: Services) -> Response:
+async def cost_query(body: CostQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """The project's own prices; default prices are not among them."""
     project = caller.open(body.project_id)
-    selected = await house.store.costs.query(project, body.selection(house, body.fields or _SHOWN))
+    selected = await store.costs.query(project, body.selection(settings, body.fields or _SHOWN))
     return answer({"results": [{name: row.get(name) for name in _SHOWN} for row in selected.rows]})
 
 
 @router.post("/cost/purge", response_model=Empty)
-async def cost_purge(body: CostPurgeReq, caller: Admin, house: Services) -> Response:
+async def cost_purge(body: CostPurgeReq, caller: Admin, store: StoreDep) -> Response:
     """Delete prices of this project by their ids."""
     project = caller.open(body.project_id)
-    await house.store.costs.purge(project, purge_ids(body.query, PURGE_MESSAGE, lists=True), caller.user)
+    await store.costs.purge(project, purge_ids(body.query, PURGE_MESSAGE, lists=True), caller.user)
     return answer({})

@@ -5,18 +5,30 @@ Contract: trace-evals, section 12.
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest, NotFound, TooLarge
-from heddle.house import House
-from heddle.http import Reader, RequestModel, ResponseModel, Services, Writer, answer, group, not_negative, page_limit
+from heddle.http import (
+    Reader,
+    RequestModel,
+    ResponseModel,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    group,
+    not_negative,
+    page_limit,
+)
+from heddle.store.base import Store
 from heddle.store.control.dataset_sources import Source, SourceRow
 from heddle.wire import ids, jsontext, refs, times
 from heddle.wire.calls import CallRow, CallsQuery, Filter
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Dataset sources")
 
@@ -24,7 +36,6 @@ MOST_LINKS = 1000
 MOST_ROW_DIGESTS = 100
 _LOOKED_UP_AT_ONCE = 500
 Kind = Literal["call", "span", "conversation"]
-Json = dict[str, Any]
 
 
 class SourceRef(RequestModel):
@@ -153,14 +164,14 @@ class SourceDatasetsQueryRes(ResponseModel):
 
 
 @router.post("/dataset_sources/link", response_model=DatasetSourcesLinkRes, response_model_exclude_none=True)
-async def link(body: DatasetSourcesLinkReq, caller: Writer, house: Services) -> Response:
+async def link(body: DatasetSourcesLinkReq, caller: Writer, store: StoreDep) -> Response:
     """Say where rows of a dataset version came from; the same link again is the same, with its metadata replaced."""
     project, at = caller.open(body.project_id), times.now()
     pairs = [(row, source) for row in body.links for source in row.sources]
     _bounded("links", len(pairs))
     if any(source.source_kind == "span" and not source.source_trace_id for _, source in pairs):
         raise InvalidRequest("A source of kind span needs a source_trace_id: the id of a span is one within its trace")
-    found = await house.store.objects.read(project, body.dataset_object_id, body.dataset_digest, with_value=False)
+    found = await store.objects.read(project, body.dataset_object_id, body.dataset_digest, with_value=False)
     if found is None or found.deleted_at is not None or found.base_object_class != "Dataset":
         raise NotFound(f"Dataset {body.dataset_object_id[:200]}:{body.dataset_digest[:200]} not found")
     rows = [
@@ -180,45 +191,45 @@ async def link(body: DatasetSourcesLinkReq, caller: Writer, house: Services) -> 
         )
         for row, source in pairs
     ]
-    stored = await house.store.dataset_sources.link(rows)
+    stored = await store.dataset_sources.link(rows)
     shown = [{"link_id": link_id, "created": created} for link_id, created in stored]
     return answer({"entries": shown if body.include_created_status else [{"link_id": entry[0]} for entry in stored]})
 
 
 @router.post("/dataset_sources/link_delete", response_model=DatasetSourcesLinkDeleteRes)
-async def link_delete(body: DatasetSourcesLinkDeleteReq, caller: Writer, house: Services) -> Response:
+async def link_delete(body: DatasetSourcesLinkDeleteReq, caller: Writer, store: StoreDep) -> Response:
     """Delete links; they are still shown where deleted ones are asked for."""
     project = caller.open(body.project_id)
     _bounded("link_ids", len(body.link_ids))
-    gone = await house.store.dataset_sources.delete(project, body.link_ids, times.now())
+    gone = await store.dataset_sources.delete(project, body.link_ids, times.now())
     return answer({"entries": [{"link_id": link_id, "deleted": link_id in gone} for link_id in body.link_ids]})
 
 
 @router.post("/dataset_sources/query", response_model=DatasetSourcesQueryRes)
-async def query(body: DatasetSourcesQueryReq, caller: Reader, house: Services) -> Response:
+async def query(body: DatasetSourcesQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """The links of a dataset."""
     project = caller.open(body.project_id)
     _bounded("row_digests", len(body.row_digests or ()))
-    rows = await house.store.dataset_sources.query(
+    rows = await store.dataset_sources.query(
         project,
         body.dataset_object_id,
         row_digests=body.row_digests,
         kinds=body.source_kinds,
         with_deleted=body.include_deleted,
-        limit=page_limit(house, not_negative(body.limit, "limit")),
+        limit=page_limit(settings, not_negative(body.limit, "limit")),
         offset=not_negative(body.offset, "offset") or 0,
     )
-    seen = await _sources(house, project, rows)
+    seen = await _sources(store, project, rows)
     return answer({"links": [_shown(row, *seen.get(row.source, (row.created_at, ""))) for row in rows]})
 
 
 @router.post("/dataset_sources/source_datasets_query", response_model=SourceDatasetsQueryRes)
-async def source_datasets_query(body: SourceDatasetsQueryReq, caller: Reader, house: Services) -> Response:
+async def source_datasets_query(body: SourceDatasetsQueryReq, caller: Reader, store: StoreDep) -> Response:
     """The datasets that hold rows of sources."""
     project = caller.open(body.project_id)
     _bounded("sources", len(body.sources))
     wanted = {(source.source_kind, source.source_id, source.source_trace_id) for source in body.sources}
-    rows = await house.store.dataset_sources.of_sources(project, wanted, body.include_deleted)
+    rows = await store.dataset_sources.of_sources(project, wanted, body.include_deleted)
     members: dict[tuple[Source, str], list[SourceRow]] = {}
     for row in rows:
         members.setdefault((row.source, row.dataset_object_id), []).append(row)
@@ -230,13 +241,13 @@ def _bounded(name: str, count: int) -> None:
         raise TooLarge(f"{name} has {count} entries, at most {MOST_LINKS} are allowed in one request")
 
 
-async def _sources(house: House, project: str, rows: Iterable[SourceRow]) -> dict[Source, tuple[int, str]]:
+async def _sources(store: Store, project: str, rows: Iterable[SourceRow]) -> dict[Source, tuple[int, str]]:
     """When each source that is known began, and what it is called; a conversation begins with its trace."""
     wanted = sorted({row.source for row in rows})
-    by_id = {call.id: call for call in await _calls(house, project, "call_ids", [item[1] for item in wanted])}
+    by_id = {call.id: call for call in await _calls(store, project, "call_ids", [item[1] for item in wanted])}
     talks = [trace for kind, _, trace in wanted if kind == "conversation"]
     by_trace: dict[str, CallRow] = {}
-    for call in await _calls(house, project, "trace_ids", talks):
+    for call in await _calls(store, project, "trace_ids", talks):
         by_trace.setdefault(call.trace_id, call)
     found: dict[Source, tuple[int, str]] = {}
     for source in wanted:
@@ -247,13 +258,13 @@ async def _sources(house: House, project: str, rows: Iterable[SourceRow]) -> dic
     return found
 
 
-async def _calls(house: House, project: str, by: str, names: list[str]) -> list[CallRow]:
+async def _calls(store: Store, project: str, by: str, names: list[str]) -> list[CallRow]:
     """The calls of these ids (`call_ids`), or the roots of these traces (`trace_ids`), the oldest first."""
     found: list[CallRow] = []
     for start in range(0, len(names), _LOOKED_UP_AT_ONCE):
         part = tuple(names[start : start + _LOOKED_UP_AT_ONCE])
         chosen = Filter(call_ids=part) if by == "call_ids" else Filter(trace_ids=part, roots_only=True)
-        async for slice_ in house.store.calls.stream(CallsQuery(project, chosen)):
+        async for slice_ in store.calls.stream(CallsQuery(project, chosen)):
             found += slice_
     return found
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from heddle.errors import Forbidden, InvalidRequest, NotFound
-from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.http import Reader, RequestModel, ResponseModel, SettingsDep, StoreDep, answer, group
 from heddle.origins import public_address
 from heddle.store.secret import secret
 from heddle.trace.files import chunks
@@ -43,18 +43,20 @@ class ResolveUrlRes(ResponseModel):
 
 
 @router.post("/files/resolve_url", response_model=ResolveUrlRes)
-async def resolve_url(request: Request, body: ResolveUrlReq, caller: Reader, house: Services) -> Response:
+async def resolve_url(
+    request: Request, body: ResolveUrlReq, caller: Reader, settings: SettingsDep, store: StoreDep
+) -> Response:
     """Addresses of files that can be loaded without a key until they end."""
     project = caller.open(body.project_id)
     if len(body.uris) > MOST_URIS:
         raise InvalidRequest(f"uris has {len(body.uris)} entries, at most {MOST_URIS} are allowed")
     wanted = [_digest(uri, project) for uri in body.uris]
     for digest in dict.fromkeys(wanted):
-        if await house.store.files.find(project, digest) is None:
+        if await store.files.find(project, digest) is None:
             raise NotFound(f"File {digest[:100]} not found")
     expires = times.now() + LASTS
-    base = f"{public_address(house.settings, str(request.base_url))}files/download?"
-    key = await asyncio.to_thread(secret, Path(house.settings.data))
+    base = f"{public_address(settings, str(request.base_url))}files/download?"
+    key = await asyncio.to_thread(secret, Path(settings.data))
     urls = [base + urlencode(signed(key, project, digest, expires)) for digest in wanted]
     return answer({"download_urls": urls, "expires_at": times.to_iso(expires)})
 
@@ -69,15 +71,16 @@ async def download(
     digest: Annotated[str, Query()],
     expires: Annotated[int, Query()],
     signature: Annotated[str, Query()],
-    house: Services,
+    settings: SettingsDep,
+    store: StoreDep,
 ) -> Response:
     """The bytes of a file, by an address of /files/resolve_url; 403 for one that has ended or was not made here."""
-    key = await asyncio.to_thread(secret, Path(house.settings.data))
+    key = await asyncio.to_thread(secret, Path(settings.data))
     check(key, project, digest, expires, signature, times.now())
-    found = await house.store.files.find(project, digest)
+    found = await store.files.find(project, digest)
     if found is None:
         raise NotFound(f"File {digest[:100]} not found")
-    stream = await asyncio.to_thread(house.store.blobs.open, found.blob)
+    stream = await asyncio.to_thread(store.blobs.open, found.blob)
     # What was uploaded must not run as a page of this server; pages of others may show it, as its address is the key.
     headers = {"content-length": str(found.size), "content-disposition": "attachment"}
     headers["cross-origin-resource-policy"] = "cross-origin"

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from heddle.errors import Conflict, NotFound
-from heddle.http import Reader, RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.http import Reader, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot
 from heddle.trace.multipart import FileForm, boundary_of
 from heddle.wire import digests
 
@@ -70,12 +70,11 @@ _FORM: dict[str, Any] = {
 
 @router.post("/files/create", response_model=FileCreateRes, openapi_extra=_FORM, include_in_schema=False)
 @router.post("/file/create", response_model=FileCreateRes, openapi_extra=_FORM)
-async def file_create(request: Request, caller: Writer, house: Services) -> Response:
+@hot
+async def file_create(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store a file; the same content again is the same file."""
-    form = FileForm(
-        boundary_of(request.headers.get("content-type", "")), house.store.blobs.begin, house.settings.max_file
-    )
-    with house.store.files.arriving():
+    form = FileForm(boundary_of(request.headers.get("content-type", "")), store.blobs.begin, settings.max_file)
+    with store.files.arriving():
         try:
             await form.receive(request.stream())
             project, expected = caller.open(form.field("project_id")), form.fields.get("expected_digest")
@@ -84,7 +83,7 @@ async def file_create(request: Request, caller: Writer, house: Services) -> Resp
         finally:
             await form.discard()
         name = (form.file_name or UNNAMED)[:_MAX_NAME]
-        await house.store.files.create(project, name, _digest(blob), size, blob)
+        await store.files.create(project, name, _digest(blob), size, blob)
     return answer({"digest": _digest(blob)})
 
 
@@ -108,24 +107,24 @@ def _check(expected: str | None, digest: str) -> None:
         }
     },
 )
-async def file_content(body: FileContentReq, caller: Reader, house: Services) -> Response:
+async def file_content(body: FileContentReq, caller: Reader, store: StoreDep) -> Response:
     """The bytes of a file."""
-    project, files = caller.open(body.project_id), house.store.files
+    project, files = caller.open(body.project_id), store.files
     found = await files.find(project, body.digest)
     if found is None and digests.looks_like_digest(body.digest):
         found = await files.expect(project, body.digest)
     if found is None:
         raise NotFound(f"File {body.digest[:100]} not found")
-    stream = await asyncio.to_thread(house.store.blobs.open, found.blob)
+    stream = await asyncio.to_thread(store.blobs.open, found.blob)
     headers = {"content-length": str(found.size)}
     return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers=headers)
 
 
 @router.post("/files/stats", response_model=FilesStatsRes, include_in_schema=False)
 @router.post("/files/query_stats", response_model=FilesStatsRes)
-async def files_query_stats(body: FilesStatsReq, caller: Reader, house: Services) -> Response:
+async def files_query_stats(body: FilesStatsReq, caller: Reader, store: StoreDep) -> Response:
     """How many bytes the project's files have."""
-    return answer({"total_size_bytes": await house.store.files.total_size(caller.open(body.project_id))})
+    return answer({"total_size_bytes": await store.files.total_size(caller.open(body.project_id))})
 
 
 async def chunks(stream: BinaryIO) -> AsyncIterator[bytes]:

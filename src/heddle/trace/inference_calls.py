@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.house import House
+from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.trace.calls.write import CallWrites
 from heddle.trace.prices import PricedUsage, Tokens, default_prices
@@ -16,12 +16,13 @@ from heddle.wire.inference import CostOf, InferenceCall, ModelPrice
 class InferenceCalls:
     """A CompletionSink that stores calls as /calls/complete does, so that refs, files, sizes and usage all work."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
 
     async def store(self, call: InferenceCall) -> None:
         """Store a whole call; raises HeddleError when it cannot be stored."""
-        writes = LenientWrites(self._house, cast(Caller, call.caller), call.project)
+        writes = LenientWrites(self._settings, self._store, cast(Caller, call.caller), call.project)
         body = _body(call)
         await writes.complete(await asyncio.to_thread(lambda: jsontext.dumps_bytes({"batch": [body]})))
 

@@ -14,11 +14,14 @@ from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http import (
     Empty,
     Reader,
-    Services,
+    SettingsDep,
+    StoreDep,
     Writer,
     answer,
     group,
+    hot,
     inlined_body,
+    local,
     not_negative,
     page_limit,
 )
@@ -55,7 +58,8 @@ ProjectParameter = Annotated[str, Query()]
 
 
 @router.post("/obj/create", response_model=ObjCreateRes, openapi_extra=inlined_body(ObjCreateReq))
-async def obj_create(request: Request, caller: Writer, house: Services) -> Response:
+@hot
+async def obj_create(request: Request, caller: Writer, store: StoreDep) -> Response:
     """Store a version of an object; the same value again is the same version, and becomes the latest."""
     body = await request.body()
     obj = await off_loop(len(body), lambda: _read(body, caller))
@@ -63,16 +67,17 @@ async def obj_create(request: Request, caller: Writer, house: Services) -> Respo
         new = await json_schemas.processes.run(prepare, obj, caller.open, caller.user)
     else:
         new = await off_loop(len(body), lambda: prepare(obj, caller.open, caller.user))
-    await house.store.objects.create(new)
+    await store.objects.create(new)
     return answer({"digest": new.digest, "object_id": new.object_id})
 
 
 @router.post("/obj/read", response_model=ObjReadRes)
-async def obj_read(body: ObjReadReq, caller: Reader, house: Services) -> Response:
+@local
+async def obj_read(body: ObjReadReq, caller: Reader, store: StoreDep) -> Response:
     """One version, named by digest, `latest`, `v<N>` or an alias."""
     project = caller.open(body.project_id)
     wants_value, wants_labels = not body.metadata_only, bool(body.include_tags_and_aliases)
-    found = await house.store.objects.read(project, body.object_id, body.digest, wants_value, wants_labels)
+    found = await store.objects.read(project, body.object_id, body.digest, wants_value, wants_labels)
     name = f"{body.object_id}:{body.digest}"[:500]
     if found is None:
         raise NotFound(f"Obj {name} not found")
@@ -84,13 +89,14 @@ async def obj_read(body: ObjReadReq, caller: Reader, house: Services) -> Respons
 
 
 @router.post("/objs/query", response_model=ObjQueryRes)
-async def objs_query(body: ObjQueryReq, caller: Reader, house: Services) -> Response:
+@local
+async def objs_query(body: ObjQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """Live versions of objects."""
-    found = await house.store.objects.query(
+    found = await store.objects.query(
         caller.open(body.project_id),
         _filter(body.filter or ObjectVersionFilter()),
         sort=[(term.field, term.direction == "desc") for term in body.sort_by or ()],
-        limit=page_limit(house, not_negative(body.limit, "limit")),
+        limit=page_limit(settings, not_negative(body.limit, "limit")),
         offset=not_negative(body.offset, "offset") or 0,
         with_values=not body.metadata_only,
         with_labels=bool(body.include_tags_and_aliases),
@@ -100,7 +106,7 @@ async def objs_query(body: ObjQueryReq, caller: Reader, house: Services) -> Resp
 
 
 @router.post("/obj/delete", response_model=ObjDeleteRes)
-async def obj_delete(body: ObjDeleteReq, caller: Writer, house: Services) -> Response:
+async def obj_delete(body: ObjDeleteReq, caller: Writer, store: StoreDep) -> Response:
     """Delete versions of an object, all of them when none is named."""
     project = caller.open(body.project_id)
     names = body.digests or []
@@ -109,51 +115,51 @@ async def obj_delete(body: ObjDeleteReq, caller: Writer, house: Services) -> Res
             f"Object delete request contains {len(names)} objects. "
             f"Please delete {MAX_DELETED} or fewer objects at a time."
         )
-    deleted = await house.store.objects.delete(project, body.object_id, names, caller.user)
+    deleted = await store.objects.delete(project, body.object_id, names, caller.user)
     keys = ("digest", "base_object_class", "leaf_object_class")
     versions = [{key: getattr(version, key) for key in keys} for version in deleted]
     return answer({"num_deleted": len(deleted), "deleted_versions": versions})
 
 
 @router.put("/objs/{object_id}/versions/{digest}/tags", response_model=Empty)
-async def add_tags(object_id: str, digest: str, body: ObjAddTagsReq, caller: Writer, house: Services) -> Response:
+async def add_tags(object_id: str, digest: str, body: ObjAddTagsReq, caller: Writer, store: StoreDep) -> Response:
     """Tag a version."""
-    await house.store.objects.add_tags(caller.open(body.project_id), object_id, digest, body.tags, caller.user)
+    await store.objects.add_tags(caller.open(body.project_id), object_id, digest, body.tags, caller.user)
     return answer({})
 
 
 @router.post("/objs/{object_id}/versions/{digest}/tags/remove", response_model=Empty)
-async def remove_tags(object_id: str, digest: str, body: ObjRemoveTagsReq, caller: Writer, house: Services) -> Response:
+async def remove_tags(object_id: str, digest: str, body: ObjRemoveTagsReq, caller: Writer, store: StoreDep) -> Response:
     """Take tags off a version."""
-    await house.store.objects.remove_tags(caller.open(body.project_id), object_id, digest, body.tags)
+    await store.objects.remove_tags(caller.open(body.project_id), object_id, digest, body.tags)
     return answer({})
 
 
 @router.put("/objs/{object_id}/aliases", response_model=Empty)
-async def set_aliases(object_id: str, body: ObjSetAliasesReq, caller: Writer, house: Services) -> Response:
+async def set_aliases(object_id: str, body: ObjSetAliasesReq, caller: Writer, store: StoreDep) -> Response:
     """Point aliases to a version, from wherever they pointed before."""
     project = caller.open(body.project_id)
-    await house.store.objects.set_aliases(project, object_id, body.digest, body.aliases, caller.user)
+    await store.objects.set_aliases(project, object_id, body.digest, body.aliases, caller.user)
     return answer({})
 
 
 @router.post("/objs/{object_id}/aliases/remove", response_model=Empty)
-async def remove_aliases(object_id: str, body: ObjRemoveAliasesReq, caller: Writer, house: Services) -> Response:
+async def remove_aliases(object_id: str, body: ObjRemoveAliasesReq, caller: Writer, store: StoreDep) -> Response:
     """Remove aliases of an object."""
-    await house.store.objects.remove_aliases(caller.open(body.project_id), object_id, body.aliases)
+    await store.objects.remove_aliases(caller.open(body.project_id), object_id, body.aliases)
     return answer({})
 
 
 @router.get("/tags", response_model=TagsListRes)
-async def tags(project_id: ProjectParameter, caller: Reader, house: Services) -> Response:
+async def tags(project_id: ProjectParameter, caller: Reader, store: StoreDep) -> Response:
     """Every tag of the project."""
-    return answer({"tags": await house.store.objects.tags(caller.open(project_id))})
+    return answer({"tags": await store.objects.tags(caller.open(project_id))})
 
 
 @router.get("/aliases", response_model=AliasesListRes)
-async def aliases(project_id: ProjectParameter, caller: Reader, house: Services) -> Response:
+async def aliases(project_id: ProjectParameter, caller: Reader, store: StoreDep) -> Response:
     """Every alias of the project."""
-    return answer({"aliases": await house.store.objects.aliases(caller.open(project_id))})
+    return answer({"aliases": await store.objects.aliases(caller.open(project_id))})
 
 
 def _read(body: bytes, caller: Caller) -> ObjSchemaForInsert:

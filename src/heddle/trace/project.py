@@ -1,12 +1,14 @@
 """Projects: how much they hold, how long calls are kept, and settings that SDKs ask for."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import Response
+from fastapi import Depends, Response
 from pydantic import Field
 
-from heddle.http import Admin, Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.http import Admin, Reader, RequestModel, ResponseModel, Service, StoreDep, answer, group
+from heddle.retention import Retention
 
+RetentionDep = Annotated[Retention, Depends(Service("retention"))]
 router = group("Projects")
 
 MAX_RETENTION_DAYS = 36_500
@@ -77,12 +79,12 @@ class SensitiveDataSettingsRes(ResponseModel):
 
 
 @router.post("/project/stats", response_model=ProjectStatsRes)
-async def project_stats(body: ProjectStatsReq, caller: Reader, house: Services) -> Response:
+async def project_stats(body: ProjectStatsReq, caller: Reader, store: StoreDep) -> Response:
     """Bytes stored in a project."""
     project = caller.open(body.project_id)
-    stored = await house.store.projects.stored_bytes(project)
-    calls = await house.store.calls.storage_size(project) if body.include_trace_storage_size else 0
-    tables = await house.store.tables.total_size(project) if body.include_table_storage_size else 0
+    stored = await store.projects.stored_bytes(project)
+    calls = await store.calls.storage_size(project) if body.include_trace_storage_size else 0
+    tables = await store.tables.total_size(project) if body.include_table_storage_size else 0
     return answer(
         {
             "trace_storage_size_bytes": calls,
@@ -94,17 +96,19 @@ async def project_stats(body: ProjectStatsReq, caller: Reader, house: Services) 
 
 
 @router.post("/project/ttl_settings/read", response_model=ProjectTTLSettingsReadRes)
-async def read_retention(body: ProjectTTLSettingsReadReq, caller: Reader, house: Services) -> Response:
+async def read_retention(body: ProjectTTLSettingsReadReq, caller: Reader, store: StoreDep) -> Response:
     """How long calls of a project are kept."""
-    return answer({"retention_days": await house.store.projects.retention(caller.open(body.project_id))})
+    return answer({"retention_days": await store.projects.retention(caller.open(body.project_id))})
 
 
 @router.post("/project/ttl_settings/update", response_model=ProjectTTLSettingsUpdateRes)
-async def update_retention(body: ProjectTTLSettingsUpdateReq, caller: Admin, house: Services) -> Response:
+async def update_retention(
+    body: ProjectTTLSettingsUpdateReq, caller: Admin, store: StoreDep, retention: RetentionDep
+) -> Response:
     """Keep calls for so many days; older ones are deleted right away, and from then on as they grow old."""
     project = caller.open(body.project_id)
-    await house.store.projects.set_retention(project, body.retention_days, caller.user)
-    house.retention.wake()
+    await store.projects.set_retention(project, body.retention_days, caller.user)
+    retention.wake()
     return answer({"retention_days": body.retention_days})
 
 

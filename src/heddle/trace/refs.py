@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound
-from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, answer, group, local
 from heddle.store.base import Store
 from heddle.wire import refpath, refs
 
@@ -32,12 +32,13 @@ class RefsReadBatchRes(ResponseModel):
 
 
 @router.post("/refs/read_batch", response_model=RefsReadBatchRes)
-async def refs_read_batch(body: RefsReadBatchReq, caller: Reader, house: Services) -> Response:
+@local
+async def refs_read_batch(body: RefsReadBatchReq, caller: Reader, store: StoreDep) -> Response:
     """The values of object and op refs; a path that leads nowhere reads as null."""
     if len(body.refs) > MAX_REFS:
         raise InvalidRequest(f"Too many refs: {len(body.refs)}, at most {MAX_REFS} are allowed")
     targets = [readable(text, caller) for text in body.refs]
-    return answer({"vals": await RefReader(house.store).read(targets)})
+    return answer({"vals": await RefReader(store).read(targets)})
 
 
 def readable(text: str, caller: Caller) -> refs.Ref:

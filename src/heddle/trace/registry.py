@@ -14,17 +14,17 @@ from pydantic import Field
 
 from heddle.auth import Scope
 from heddle.errors import InvalidRequest, NotFound
-from heddle.house import House
-from heddle.http import Reader, RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, Writer, answer, group
+from heddle.store.base import Store
 from heddle.store.control.object_rows import NewVersion, ObjectFilter, ObjectVersion
 from heddle.store.control.registry import LinkRow
 from heddle.trace.object_models import Aliases
 from heddle.trace.object_rules import check_name
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Registry")
 ProjectParameter = Annotated[str, Query(description="The registry: entity/project")]
-Json = dict[str, Any]
 
 
 class LinkTarget(RequestModel):
@@ -86,7 +86,7 @@ class RegistryVersionsRes(ResponseModel):
 
 
 @router.post("/link_to_registry", response_model=LinkRes)
-async def link_to_registry(body: LinkReq, caller: Writer, house: Services) -> Response:
+async def link_to_registry(body: LinkReq, caller: Writer, store: StoreDep) -> Response:
     """Link a version into a portfolio; the same one again keeps its index and takes further aliases.
 
     What is linked is copied with its files, so that whoever reads the registry needs no access to where it came from.
@@ -99,25 +99,25 @@ async def link_to_registry(body: LinkReq, caller: Writer, house: Services) -> Re
     if source.kind not in ("object", "op") or source.edges:
         raise InvalidRequest(f"{refs.to_external(body.ref)[:500]} is no version of an object: nothing else is linked")
     caller.open(refs.external_project(source.project) or source.project)
-    version = await _source(house, source)
-    await _copy(house, source.project, project, target.portfolio_name, version, caller.user)
+    version = await _source(store, source)
+    await _copy(store, source.project, project, target.portfolio_name, version, caller.user)
     if body.aliases:
-        objects = house.store.objects
+        objects = store.objects
         await objects.set_aliases(project, target.portfolio_name, version.digest, body.aliases, caller.user)
     ref = refs.object_ref(source.project, version.kind, version.object_id, version.digest)
     row = LinkRow(project, target.portfolio_name, ref, version.digest, times.now(), caller.user)
-    await house.store.registry.link(row)
-    linked = await house.store.objects.read(project, target.portfolio_name, version.digest, with_value=False)
+    await store.registry.link(row)
+    linked = await store.objects.read(project, target.portfolio_name, version.digest, with_value=False)
     assert linked is not None, "it was stored a moment ago, and deletion keeps rows"
     return answer({"version_index": linked.version_index})
 
 
 @router.get("/registry/portfolios", response_model=PortfoliosRes)
-async def portfolios(project_id: ProjectParameter, caller: Reader, house: Services) -> Response:
+async def portfolios(project_id: ProjectParameter, caller: Reader, store: StoreDep) -> Response:
     """The portfolios of a registry."""
     project = caller.open(project_id)
-    names = {row.portfolio for row in await house.store.registry.links(project)}
-    found = await _versions(house, project, sorted(names))
+    names = {row.portfolio for row in await store.registry.links(project)}
+    found = await _versions(store, project, sorted(names))
     by_name: dict[str, list[ObjectVersion]] = {}
     for version in found:
         by_name.setdefault(version.object_id, []).append(version)
@@ -125,21 +125,21 @@ async def portfolios(project_id: ProjectParameter, caller: Reader, house: Servic
 
 
 @router.get("/registry/versions", response_model=RegistryVersionsRes)
-async def versions(project_id: ProjectParameter, portfolio_name: str, caller: Reader, house: Services) -> Response:
+async def versions(project_id: ProjectParameter, portfolio_name: str, caller: Reader, store: StoreDep) -> Response:
     """The live versions of a portfolio, with where they came from; 404 for an unknown portfolio."""
     project = caller.open(project_id)
     sources: dict[str, list[str]] = {}
-    for row in await house.store.registry.links(project, portfolio_name):
+    for row in await store.registry.links(project, portfolio_name):
         sources.setdefault(row.digest, []).append(row.source_ref)
     if not sources:
         raise NotFound(f"Portfolio {portfolio_name[:200]} not found in registry {project_id}")
-    found = await _versions(house, project, [portfolio_name])
+    found = await _versions(store, project, [portfolio_name])
     found.sort(key=lambda version: version.version_index)
     return answer({"versions": [_shown(project, version, sources.get(version.digest, [])) for version in found]})
 
 
-async def _source(house: House, source: refs.Ref) -> ObjectVersion:
-    found = await house.store.objects.read(source.project, source.name, source.version)
+async def _source(store: Store, source: refs.Ref) -> ObjectVersion:
+    found = await store.objects.read(source.project, source.name, source.version)
     if found is None or found.kind != source.kind:
         raise NotFound(f"Obj {source.name}:{source.version} not found"[:500])
     if found.deleted_at is not None:
@@ -149,21 +149,21 @@ async def _source(house: House, source: refs.Ref) -> ObjectVersion:
     return found
 
 
-async def _copy(house: House, origin: str, project: str, portfolio: str, version: ObjectVersion, user: str) -> None:
+async def _copy(store: Store, origin: str, project: str, portfolio: str, version: ObjectVersion, user: str) -> None:
     """Make the version one of the portfolio, its files first; one that lives there already stays as it is."""
-    there = await house.store.objects.read(project, portfolio, version.digest, with_value=False)
+    there = await store.objects.read(project, portfolio, version.digest, with_value=False)
     if there is not None and there.deleted_at is None:
         return
     names = ObjectFilter(object_ids=[portfolio], is_op=version.kind != "op")
-    if await house.store.objects.query(project, names, limit=1, with_values=False):
+    if await store.objects.query(project, names, limit=1, with_values=False):
         raise InvalidRequest(f"Portfolio {portfolio} holds versions of another kind: objects and ops are kept apart")
     val = version.val or "null"
     for digest in sorted(set(_files(orjson.loads(val)))):
-        file = await house.store.files.find(origin, digest)
+        file = await store.files.find(origin, digest)
         if file is not None:
-            await house.store.files.create(project, file.name, digest, file.size, file.blob)
+            await store.files.create(project, file.name, digest, file.size, file.blob)
     classes = (version.base_object_class, version.leaf_object_class)
-    await house.store.objects.create(NewVersion(project, version.kind, portfolio, version.digest, val, *classes, user))
+    await store.objects.create(NewVersion(project, version.kind, portfolio, version.digest, val, *classes, user))
 
 
 def _files(value: Any) -> Iterator[str]:
@@ -180,12 +180,12 @@ def _files(value: Any) -> Iterator[str]:
         yield from _files(child)
 
 
-async def _versions(house: House, project: str, names: list[str]) -> list[ObjectVersion]:
+async def _versions(store: Store, project: str, names: list[str]) -> list[ObjectVersion]:
     """The live versions of portfolios, with their labels; none for no name."""
     if not names:
         return []
     wanted = ObjectFilter(object_ids=names)
-    return await house.store.objects.query(project, wanted, with_values=False, with_labels=True)
+    return await store.objects.query(project, wanted, with_values=False, with_labels=True)
 
 
 def _portfolio(name: str, found: list[ObjectVersion]) -> Json:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from heddle.errors import InvalidRequest
-from heddle.house import House
 from heddle.http import RequestModel, page_limit
+from heddle.settings import Settings
 from heddle.store.control.rowtable import RowRequest, Sort
 from heddle.trace.calls.models import SortBy
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
@@ -22,14 +22,14 @@ class RowQueryReq(RequestModel):
     limit: int | None = None
     offset: int | None = None
 
-    def selection(self, house: House, fields: Sequence[str] | None) -> RowRequest:
+    def selection(self, settings: Settings, fields: Sequence[str] | None) -> RowRequest:
         """The request in the store's terms; raises TooLarge for a limit beyond the setting max_page_rows."""
         for name, most in (("fields", MAX_FIELDS), ("sort_by", MAX_SORT_TERMS)):
             count = len(getattr(self, name) or ())
             if count > most:
                 raise InvalidRequest(f"{name} has {count} entries; at most {most} are allowed")
         sorts = None if self.sort_by is None else [Sort(term.field, term.direction == "desc") for term in self.sort_by]
-        return RowRequest(fields, self.query, sorts, page_limit(house, self.limit), self.offset)
+        return RowRequest(fields, self.query, sorts, page_limit(settings, self.limit), self.offset)
 
 
 class PurgeReq(RequestModel):

@@ -6,8 +6,8 @@ from fastapi import Request, Response
 
 import heddle
 from heddle.auth import Caller
-from heddle.errors import HeddleError, InvalidRequest
-from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.errors import InvalidRequest
+from heddle.http import MetricsDep, Reader, RequestModel, ResponseModel, SettingsDep, StateDep, answer, group
 from heddle.metrics import CONTENT_TYPE
 from heddle.settings import TABLE
 from heddle.wire import refs
@@ -22,7 +22,6 @@ _LIMITS = (
     "max_trace_body", "max_table_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows",
     "large_field_bytes", "write_queue_bytes", "max_database_bytes", "query_timeout",
 )  # fmt: skip
-_STOPPING = HeddleError("The server is stopping")
 _PLACES = frozenset(
     ("data", "host", "providers", "alert_webhooks", "training_sources", "store", "control", "files")
     + ("vllm_urls", "vllm_command", "vllm_arguments", "model", "adapters", "public_url", "trusted_proxies")
@@ -73,9 +72,8 @@ class ProjectsInfoRes(ResponseModel):
 
 
 @router.get("/server_info", response_model=ServerInfoRes)
-async def server_info(request: Request, house: Services) -> Response:
+async def server_info(request: Request, settings: SettingsDep) -> Response:
     """Versions and limits, and for who has a key the settings; no secrets, no folders, no addresses."""
-    settings = house.settings
     shown = TABLE if isinstance(request.scope.get("heddle.caller"), Caller) else ()
     return answer(
         {
@@ -113,10 +111,9 @@ async def health() -> Response:
 
 
 @router.get("/ready", response_model=StatusRes)
-async def ready(house: Services) -> Response:
+async def ready(state: StateDep) -> Response:
     """Ready to take work: the store commits a write, and the model is loaded if it is to be. 503 with the reason."""
-    problem: HeddleError | None = _STOPPING if house.draining else await house.prove_writing()
-    reason = problem.reason if problem is not None else house.inference.problem
+    reason = await state.why_not_ready()
     if reason is None:
         return answer({"status": "ok"})
     failed = answer({"status": "unavailable", "reason": reason})
@@ -139,6 +136,6 @@ async def geolocate(request: Request, ip: str | None = None) -> Response:
 
 
 @router.get("/metrics", include_in_schema=False)
-async def metrics(house: Services) -> Response:
+async def metrics(metrics: MetricsDep) -> Response:
     """Prometheus figures."""
-    return Response(await house.metrics.text(), media_type=CONTENT_TYPE)
+    return Response(await metrics.text(), media_type=CONTENT_TYPE)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from heddle.errors import ValidationFailed
-from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, answer, group
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.pack import instant
 from heddle.trace.calls.read import filter_of, retention_of
@@ -79,7 +79,7 @@ Spec = UsageMetricSpec | CallMetricSpec
 
 
 @router.post("/calls/stats", response_model=CallStatsRes)
-async def calls_stats(body: CallStatsReq, caller: Reader, house: Services) -> Response:
+async def calls_stats(body: CallStatsReq, caller: Reader, store: StoreDep) -> Response:
     """Usage and figures of calls per time bucket."""
     project = caller.open(body.project_id)
     start, end = instant(body.start), times.now() if body.end is None else instant(body.end)
@@ -99,17 +99,15 @@ async def calls_stats(body: CallStatsReq, caller: Reader, house: Services) -> Re
     if body.usage_metrics or body.call_metrics:
         buckets = make_buckets(start, end, body.granularity, timezone)
         runs = uniform_runs(buckets, start, end)
-        query = CallsQuery(project, filter_of(body.filter, project), retention=await retention_of(house, project))
+        query = CallsQuery(project, filter_of(body.filter, project), retention=await retention_of(store, project))
         result["granularity"] = buckets.granularity
         if body.usage_metrics:
             tokens, costs = _with_tokens(body.usage_metrics)
-            rows, values = await house.store.call_stats.usage(
-                query, runs, [spec.metric for spec in tokens], _ordered(tokens)
-            )
-            prices = await house.store.costs.project_rows(project) if costs else None
+            rows, values = await store.call_stats.usage(query, runs, [spec.metric for spec in tokens], _ordered(tokens))
+            prices = await store.costs.project_rows(project) if costs else None
             result["usage_buckets"] = _usage_buckets(buckets, tokens, rows, values, costs, prices)
         if body.call_metrics:
-            rows, values = await house.store.call_stats.calls(
+            rows, values = await store.call_stats.calls(
                 query, runs, list(dict.fromkeys(spec.metric for spec in body.call_metrics)), _ordered(body.call_metrics)
             )
             result["call_buckets"] = _buckets(buckets, [""], body.call_metrics, rows, values)

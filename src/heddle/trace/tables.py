@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -13,11 +13,13 @@ from heddle.auth import Scope
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http import (
     Reader,
-    Services,
+    SettingsDep,
+    StoreDep,
     Writer,
     answer,
     group,
     inlined_body,
+    local,
     not_negative,
     page_limit,
 )
@@ -42,8 +44,8 @@ from heddle.trace.table_models import (
     TableUpdateRes,
 )
 from heddle.wire import digests, jsontext, refs, rowsort, tableedit
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 MAX_SORT_TERMS = 20
 _CREATE: TypeAdapter[TableCreateReq] = TypeAdapter(TableCreateReq)
 _FROM_DIGESTS: TypeAdapter[TableCreateFromDigestsReq] = TypeAdapter(TableCreateFromDigestsReq)
@@ -53,7 +55,7 @@ T = TypeVar("T")
 
 
 @router.post("/table/create", response_model=TableCreateRes, openapi_extra=inlined_body(TableCreateReq))
-async def table_create(request: Request, caller: Writer, house: Services) -> Response:
+async def table_create(request: Request, caller: Writer, store: StoreDep) -> Response:
     """Store a table with its rows."""
     body = await request.body()
 
@@ -64,7 +66,7 @@ async def table_create(request: Request, caller: Writer, house: Services) -> Res
         return project, _expected(digests.table_digest(row_digests), table.expected_digest), row_digests, rows
 
     project, digest, row_digests, rows = await off_loop(len(body), prepare)
-    await house.store.tables.create(project, digest, row_digests, rows)
+    await store.tables.create(project, digest, row_digests, rows)
     return answer({"digest": digest, "row_digests": row_digests})
 
 
@@ -73,7 +75,7 @@ async def table_create(request: Request, caller: Writer, house: Services) -> Res
     response_model=TableCreateFromDigestsRes,
     openapi_extra=inlined_body(TableCreateFromDigestsReq),
 )
-async def table_create_from_digests(request: Request, caller: Writer, house: Services) -> Response:
+async def table_create_from_digests(request: Request, caller: Writer, store: StoreDep) -> Response:
     """Store a table of rows that came before, or will come."""
     body = await request.body()
 
@@ -83,12 +85,12 @@ async def table_create_from_digests(request: Request, caller: Writer, house: Ser
         return caller.open(table.project_id), digest, table.row_digests
 
     project, digest, row_digests = await off_loop(len(body), prepare)
-    await house.store.tables.create(project, digest, row_digests, {})
+    await store.tables.create(project, digest, row_digests, {})
     return answer({"digest": digest})
 
 
 @router.post("/table/update", response_model=TableUpdateRes, openapi_extra=inlined_body(TableUpdateReq))
-async def table_update(request: Request, caller: Writer, house: Services) -> Response:
+async def table_update(request: Request, caller: Writer, store: StoreDep) -> Response:
     """Make a new table out of one that is there."""
     body = await request.body()
 
@@ -98,7 +100,7 @@ async def table_update(request: Request, caller: Writer, house: Services) -> Res
         return caller.open(asked.project_id), asked.base_digest, [_edit(step, rows) for step in asked.updates], rows
 
     project, base, edits, rows = await off_loop(len(body), prepare)
-    tables = house.store.tables
+    tables = store.tables
     count = await tables.count(project, base)
     if count is None:
         raise NotFound(f"Table {base[:100]} not found")
@@ -113,14 +115,15 @@ async def table_update(request: Request, caller: Writer, house: Services) -> Res
 
 
 @router.post("/table/query", response_model=TableQueryRes)
-async def table_query(body: TableQueryReq, caller: Reader, house: Services) -> Response:
+@local
+async def table_query(body: TableQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """Rows of a table in its order, or sorted; none for an unknown table."""
     wanted = (body.filter.row_digests if body.filter else None) or []
     terms = body.sort_by or []
     if len(terms) > MAX_SORT_TERMS:
         raise InvalidRequest(f"sort_by has {len(terms)} terms, at most {MAX_SORT_TERMS} are allowed")
-    limit = page_limit(house, not_negative(body.limit, "limit"))
-    pages = house.store.tables.pages(
+    limit = page_limit(settings, not_negative(body.limit, "limit"))
+    pages = store.tables.pages(
         caller.open(body.project_id),
         body.digest,
         row_digests=wanted,
@@ -152,17 +155,19 @@ def _listed(rows: list[TableRow]) -> bytes:
 
 
 @router.post("/table/query_stats", response_model=TableQueryStatsRes)
-async def table_query_stats(body: TableQueryStatsReq, caller: Reader, house: Services) -> Response:
+@local
+async def table_query_stats(body: TableQueryStatsReq, caller: Reader, store: StoreDep) -> Response:
     """How many rows a table has."""
-    count = await house.store.tables.count(caller.open(body.project_id), body.digest)
+    count = await store.tables.count(caller.open(body.project_id), body.digest)
     return answer({"count": count or 0})
 
 
 @router.post("/table/query_stats_batch", response_model=TableQueryStatsBatchRes)
-async def table_query_stats_batch(body: TableQueryStatsBatchReq, caller: Reader, house: Services) -> Response:
+@local
+async def table_query_stats_batch(body: TableQueryStatsBatchReq, caller: Reader, store: StoreDep) -> Response:
     """Figures of several tables; unknown ones are left out."""
     project = caller.open(body.project_id)
-    found = await house.store.tables.stats(project, body.digests or [], bool(body.include_storage_size))
+    found = await store.tables.stats(project, body.digests or [], bool(body.include_storage_size))
     shown = [{"count": row.count, "digest": row.digest, "storage_size_bytes": row.size} for row in found]
     return answer({"tables": shown})
 

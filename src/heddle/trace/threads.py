@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from heddle.errors import InvalidRequest
-from heddle.http import Lines, Reader, RequestModel, ResponseModel, Services, group, line, lines, not_negative
+from heddle.http import Lines, Reader, RequestModel, ResponseModel, StoreDep, group, line, lines, local, not_negative
 from heddle.trace.calls.models import SortBy
 from heddle.trace.calls.pack import instant
 from heddle.trace.calls.read import MAX_FILTER_ENTRIES
@@ -65,7 +65,8 @@ class ThreadSchema(ResponseModel):
     response_class=Lines,
     response_description="One thread per line",
 )
-async def threads_stream_query(body: ThreadsQueryReq, caller: Reader, house: Services) -> Response:
+@local
+async def threads_stream_query(body: ThreadsQueryReq, caller: Reader, store: StoreDep) -> Response:
     """The threads of a project as JSON lines; the last updated first unless asked otherwise."""
     project = caller.open(body.project_id)
     limit, offset = not_negative(body.limit, "limit"), not_negative(body.offset, "offset") or 0
@@ -79,7 +80,7 @@ async def threads_stream_query(body: ThreadsQueryReq, caller: Reader, house: Ser
         raise InvalidRequest(f"filter.thread_ids has more than {MAX_FILTER_ENTRIES} entries")
     after = instant(chosen.after_datetime) if chosen.after_datetime else None
     before = instant(chosen.before_datetime) if chosen.before_datetime else None
-    rows = await house.store.calls.threads(project, chosen.thread_ids, after, before)
+    rows = await store.calls.threads(project, chosen.thread_ids, after, before)
     for term in reversed(body.sort_by or [SortBy(field="last_updated", direction="desc")]):
         rows = _sorted(rows, SORT_KEYS[term.field], term.direction == "desc")
     page = rows[offset:] if limit is None else rows[offset : offset + limit]

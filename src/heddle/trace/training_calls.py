@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 
 from heddle.auth import Caller, Scope
-from heddle.house import House
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.store.control.jobs import SUCCEEDED, JobRow
 from heddle.store.control.training import ModelRow
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
@@ -15,6 +16,7 @@ from heddle.trace.calls.read import CallReader, retention_of
 from heddle.trace.inference_calls import InferenceCalls
 from heddle.wire import refs, times
 from heddle.wire.inference import InferenceCall
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.training import CallSelection
 
@@ -22,14 +24,14 @@ OP_NAME = "heddle.training_job"
 _EXPANDED = ("inputs.messages", "inputs.tools", "output")
 _NAMES = uuid.UUID("0d2ac7a5-53a5-5f0c-9d4e-3f6b0a1e7c11")
 """What the ids of the jobs' calls are derived under."""
-Json = dict[str, Any]
 
 
 class TrainingCalls:
     """A CallSource over the stored calls, and a JobObserver that stores each job as one call of its project."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
 
     async def read(self, caller: Caller, selection: CallSelection) -> AsyncIterator[bytes]:
         """The selected calls with their feedback as JSON lines, refs in messages followed; raises HeddleError."""
@@ -45,13 +47,13 @@ class TrainingCalls:
             include_feedback=not selection.ids_only,
             expand_columns=None if selection.ids_only else list(_EXPANDED),
         )
-        reader = CallReader(self._house, caller, request, await retention_of(self._house, project))
+        reader = CallReader(self._store, caller, request, await retention_of(self._store, project))
         async for lines in reader.stream():
             yield lines
 
     async def ended(self, model: ModelRow, job: JobRow) -> None:
         """Store the job as a call; the same job again is the same call. Raises HeddleError when it cannot be stored."""
-        await InferenceCalls(self._house).store(_call(model, job))
+        await InferenceCalls(self._settings, self._store).store(_call(model, job))
 
 
 def call_id_of(job_id: str) -> str:

@@ -10,24 +10,25 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from heddle.auth import Caller
-from heddle.errors import ExtraMissing, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
-from heddle.house import House
+from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.paths import OutsideRoot, resolve
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.wire import digests, jsontext, refs
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 PARAM = "training_data_url"
 _SECONDS = 600.0
-_INSTALL = "pip install 'heddle[inference]'"
 _MOST_ROWS = 10_000_000
 
 
 class TrainingData:
     """A DatasetReader over files, datasets and addresses."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        listed = house.settings.training_sources
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
+        listed = settings.training_sources
         self._sources = [part.strip() for part in listed.split(",") if part.strip() and part.strip() != "none"]
 
     async def read(self, caller: Caller, project_id: str, url: str, max_bytes: int) -> list[Json]:
@@ -44,16 +45,16 @@ class TrainingData:
             raise _refused(url, self._sources)
         if url.startswith("file:"):
             return await _parsed(
-                await asyncio.to_thread(_local, url, self._sources, max_bytes, Path(self._house.settings.data))
+                await asyncio.to_thread(_local, url, self._sources, max_bytes, Path(self._settings.data))
             )
         return await _parsed(await _download(url, max_bytes))
 
     async def _file(self, caller: Caller, project_id: str, digest: str, max_bytes: int) -> bytes:
-        found = await self._house.store.files.expect(caller.open(project_id), digest)
+        found = await self._store.files.expect(caller.open(project_id), digest)
         if found is None:
             raise NotFound(f"The file {digest} is not found in {project_id}")
         _check_size(found.size, max_bytes)
-        with await asyncio.to_thread(self._house.store.blobs.open, found.blob) as stream:
+        with await asyncio.to_thread(self._store.blobs.open, found.blob) as stream:
             return await asyncio.to_thread(stream.read)
 
     async def _dataset(self, caller: Caller, url: str, max_bytes: int) -> list[Json]:
@@ -66,7 +67,7 @@ class TrainingData:
             raise ValidationFailed.at(["body", PARAM], "The ref names neither a Dataset nor a table")
         self._require(caller, ref)
         if ref.kind == "object":
-            version = await self._house.store.objects.read(ref.project, ref.name, ref.version)
+            version = await self._store.objects.read(ref.project, ref.name, ref.version)
             if version is None or version.deleted_at is not None:
                 raise NotFound(
                     f"The dataset {refs.to_external(url) if url.startswith(refs.INTERNAL) else url} is not found"
@@ -82,7 +83,7 @@ class TrainingData:
         return await self._table(ref, max_bytes)
 
     async def _table(self, ref: refs.Ref, max_bytes: int) -> list[Json]:
-        tables = self._house.store.tables
+        tables = self._store.tables
         known = await tables.stats(ref.project, [ref.name], with_size=True)
         if ref.kind != "table" or not known:
             raise NotFound(f"The table {ref.name[:100]} of the dataset is not found")
@@ -142,7 +143,8 @@ def _local(url: str, sources: Sequence[str], max_bytes: int, data: Path) -> byte
 
 
 async def _download(url: str, max_bytes: int) -> bytes:
-    httpx = _httpx()
+    import httpx
+
     content = bytearray()
     try:
         # Redirects could lead to an address that nobody allowed.
@@ -190,11 +192,3 @@ def _objects(rows: Sequence[Any]) -> list[Json]:
         if not isinstance(row, dict):
             raise InvalidRequest(f"{PARAM}: row {place} of the dataset is no object", param=PARAM)
     return list(rows)
-
-
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing(f"Reading addresses needs an extra that is not installed: {_INSTALL}") from None
-    return httpx

@@ -9,8 +9,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from heddle.errors import InvalidRequest
-from heddle.house import House
-from heddle.http import Reader, RequestModel, ResponseModel, Services, group
+from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, group
+from heddle.store.base import Store
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.calls.read import filter_of, retention_of
 from heddle.trace.prices import PricedUsage, ProjectPrices, Tokens, default_prices
@@ -81,29 +81,25 @@ class UsageRes(ResponseModel):
 
 
 @router.post("/trace/usage", response_model=UsageRes)
-async def trace_usage(body: TraceUsageReq, caller: Reader, house: Services) -> Response:
+async def trace_usage(body: TraceUsageReq, caller: Reader, store: StoreDep) -> Response:
     """Usage of the selected calls, each with its selected descendants."""
     project = caller.open(body.project_id)
     chosen = filter_of(body.filter, project)
     query = CallsQuery(
-        project, chosen, body.query, limit=_limit(body.limit), retention=await retention_of(house, project)
+        project, chosen, body.query, limit=_limit(body.limit), retention=await retention_of(store, project)
     )
-    rows = await house.store.calls.usage(query)
-    return await _answer(house, project, rows, [row.id for row in rows], body.include_costs)
+    rows = await store.calls.usage(query)
+    return await _answer(store, project, rows, [row.id for row in rows], body.include_costs)
 
 
 @router.post("/calls/usage", response_model=UsageRes)
-async def calls_usage(body: CallsUsageReq, caller: Reader, house: Services) -> Response:
+async def calls_usage(body: CallsUsageReq, caller: Reader, store: StoreDep) -> Response:
     """Usage of the named calls with all their descendants."""
     project = caller.open(body.project_id)
     limit = _limit(body.limit)
-    traces = await house.store.calls.traces_of(project, body.call_ids) if body.call_ids else []
-    rows = (
-        await house.store.calls.usage(CallsQuery(project, Filter(trace_ids=tuple(traces)), limit=limit))
-        if traces
-        else []
-    )
-    return await _answer(house, project, rows, body.call_ids, body.include_costs)
+    traces = await store.calls.traces_of(project, body.call_ids) if body.call_ids else []
+    rows = await store.calls.usage(CallsQuery(project, Filter(trace_ids=tuple(traces)), limit=limit)) if traces else []
+    return await _answer(store, project, rows, body.call_ids, body.include_costs)
 
 
 def _limit(limit: int) -> int:
@@ -112,8 +108,8 @@ def _limit(limit: int) -> int:
     return min(limit, 2**62)
 
 
-async def _answer(house: House, project: str, rows: Sequence[UsageRow], ids: Sequence[str], costs: bool) -> Response:
-    prices = await house.store.costs.project_rows(project) if costs else None
+async def _answer(store: Store, project: str, rows: Sequence[UsageRow], ids: Sequence[str], costs: bool) -> Response:
+    prices = await store.costs.project_rows(project) if costs else None
     rolled = roll_up(rows, {row.id: own_usage(row, prices) for row in rows})
     body: Entry = {"unfinished_call_ids": sorted(row.id for row in rows if not row.ended)}
     if prices is not None:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from heddle.wire.jsontypes import Json
+
 if TYPE_CHECKING:
     import numpy
 
-Json = dict[str, Any]
 JobKind = Literal["rl", "sft"]
 
 

@@ -1,25 +1,19 @@
 """The pages for people, and the files that they are made of."""
 
 import gzip
+from collections.abc import Iterable
 
 from fastapi import Request, Response
+from starlette.routing import BaseRoute
 
 from heddle.errors import NotFound
-from heddle.http import Services, group
+from heddle.http import AuthenticatorDep, SettingsDep, group
+from heddle.settings import Settings
 from heddle.ui import paths
 from heddle.ui.assets import POLICY, Assets, assets, read_assets
 from heddle.ui.session import kept_cookie
 
 router = group("Pages")
-
-_RESERVED = (
-    "_ui agents alerts aliases annotation_queues call calls completions cost costs dataset_sources docs evaluations "
-    "feedback file files geolocate graphql health image inference link_to_registry metrics monitors "
-    "obj objs openapi.json otel project projects ready refs registry replays runtimes server_info service "
-    "settings table tables tags thread threads trace traces usage v1 v2 version"
-)
-RESERVED = frozenset(_RESERVED.split(" "))
-"""First parts of paths that are no entity on a page's address, as routes of the interface begin with them."""
 
 _HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -29,18 +23,18 @@ _HEADERS = {
 }
 
 
-def _assets(house: Services) -> Assets:
-    return read_assets() if house.settings.ui_files == "reread" else assets()
+def _assets(settings: Settings) -> Assets:
+    return read_assets() if settings.ui_files == "reread" else assets()
 
 
 @router.get("/_ui/{build}/{path:path}", include_in_schema=False)
-async def asset(build: str, path: str, request: Request, house: Services) -> Response:
+async def asset(build: str, path: str, request: Request, settings: SettingsDep) -> Response:
     """A file of the interface; for ever the same under the address of its build."""
-    found = _assets(house)
+    found = _assets(settings)
     file = found.files.get(path)
     if file is None or path == "index.html":
         raise NotFound(f"The interface has no file {path[:200]!r}")
-    lasting = build == found.build and house.settings.ui_files == "cached"
+    lasting = build == found.build and settings.ui_files == "cached"
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable" if lasting else "no-store",
         "Vary": "Accept-Encoding",
@@ -50,7 +44,7 @@ async def asset(build: str, path: str, request: Request, house: Services) -> Res
     return Response(file.body, media_type=file.media_type, headers=headers)
 
 
-async def page(request: Request, house: Services) -> Response:
+async def page(request: Request, settings: SettingsDep, authenticator: AuthenticatorDep) -> Response:
     """The HTML of the page at this address; unknown ones get a page, too, that says so, with status 404."""
     path = request.scope["path"]
     name = paths.find(path)
@@ -58,11 +52,11 @@ async def page(request: Request, house: Services) -> Response:
     told = {
         "user": caller.user if caller is not None else None,
         "admin": caller is not None and caller.has("admin"),
-        "needs_key": house.gate.needs_key,
+        "needs_key": authenticator.needs_key,
     }
-    body = _assets(house).index(name or "missing", house.settings.root_path.rstrip("/"), told)
+    body = _assets(settings).index(name or "missing", settings.root_path.rstrip("/"), told)
     headers = dict(_HEADERS)
-    if (cookie := kept_cookie(request, house.settings.root_path)) is not None:
+    if (cookie := kept_cookie(request, settings.root_path)) is not None:
         headers["Set-Cookie"] = cookie
     if "gzip" in request.headers.get("accept-encoding", ""):
         body, headers["Content-Encoding"] = gzip.compress(body, 6), "gzip"
@@ -72,11 +66,18 @@ async def page(request: Request, house: Services) -> Response:
 @router.get("/{entity}/{project}/weave", include_in_schema=False)
 @router.get("/{entity}/{project}/weave/{rest:path}", include_in_schema=False)
 @router.get("/{entity}/{project}/r/call/{call}", include_in_schema=False)
-async def project_page(entity: str, request: Request, house: Services) -> Response:
+async def project_page(
+    entity: str, request: Request, settings: SettingsDep, authenticator: AuthenticatorDep
+) -> Response:
     """A page of one project; raises NotFound below a first part that belongs to the interface."""
-    if entity in RESERVED:
+    if is_reserved(request.app.routes, entity):
         raise NotFound("There is no such route")
-    return await page(request, house)
+    return await page(request, settings, authenticator)
+
+
+def is_reserved(routes: Iterable[BaseRoute], entity: str) -> bool:
+    """True for the first part of a path of the interface, which is no entity in the address of a page."""
+    return any(f"{getattr(route, 'path', '')}/".startswith(f"/{entity}/") for route in routes)
 
 
 for _path in ("/", "/settings", "/inference"):

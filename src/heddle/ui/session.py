@@ -10,7 +10,8 @@ from pydantic import Field
 from heddle import cookies
 from heddle.auth import Caller, Scope, hash_key
 from heddle.errors import Busy, Forbidden, NotAuthenticated
-from heddle.http import RequestModel, Services, answer, group, validated_body
+from heddle.http import AuthenticatorDep, RequestModel, SettingsDep, StoreDep, answer, group, validated_body
+from heddle.server_state import ServerState
 from heddle.wire import times
 
 router = group("Pages")
@@ -63,14 +64,14 @@ async def session(request: Request) -> Response:
 
 
 @router.post("/_ui/session", include_in_schema=False)
-async def log_in(request: Request, house: Services) -> Response:
+async def log_in(request: Request, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
     """A new session of a key; raises NotAuthenticated for an unusable one, Busy after too many of them."""
     _insist_on_own_page(request)
     given = await validated_body(LoginReq, request)
-    if not house.gate.needs_key:
+    if not authenticator.needs_key:
         return _uncached(answer(_told(request.scope["heddle.caller"])))
     # It is looked up by its hash: how long that takes says nothing about keys.
-    row = await house.store.keys.find(hash_key(given.key.strip()))
+    row = await store.keys.find(hash_key(given.key.strip()))
     if row is None or row.revoked_at is not None:
         # Only wrong keys wait: nobody keeps others out, who may come from the same address by way of a proxy.
         address = request.client.host if request.client else ""
@@ -79,24 +80,26 @@ async def log_in(request: Request, house: Services) -> Response:
         raise NotAuthenticated(_WRONG)
     before = cookies.token_of(dict(request.scope["headers"]), "POST")
     if before is not None:
-        await house.store.sessions.end(before)
-        house.gate.forget()
-    token = await house.store.sessions.begin(row.id, times.now())
+        await store.sessions.end(before)
+        authenticator.forget()
+    token = await store.sessions.begin(row.id, times.now())
     response = _uncached(answer(_told(row.caller())))
-    response.headers["Set-Cookie"] = _cookie(request, house.settings.root_path, token)
+    response.headers["Set-Cookie"] = _cookie(request, settings.root_path, token)
     return response
 
 
 @router.delete("/_ui/session", include_in_schema=False)
-async def log_out(request: Request, house: Services) -> Response:
+async def log_out(
+    request: Request, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep
+) -> Response:
     """End the browser's session."""
     _insist_on_own_page(request)
     token = cookies.token_of(dict(request.scope["headers"]), "DELETE")
     if token is not None:
-        await house.store.sessions.end(token)
-        house.gate.forget()
+        await store.sessions.end(token)
+        authenticator.forget()
     response = _uncached(answer({}))
-    response.headers["Set-Cookie"] = _cookie(request, house.settings.root_path, "", seconds=0)
+    response.headers["Set-Cookie"] = _cookie(request, settings.root_path, "", seconds=0)
     return response
 
 
@@ -108,13 +111,13 @@ def kept_cookie(request: Request, root_path: str) -> str | None:
     return _cookie(request, root_path, token) if is_of_session and token else None
 
 
-async def is_still_welcome(request: Request, house: Services) -> bool:
+async def is_still_welcome(request: Request, state: ServerState) -> bool:
     """False when who opened a long answer may not go on: the key was revoked, the session or the server ends."""
     try:
-        await house.gate.recognise(dict(request.scope["headers"]), request.method)
+        await state.authenticator.recognise(dict(request.scope["headers"]), request.method)
     except NotAuthenticated:
         return False
-    return not house.stopping
+    return not state.stopping
 
 
 def _told(caller: Caller) -> dict[str, object]:

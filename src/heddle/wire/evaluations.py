@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from heddle.errors import HeddleError
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 class Identity(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 OP_FILE = "obj.py"
 PLACEHOLDER_SOURCE = "def func(*args, **kwargs):\n    ...  # Code-free op: its calls were written by a service\n"

@@ -5,9 +5,8 @@ most of them.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class ThreadFigures(NamedTuple):
+class ThreadStats(NamedTuple):
     """Tokens of all calls of a thread, their cost in dollars (None where no model has a price), and failed turns."""
 
     thread_id: str

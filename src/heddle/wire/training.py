@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class CallSelection:

@@ -119,7 +119,7 @@ class Trial:
     usage: list[Usage]
 
 
-class TrialFigures(NamedTuple):
+class TrialStats(NamedTuple):
     """What a sum over trials needs of one; `scores` is JSON text with refs replaced, usage as in `Trial`.
 
     `seconds` (of the call of the model) and `has_answer` are known only where they were asked for.

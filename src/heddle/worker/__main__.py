@@ -44,7 +44,7 @@ class TorchTrainer:
         run_task(task, self._renderer(task.base_folder), report, cancelled, self._cache, self._ranks)
 
     def _renderer(self, base_folder: str) -> Renderer:
-        from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+        from heddle.inference.trajectory_renderer import TrajectoryRenderer
 
         if base_folder not in self._renderers:
             self._renderers = {base_folder: TrajectoryRenderer.load(Path(base_folder))}

@@ -15,7 +15,7 @@ from heddle.children import die_with_parent, log_to_parent
 from heddle.connections import Connections
 from heddle.http_server import Server, collect_seldom, configure
 from heddle.output import BackgroundStream
-from heddle.workers.app import LOCAL, Fork, WorkerHouse
+from heddle.workers.app import Fork, WorkerState
 from heddle.workers.crew import LINE, REQUESTS
 from heddle.workers.line import Line
 from heddle.workers.proxy import Proxy
@@ -27,15 +27,15 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
     line = await Line.open(folder / LINE)
     settings = await line.call(SETTINGS)
     store = open_worker_store(settings, line)
-    house = WorkerHouse(settings, store)
-    app = create_app(settings, house, only=LOCAL)
-    routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path in LOCAL]
-    connections = Connections(settings, house.metrics.refused, settings.workers)
+    state = WorkerState(settings, store)
+    app = create_app(settings, state, only_local=True)
+    routes = [route for route in app.routes if isinstance(route, APIRoute)]
+    connections = Connections(settings, state.metrics.refused, settings.workers)
     config = configure(settings, Fork(app, routes, Proxy(folder / REQUESTS)), connections)
-    server = Server(config, house, BackgroundStream(None))
+    server = Server(config, state, BackgroundStream(None))
     # New connections are to be closed after each answer, as the server stops soon.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, house.drain)
-    background = [asyncio.create_task(house.report(line)), asyncio.create_task(_end_with(line, server))]
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, state.drain)
+    background = [asyncio.create_task(state.report(line)), asyncio.create_task(_end_with(line, server))]
     await line.call(READY)
     try:
         await server.serve(sockets=[listener])
@@ -43,7 +43,7 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
-        await house.report_once(line)
+        await state.report_once(line)
         await store.close()
         await line.close()
 

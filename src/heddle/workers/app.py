@@ -9,10 +9,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from heddle.edge import TRACES
 from heddle.errors import HeddleError
-from heddle.house import House
 from heddle.metrics import Metrics
+from heddle.middleware import TRACES
+from heddle.server_state import ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.trace.inference_calls import InferencePrices
@@ -21,14 +21,6 @@ from heddle.workers.line import Line
 from heddle.workers.proxy import CLIENT, Proxy
 from heddle.workers.verbs import COUNTED, Answered
 
-LOCAL = frozenset((
-    "/call/start", "/call/end", "/call/upsert_batch", "/v2/{entity}/{project}/calls/complete",
-    "/v2/{entity}/{project}/call/start", "/v2/{entity}/{project}/call/end", "/otel/v1/traces",
-    "/agents/otel/v1/traces", "/calls/stream_query", "/calls/query_stats", "/call/read", "/obj/read", "/objs/query",
-    "/table/query", "/table/query_stats", "/table/query_stats_batch", "/refs/read_batch",
-    "/feedback/query", "/threads/stream_query",
-))  # fmt: skip
-"""Templates of the routes; they use nothing of the house but its store, its records and its gate."""
 _REPORT_SECONDS = 1.0
 
 
@@ -60,14 +52,13 @@ class WorkerMetrics(Metrics):
         await line.call(COUNTED, *counted)
 
 
-class WorkerHouse(House):
-    """The services of a worker."""
+class WorkerState(ServerState):
+    """What a worker has; what it counts and sees goes to the writing process."""
+
+    metrics: WorkerMetrics
 
     def __init__(self, settings: Settings, store: Store) -> None:
-        super().__init__(settings, store)
-        self.metrics: WorkerMetrics = WorkerMetrics()
-        self.records = TraceRecords(self)
-        self.prices = InferencePrices(store)
+        super().__init__(settings, store, TraceRecords(settings, store), InferencePrices(store), WorkerMetrics())
 
     async def report(self, line: Line) -> None:
         """Tell, again and again, what was answered and which keys were used."""
@@ -79,7 +70,7 @@ class WorkerHouse(House):
         """Tell what is to be told now."""
         with contextlib.suppress(HeddleError):
             await self.metrics.report(line)
-            await self.gate.note_use()
+            await self.authenticator.note_use()
 
 
 class Fork:

@@ -13,9 +13,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from heddle.children import Child
-from heddle.house import House
 from heddle.http_server import Server, collect_seldom, configure
 from heddle.output import BackgroundStream
+from heddle.server_state import ServerState
 from heddle.workers.app import Private
 from heddle.workers.line import Exchange
 from heddle.workers.verbs import Verbs
@@ -33,7 +33,7 @@ _END_SECONDS = 5.0
 
 
 async def serve_with_workers(
-    house: House, app: FastAPI, listener: socket.socket, say: Callable[[], None], out: BackgroundStream
+    state: ServerState, app: FastAPI, listener: socket.socket, say: Callable[[], None], out: BackgroundStream
 ) -> None:
     """Serve on a listening socket by as many workers as the settings say, until SIGTERM or SIGINT.
 
@@ -42,12 +42,12 @@ async def serve_with_workers(
     # Only this user can enter the folder.
     folder = Path(tempfile.mkdtemp(prefix="heddle-workers-"))
     try:
-        crew = _Crew(house, folder, listener, say)
-        exchange = Exchange(Verbs(house, crew.is_ready))
+        crew = _Crew(state, folder, listener, say)
+        exchange = Exchange(Verbs(state, crew.is_ready))
         await exchange.open(folder / LINE)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as requests:
             requests.bind(str(folder / REQUESTS))
-            server = _Writing(configure(house.settings, Private(app)), house, out, crew)
+            server = _Writing(configure(state.settings, Private(app)), state, out, crew)
             collect_seldom()
             await server.serve(sockets=[requests])
         await exchange.close()
@@ -58,8 +58,8 @@ async def serve_with_workers(
 class _Writing(Server):
     """The server of the writing process, which only workers reach."""
 
-    def __init__(self, config: uvicorn.Config, house: House, out: BackgroundStream, crew: "_Crew") -> None:
-        super().__init__(config, house, out)
+    def __init__(self, config: uvicorn.Config, state: ServerState, out: BackgroundStream, crew: "_Crew") -> None:
+        super().__init__(config, state, out)
         self._crew = crew
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -77,12 +77,12 @@ class _Writing(Server):
 class _Crew:
     """The workers; `listener` is the socket that all of them accept from."""
 
-    def __init__(self, house: House, folder: Path, listener: socket.socket, say: Callable[[], None]) -> None:
-        self._house = house
+    def __init__(self, state: ServerState, folder: Path, listener: socket.socket, say: Callable[[], None]) -> None:
+        self._state = state
         self._arguments = [MODULE, str(folder), str(listener.fileno())]
         self._listener = listener
         self._say = say
-        self._not_ready = house.settings.workers
+        self._not_ready = state.settings.workers
         self._children: set[Child] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
@@ -95,7 +95,7 @@ class _Crew:
 
     def start(self) -> None:
         """Start all of them."""
-        self._tasks = [asyncio.create_task(self._keep()) for _ in range(self._house.settings.workers)]
+        self._tasks = [asyncio.create_task(self._keep()) for _ in range(self._state.settings.workers)]
 
     def drain(self) -> None:
         """Let them close each connection after its answer."""
@@ -108,7 +108,7 @@ class _Crew:
         for child in self._children:
             child.tell(signal.SIGTERM)
         self._listener.close()
-        _, late = await asyncio.wait(self._tasks, timeout=self._house.settings.shutdown_grace + _END_SECONDS)
+        _, late = await asyncio.wait(self._tasks, timeout=self._state.settings.shutdown_grace + _END_SECONDS)
         for task in late:
             task.cancel()
         for child in list(self._children):

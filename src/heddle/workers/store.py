@@ -20,7 +20,7 @@ from heddle.store.sqlite.connection import Session, open_reader
 from heddle.store.sqlite.control import SqliteControl
 from heddle.store.sqlite.store import DATABASE, SqliteStore
 from heddle.store.sqlite.trial_rows import TrialRows
-from heddle.store.sqlite.writer import Writer, WriterFigures
+from heddle.store.sqlite.writer import Writer, WriterStats
 from heddle.wire.calls import End, Start
 from heddle.wire.spans import AgentSpan
 from heddle.workers.line import Line
@@ -35,7 +35,7 @@ class _NoWriter(Writer):
     """Stands where the writer of the file would be, which is in another process."""
 
     def __init__(self) -> None:
-        self.figures = WriterFigures()
+        self.figures = WriterStats()
 
     async def write(self, work: Callable[[Session], T], size: int = 0) -> T:  # noqa: ARG002
         """Refuse: what may be written here has a verb on the line."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.errors import HeddleError
-from heddle.house import House
+from heddle.server_state import ServerState
 from heddle.store.sqlite.store import SqliteStore
 
 logger = logging.getLogger("heddle.workers")
@@ -20,11 +20,11 @@ Answered = tuple[str, str, int, float, int, int]
 
 
 class Verbs:
-    """The verbs, on the house of the writing process."""
+    """The verbs, on the store of the writing process."""
 
-    def __init__(self, house: House, ready: Callable[[], None]) -> None:
+    def __init__(self, state: ServerState, ready: Callable[[], None]) -> None:
         """`ready` is called when a worker says that it can answer."""
-        self._house = house
+        self._state = state
         self._ready = ready
 
     async def __call__(self, verb: str, arguments: tuple[Any, ...]) -> Any:
@@ -32,13 +32,13 @@ class Verbs:
         try:
             if verb in STORE_VERBS:
                 group, _, name = verb.partition(".")
-                return await getattr(getattr(self._house.store, group), name)(*arguments)
+                return await getattr(getattr(self._state.store, group), name)(*arguments)
             if verb == READY:
                 return self._ready()
             if verb == SETTINGS:
-                return self._house.settings
+                return self._state.settings
             if verb == WISH:
-                store = self._house.store
+                store = self._state.store
                 assert isinstance(store, SqliteStore), "workers are for SQLite"
                 return store.indexes.wish(*arguments)
             assert verb == COUNTED, verb
@@ -50,7 +50,7 @@ class Verbs:
             raise HeddleError("Internal server error") from error
 
     def _count(self, answers: Sequence[Answered], lag_seconds: Sequence[float], limits: Sequence[str]) -> None:
-        metrics = self._house.metrics
+        metrics = self._state.metrics
         for answered in answers:
             metrics.answered(*answered)
         for seconds in lag_seconds:

@@ -11,9 +11,9 @@ import pytest
 from heddle.auth import Caller, Scope
 from heddle.errors import Busy, InvalidRequest, Unavailable
 from heddle.evals.monitors.service import Monitors
-from heddle.house import House
+from heddle.services import Services
 from heddle.wire import refs
-from tests.support.inprocess import Trace, running_house
+from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/watched"
 Json = dict[str, Any]
@@ -53,12 +53,12 @@ class Submitted:
 
 
 class Watch:
-    """Monitors over a house, with a queue that only records."""
+    """Monitors over a services, with a queue that only records."""
 
-    def __init__(self, house: House, trace: Trace) -> None:
-        self.house, self.trace = house, trace
+    def __init__(self, services: Services, trace: Trace) -> None:
+        self.services, self.trace = services, trace
         self.queue = Submitted()
-        self.monitors = Monitors(house.store, self.queue)
+        self.monitors = Monitors(services.store, self.queue)
 
     async def monitor(self, name: str = "mon", **fields: Any) -> str:
         """Publish an active monitor."""
@@ -86,17 +86,17 @@ class Watch:
     async def settled(self, count: int) -> list[str]:
         """The calls that were handed over, once everything that was noted is handled."""
         async with asyncio.timeout(30):
-            while len(self.queue.calls()) < count or await self.house.store.calls.take_endings(1):
+            while len(self.queue.calls()) < count or await self.services.store.calls.take_endings(1):
                 await asyncio.sleep(0.01)
         return self.queue.calls()
 
 
 @pytest.fixture
 async def watch(tmp_path: Path) -> Any:
-    """A house whose own monitors are replaced by ones that only record."""
-    async with running_house(tmp_path) as (house, client):
-        await house.monitors.stop()
-        made = Watch(house, Trace(client, PROJECT))
+    """A services whose own monitors are replaced by ones that only record."""
+    async with running_services(tmp_path) as (services, client):
+        await services.monitors.stop()
+        made = Watch(services, Trace(client, PROJECT))
         await made.monitors.start()
         try:
             yield made
@@ -170,7 +170,7 @@ async def test_nothing_is_lost_or_doubled_when_the_queue_fails_or_the_server_die
     await watch.monitor()
     await watch.monitors.stop()
     calls = [await watch.write() for _ in range(3)]
-    store = watch.house.store
+    store = watch.services.store
     taken = await store.calls.take_endings(2)
     assert [ending.call_id for ending in taken] == calls[:2]
     late = await watch.write()
@@ -200,7 +200,7 @@ async def test_scorers_that_cannot_run_are_shown(watch: Watch) -> None:
     watch.queue.failures = [InvalidRequest("judge is code")]
     await watch.write()
     await watch.settled(0)
-    [state] = watch.monitors.states(watch.house.store and next(iter(watch.monitors._rules)))
+    [state] = watch.monitors.states(watch.services.store and next(iter(watch.monitors._rules)))
     assert state.problem == "judge is code"
     await watch.monitor("odd", sampling_rate=2)
     assert {item.name: item.problem for item in watch.monitors.states(state.project)}["odd"].startswith("sampling_rate")
@@ -214,7 +214,7 @@ async def test_a_thread_is_scored_once_it_is_quiet(watch: Watch) -> None:
     last = await watch.write(thread_id="one")
     other = await watch.write(thread_id="two")
     assert sorted(await watch.settled(2)) == sorted([last, other])
-    assert await watch.house.store.monitor_waits.next_due() is None
+    assert await watch.services.store.monitor_waits.next_due() is None
 
 
 async def test_turns_of_agents(watch: Watch) -> None:
@@ -227,7 +227,7 @@ async def test_turns_of_agents(watch: Watch) -> None:
 
 async def test_the_state_is_listed(watch: Watch) -> None:
     await watch.monitor()
-    watch.house.monitors = watch.monitors
+    watch.services.monitors = watch.monitors
     await watch.monitor("off", active=False)
     await watch.write()
     await watch.settled(1)

@@ -24,10 +24,10 @@ def run(work: Any) -> None:
 
 
 async def opened(data: Path) -> AsyncIterator[Served]:
-    """A house with two steps of a trainable model."""
-    async with served(data) as house:
-        await house.make(2)
-        yield house
+    """A server with two steps of a trainable model."""
+    async with served(data) as server:
+        await server.make(2)
+        yield server
 
 
 def named_ids(choice: dict[str, Any]) -> list[int]:
@@ -39,31 +39,31 @@ NOT_ASKED: list[dict[str, Any]] = [{}, {"logprobs": False}, {"logprobs": None, "
 
 
 def test_every_answer_has_them(tmp_path: Path) -> None:
-    async def one(house: Served, fields: dict[str, Any]) -> None:
-        body = await house.answer(**fields)
+    async def one(server: Served, fields: dict[str, Any]) -> None:
+        body = await server.answer(**fields)
         (choice,) = body["choices"]
         assert named_ids(choice) == choice["token_ids"] and len(choice["token_ids"]) == 8
         assert all(item["logprob"] <= 0 and item["top_logprobs"] == [] for item in choice["logprobs"]["content"])
         assert body["prompt_token_ids"] is None and not {"prompt_token_ids", "logprobs_temperature"} & set(choice)
         assert re.fullmatch("policy-step-1-heddle-local-[0-9a-f]{8}-writer@1", body["system_fingerprint"])
-        several = (await house.answer(**fields, n=3, temperature=1.0))["choices"]
+        several = (await server.answer(**fields, n=3, temperature=1.0))["choices"]
         assert [named_ids(each) == each["token_ids"] != [] for each in several] == [True] * 3
-        (of_base,) = (await house.answer(TINY, **fields))["choices"]
+        (of_base,) = (await server.answer(TINY, **fields))["choices"]
         assert of_base["logprobs"] is None and of_base["token_ids"] is None
 
     async def work() -> None:
-        async for house in opened(tmp_path):
+        async for server in opened(tmp_path):
             for fields in NOT_ASKED:
-                await one(house, fields)
+                await one(server, fields)
 
     run(work())
 
 
 def test_streams_have_them(tmp_path: Path) -> None:
     async def work() -> None:
-        async for house in opened(tmp_path):
-            whole = (await house.answer())["choices"][0]
-            lines = data_lines((await house.ask(stream=True)).text)
+        async for server in opened(tmp_path):
+            whole = (await server.answer())["choices"][0]
+            lines = data_lines((await server.ask(stream=True)).text)
             parts = [json.loads(line)["choices"][0] for line in lines[:-1]]
             content = [item for part in parts for item in (part["logprobs"] or {"content": []})["content"]]
             assert content == whole["logprobs"]["content"]
@@ -74,15 +74,15 @@ def test_streams_have_them(tmp_path: Path) -> None:
 
 def test_what_a_request_asks_for_itself_is_done(tmp_path: Path) -> None:
     async def work() -> None:
-        async for house in opened(tmp_path):
-            plain = (await house.answer())["choices"][0]
-            best = (await house.answer(logprobs=True, top_logprobs=3))["choices"][0]
+        async for server in opened(tmp_path):
+            plain = (await server.answer())["choices"][0]
+            best = (await server.answer(logprobs=True, top_logprobs=3))["choices"][0]
             assert all(len(item["top_logprobs"]) == 3 for item in best["logprobs"]["content"])
             assert best["token_ids"] == plain["token_ids"]
-            texts = (await house.answer(return_tokens_as_token_ids=False))["choices"][0]
+            texts = (await server.answer(return_tokens_as_token_ids=False))["choices"][0]
             assert texts["token_ids"] == plain["token_ids"]
             assert not any(item["token"].startswith("token_id:") for item in texts["logprobs"]["content"])
-            asked = await house.answer(return_token_ids=True)
+            asked = await server.answer(return_token_ids=True)
             assert asked["prompt_token_ids"] == asked["choices"][0]["prompt_token_ids"] != []
 
     run(work())
@@ -101,19 +101,19 @@ SHAPED: list[dict[str, Any]] = [
 
 
 def test_a_prompt_that_is_more_than_its_messages_is_in_the_choice(tmp_path: Path) -> None:
-    async def one(house: Served, fields: dict[str, Any]) -> None:
-        body = await house.answer(**fields, max_tokens=2)
+    async def one(server: Served, fields: dict[str, Any]) -> None:
+        body = await server.answer(**fields, max_tokens=2)
         (choice,) = body["choices"]
-        prompt = (await house.answer(TINY, **fields, max_tokens=2, return_token_ids=True))["prompt_token_ids"]
+        prompt = (await server.answer(TINY, **fields, max_tokens=2, return_token_ids=True))["prompt_token_ids"]
         assert choice["prompt_token_ids"] == prompt and body["prompt_token_ids"] is None
-        lines = data_lines((await house.ask(**fields, max_tokens=2, stream=True)).text)
+        lines = data_lines((await server.ask(**fields, max_tokens=2, stream=True)).text)
         assert json.loads(lines[0])["choices"][0]["prompt_token_ids"] == prompt
 
     async def work() -> None:
-        async for house in opened(tmp_path):
+        async for server in opened(tmp_path):
             for fields in SHAPED:
-                await one(house, fields)
-            with_tools = (await house.answer(tools=TOOLS, max_tokens=2))["choices"][0]
+                await one(server, fields)
+            with_tools = (await server.answer(tools=TOOLS, max_tokens=2))["choices"][0]
             assert "prompt_token_ids" not in with_tools
 
     run(work())
@@ -123,10 +123,10 @@ def test_hidden_reasoning_can_be_trained(tmp_path: Path) -> None:
     """The text of a thought is hidden, and its tokens are there: without them the answer would be another one."""
 
     async def work() -> None:
-        async for house in opened(tmp_path):
+        async for server in opened(tmp_path):
             grammar = {"grammar": 'start: <think> "so 17" </think> "Blue."'}
             fields = {"structured_outputs": grammar, "include_reasoning": False, "max_tokens": 40, "ignore_eos": False}
-            (choice,) = (await house.answer(**fields))["choices"]
+            (choice,) = (await server.answer(**fields))["choices"]
             assert choice["message"]["content"] == "Blue." and choice["message"]["reasoning"] is None
             ids = choice["token_ids"]
             assert encoded("<think>")[0] in ids and encoded("</think>")[0] in ids and named_ids(choice) == ids
@@ -136,9 +136,9 @@ def test_hidden_reasoning_can_be_trained(tmp_path: Path) -> None:
 
 def test_the_path_may_end_with_a_slash(tmp_path: Path) -> None:
     async def work() -> None:
-        async for house in opened(tmp_path):
+        async for server in opened(tmp_path):
             body = {"model": ADDRESS, "messages": USER, "max_tokens": 2}
-            answer = await house.client.post("/v1/chat/completions/", json=body)
+            answer = await server.client.post("/v1/chat/completions/", json=body)
             assert answer.status_code == 200 and answer.json()["choices"][0]["logprobs"]["content"]
 
     run(work())
@@ -161,9 +161,9 @@ def test_log_probabilities_are_those_of_the_models_own_forward_pass(tmp_path: Pa
     """Mixed steps, temperatures and prompts in one batch with the prefix cache: every ratio is 1 within 1e-4."""
 
     async def work() -> None:
-        async for house in opened(tmp_path):
+        async for server in opened(tmp_path):
             requests = [{**fields, "max_tokens": 24, "return_token_ids": True} for fields in REQUESTS]
-            bodies = await asyncio.gather(*(house.answer(**fields) for fields in [*requests, *requests]))
+            bodies = await asyncio.gather(*(server.answer(**fields) for fields in [*requests, *requests]))
             assert any(body["usage"]["prompt_tokens_details"]["cached_tokens"] for body in bodies)
             model = load_model(TINY_FOLDER, dtype="float32")
             for step in (0, 1):

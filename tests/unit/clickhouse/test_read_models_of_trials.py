@@ -15,7 +15,7 @@ from heddle.store.control.row_texts import ControlRowTexts
 from heddle.wire import jsontext, refs
 from heddle.wire.calls import CallRow, End, Start, Usage
 from heddle.wire.query import parse_query
-from heddle.wire.trials import Trial, TrialFigures, TrialFilter, TrialSort, TrialsQuery
+from heddle.wire.trials import Trial, TrialFilter, TrialSort, TrialsQuery, TrialStats
 from tests.support.clickhouse import MISSING
 from tests.support.two_stores import TwoStores, in_both
 
@@ -132,7 +132,7 @@ def _call(row: CallRow) -> Json:
     return {name: getattr(row, name) for name in CallRow.__dataclass_fields__ if name != "rid"}
 
 
-def figures(found: Iterable[TrialFigures]) -> Json:
+def figures(found: Iterable[TrialStats]) -> Json:
     """All that a sum over trials is given."""
     return sorted(repr(row._replace(usage=sorted(map(repr, row.usage)))) for row in found)
 

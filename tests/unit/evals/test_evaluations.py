@@ -12,9 +12,9 @@ from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.evals.running import asking
 from heddle.evals.service import Evaluations
-from heddle.house import House
+from heddle.services import Services
 from heddle.wire.evaluations import Sampling, Scored
-from tests.support.inprocess import Trace, running_house
+from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/judged"
 SUMS = [{"question": f"{n} + 1", "target": str(n + 1)} for n in range(4)]
@@ -47,17 +47,17 @@ class Adder:
         return {"choices": [{"message": {"role": "assistant", "content": text}}], "usage": usage}
 
 
-Test = Callable[[House, Trace, Evaluations, Adder], Awaitable[None]]
+Test = Callable[[Services, Trace, Evaluations, Adder], Awaitable[None]]
 
 
-def in_house(folder: Path, test: Test) -> None:
-    """Run a test with an open house."""
+def with_services(folder: Path, test: Test) -> None:
+    """Run a test with an open services."""
 
     async def run() -> None:
-        async with running_house(folder / "data") as (house, client):
+        async with running_services(folder / "data") as (services, client):
             model = Adder()
-            evaluations = Evaluations(house.store, house.records, model, house.jobs, 20)
-            await test(house, Trace(client, PROJECT), evaluations, model)
+            evaluations = Evaluations(services.store, services.records, model, services.jobs, 20)
+            await test(services, Trace(client, PROJECT), evaluations, model)
 
     asyncio.run(run())
 
@@ -76,7 +76,7 @@ async def sums(trace: Trace, **fields: Any) -> str:
 
 
 def test_a_run_scores_every_row(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
         ref = await sums(trace)
         assert await evaluations.check(ref, LOCAL) == ref
         scored = await run(evaluations, ref, "right", max_tokens=5)
@@ -87,7 +87,7 @@ def test_a_run_scores_every_row(tmp_path: Path) -> None:
         assert (asked["temperature"], asked["max_tokens"], asked["project"]) == (0.0, 5, PROJECT)
         assert asked["messages"] == [{"role": "user", "content": "0 + 1"}]
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def named(calls: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ def named(calls: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 def test_a_run_is_shown_as_the_sdks_show_theirs(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         ref = await sums(trace)
         for _ in range(2):
             scored = await run(evaluations, ref, "right")
@@ -128,11 +128,11 @@ def test_a_run_is_shown_as_the_sdks_show_theirs(tmp_path: Path) -> None:
         assert [row["val"]["output"] for row in stored] == ["1", "2", "3", "4"], "in the order of the dataset"
         assert len(calls) == 1 + 4 * 3 + 1
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_every_score_is_feedback_on_its_answer(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         for _ in range(2):
             await run(evaluations, await sums(trace), "right")
         found = (await trace.post("/feedback/query", project_id=PROJECT))["result"]
@@ -146,11 +146,11 @@ def test_every_score_is_feedback_on_its_answer(tmp_path: Path) -> None:
             assert "Model.predict" in predicted["op_name"] and predicted["parent_id"] == scoring["parent_id"]
             assert scoring["inputs"]["self"] == row["runnable_ref"]
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_an_answer_that_fails_counts_nothing(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         scored = await run(evaluations, await sums(trace, trials=2), "picky")
         assert (scored.score, scored.rows, scored.failed) == (0.75, 4, 2)
         failed = [call for call in named(await trace.calls(), "Evaluation.predict_and_score") if call["exception"]]
@@ -158,11 +158,11 @@ def test_an_answer_that_fails_counts_nothing(tmp_path: Path) -> None:
         assert all(call["output"]["output"] is None for call in failed)
         assert scored.summary["ExactMatchScorer"]["exact_match"] == {"true_count": 6, "true_fraction": 0.75}
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_trials_and_scorers_are_averaged(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
         scorers = [await trace.scorer("ExactMatchScorer"), await trace.scorer("ValidJSONScorer")]
         scored = await run(evaluations, await sums(trace, scorers=scorers, trials=3), "right")
         assert scored.score == 1.0 and len(model.asked) == 12
@@ -171,13 +171,13 @@ def test_trials_and_scorers_are_averaged(tmp_path: Path) -> None:
         both = await sums(trace, scorers=scorers, dataset=await trace.dataset("two", rows))
         assert (await run(evaluations, both, "right", "b")).score == 0.75
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_a_model_that_is_down_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.1)
 
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
         ref = await sums(trace)
         model.busy = 0
         with pytest.raises(Unavailable, match="engine failed"):
@@ -185,11 +185,11 @@ def test_a_model_that_is_down_ends_the_run(tmp_path: Path, monkeypatch: pytest.M
         (root,) = named(await trace.calls(), "Evaluation.evaluate")
         assert root["exception"] == "The engine failed" and root["output"] is None
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_a_model_can_be_the_judge(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         head = {"_bases": ["Model", "Object", "BaseModel"], "_class_name": "LLMStructuredCompletionModel"}
         parameters = {"response_format": "json_object"}
         judging = await trace.publish("judging", {**head, "llm_model_id": "judge", "default_params": parameters})
@@ -203,11 +203,11 @@ def test_a_model_can_be_the_judge(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest, match="needs the column 'other'"):
             await evaluations.check(await sums(trace, scorers=[other]), LOCAL)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_a_run_that_is_stopped_says_so(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
         model.busy = 1_000_000
         task = asyncio.create_task(run(evaluations, await sums(trace), "right"))
         while model.busy == 1_000_000:
@@ -218,21 +218,21 @@ def test_a_run_that_is_stopped_says_so(tmp_path: Path) -> None:
         (root,) = await trace.calls()
         assert "Evaluation.evaluate" in root["op_name"] and root["exception"] == "The run was stopped"
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_latest_is_pinned_to_a_digest(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         ref = await sums(trace)
         assert await evaluations.check(ref.rpartition(":")[0] + ":latest", LOCAL) == ref
         await sums(trace, trials=2)
         assert await evaluations.check(ref, LOCAL) == ref
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_only_those_who_may_read_it_name_an_evaluation(tmp_path: Path) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         ref = await sums(trace)
         bound = Caller("eve", frozenset((Scope.READ, Scope.WRITE)), project="team/other")
         writer = Caller("bob", frozenset((Scope.WRITE,)))
@@ -240,7 +240,7 @@ def test_only_those_who_may_read_it_name_an_evaluation(tmp_path: Path) -> None:
             with pytest.raises(Forbidden):
                 await evaluations.check(ref, caller)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 BROKEN: list[tuple[dict[str, Any], type[HeddleError], str]] = [
@@ -266,22 +266,22 @@ BROKEN: list[tuple[dict[str, Any], type[HeddleError], str]] = [
 def test_what_cannot_be_run_is_refused(
     tmp_path: Path, fields: dict[str, Any], kind: type[HeddleError], reason: str
 ) -> None:
-    async def test(_house: House, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+    async def test(_services: Services, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         inline = {"_class_name": "ExactMatchScorer"}
         parts = {"dataset": {"rows": SUMS}, "scorers": [inline], **fields}
         ref = await trace.evaluation("broken", **parts)
         with pytest.raises(kind, match=reason):
             await evaluations.check(ref, LOCAL)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 @pytest.mark.parametrize(
     "ref", ["adding", "weave:///team", "weave:///team/judged/call/1", "weave:///a/b/object/x:v0/attr/y"]
 )
 def test_what_is_no_ref_of_an_object_is_refused(tmp_path: Path, ref: str) -> None:
-    async def test(_house: House, _trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
+    async def test(_services: Services, _trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         with pytest.raises(InvalidRequest):
             await evaluations.check(ref, LOCAL)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)

@@ -14,9 +14,9 @@ from heddle.evals.running import asking
 from heddle.evals.scorers import number_of
 from heddle.evals.scorers.judge import LONGEST_SCORE
 from heddle.evals.summary import Summary
-from heddle.house import House
+from heddle.services import Services
 from tests.support.inprocess import Trace
-from tests.unit.evals.test_running import PROJECT, Echo, evaluated, exam, in_house
+from tests.unit.evals.test_running import PROJECT, Echo, evaluated, exam, with_services
 
 Json = dict[str, Any]
 DEEP = "[" * (DEEPEST_ANSWER + 1) + "]" * (DEEPEST_ANSWER + 1)
@@ -65,20 +65,20 @@ ODD.append((Says("{}", extra=nested), 0))
 
 @pytest.mark.parametrize(("model", "answered"), ODD)
 def test_an_odd_answer_costs_its_row_only(tmp_path: Path, model: Says, answered: int) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         ref = await trace.publish("odd", described(response_format="json_object"))
-        job = await evaluated(house, await exam(trace, 3), ref)
+        job = await evaluated(services, await exam(trace, 3), ref)
         assert job.state == "succeeded" and job.result is not None, job.error
         assert (job.result["cases"], job.result["failed"]) == (3, 3 - answered)
         rows = [call for call in await trace.calls() if "predict_and_score" in call["op_name"]]
         assert len([row for row in rows if row["exception"] is None]) == answered
 
-    in_house(tmp_path, test, model)
+    with_services(tmp_path, test, model)
 
 
 @pytest.mark.parametrize("text", [DEEP, '"' + "x" * LONGEST_SCORE + '"'])
 def test_an_odd_judgement_costs_its_score_only(tmp_path: Path, text: str) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         judge = {
             "_type": "LLMAsAJudgeScorer",
             "_class_name": "LLMAsAJudgeScorer",
@@ -88,14 +88,14 @@ def test_an_odd_judgement_costs_its_score_only(tmp_path: Path, text: str) -> Non
             "scoring_prompt": "{output}",
         }
         scorers = [await trace.publish("judge", judge), await trace.scorer("ExactMatchScorer")]
-        job = await evaluated(house, await exam(trace, 3, scorers=scorers), "echo")
+        job = await evaluated(services, await exam(trace, 3, scorers=scorers), "echo")
         assert job.state == "succeeded" and job.result is not None, job.error
         assert job.result["summary"]["ExactMatchScorer"]["exact_match"]["true_count"] == 3
         assert "judge" not in job.result["summary"]
         found = await trace.post("/feedback/query", project_id=PROJECT)
         assert {row["feedback_type"] for row in found["result"]} == {"wandb.runnable.ExactMatchScorer"}
 
-    in_house(tmp_path, test, Says(text))
+    with_services(tmp_path, test, Says(text))
 
 
 def test_integers_beyond_floats_are_no_scores() -> None:
@@ -116,12 +116,12 @@ def test_places_do_not_come_to_more_than_memory_has(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_template_holds_messages(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         ref = await trace.publish("odd", described(response_format="text", messages_template=["x", 5]))
-        job = await evaluated(house, await exam(trace, 1), ref)
+        job = await evaluated(services, await exam(trace, 1), ref)
         assert job.state == "failed" and "messages_template without messages" in str(job.error)
 
-    in_house(tmp_path, test, Echo())
+    with_services(tmp_path, test, Echo())
 
 
 def test_a_run_in_which_everything_failed_is_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,14 +132,14 @@ def test_a_run_in_which_everything_failed_is_scored_again(tmp_path: Path, monkey
         async def create(self, inputs: Mapping[str, Any], caller: Any, project: str) -> Json:
             raise InvalidRequest("too long")
 
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         evaluation = await exam(trace, 60)
-        first = await evaluated(house, evaluation, "echo")
+        first = await evaluated(services, evaluation, "echo")
         assert first.state == "succeeded" and first.result is not None and first.result["failed"] == 60
         scorers = [await trace.scorer("ContainsScorer")]
-        again = await house.evaluations.rescore(LOCAL, PROJECT, first.id, scorers)
-        job = await house.jobs.wait(PROJECT, again)
+        again = await services.evaluations.rescore(LOCAL, PROJECT, first.id, scorers)
+        job = await services.jobs.wait(PROJECT, again)
         assert job.state == "succeeded" and job.result is not None, job.error
         assert (job.result["cases"], job.result["failed"]) == (60, 60)
 
-    in_house(tmp_path, test, Refusing())
+    with_services(tmp_path, test, Refusing())

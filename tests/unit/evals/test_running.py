@@ -12,14 +12,14 @@ from heddle.errors import Busy, ExtraMissing, Forbidden, HeddleError, InvalidReq
 from heddle.evals import dataset
 from heddle.evals.running import asking, run
 from heddle.evals.running.asking import Asker, Counted, is_not_the_rows, may_pass
-from heddle.house import House
+from heddle.services import Services
 from heddle.store.control.eval_jobs import JobRow, eval_jobs
 from heddle.wire.inference import ProviderFailed
-from tests.support.inprocess import Trace, running_house
+from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/running"
 Json = dict[str, Any]
-Test = Callable[[House, Trace], Awaitable[None]]
+Test = Callable[[Services, Trace], Awaitable[None]]
 
 
 class Echo:
@@ -39,22 +39,22 @@ class Echo:
         return {"model": "echo-2", "choices": [{"message": {"content": text}}], "usage": usage}
 
 
-def in_house(folder: Path, test: Test, model: Echo) -> None:
-    """Run a test with an open house whose models are one."""
+def with_services(folder: Path, test: Test, model: Echo) -> None:
+    """Run a test with an open services whose models are one."""
 
     async def run() -> None:
-        async with running_house(folder / "data", evaluation_parallel=4) as (house, client):
-            house.evaluations._completions = house.scoring._completions = model
-            await test(house, Trace(client, PROJECT))
+        async with running_services(folder / "data", evaluation_parallel=4) as (services, client):
+            services.evaluations._completions = services.scoring._completions = model
+            await test(services, Trace(client, PROJECT))
 
     asyncio.run(run())
 
 
-async def evaluated(house: House, ref: str, model: str, caller: Caller = LOCAL) -> JobRow:
+async def evaluated(services: Services, ref: str, model: str, caller: Caller = LOCAL) -> JobRow:
     """The job of an evaluation at its end."""
-    call_id = await house.evaluations.evaluate_model(caller, PROJECT, ref, model)
+    call_id = await services.evaluations.evaluate_model(caller, PROJECT, ref, model)
     async with asyncio.timeout(60):
-        return await house.jobs.wait(PROJECT, call_id)
+        return await services.jobs.wait(PROJECT, call_id)
 
 
 async def exam(trace: Trace, rows: int, **fields: Any) -> str:
@@ -110,54 +110,54 @@ def test_what_may_pass_is_asked_again_for_a_while(monkeypatch: pytest.MonkeyPatc
 def test_rows_are_read_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "PAGE", 7)
 
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         ref = await exam(trace, 40, trials=2)
         pages = list[tuple[int | None, int]]()
-        query = house.store.tables.query
+        query = services.store.tables.query
 
         async def watched(project: str, digest: str, **options: Any) -> Any:
             pages.append((options["limit"], options["offset"]))
             return await query(project, digest, **options)
 
-        monkeypatch.setattr(house.store.tables, "query", watched)
-        job = await evaluated(house, ref, "echo")
+        monkeypatch.setattr(services.store.tables, "query", watched)
+        job = await evaluated(services, ref, "echo")
         assert job.result is not None and job.result["cases"] == 80 and job.result["score"] == 1.0
         assert pages == [(7, start) for start in range(0, 40, 7)] * 2
 
-    in_house(tmp_path, test, Echo())
+    with_services(tmp_path, test, Echo())
 
 
 def test_a_chat_model_is_asked_by_its_name(tmp_path: Path) -> None:
     model = Echo()
 
-    async def test(house: House, trace: Trace) -> None:
-        job = await evaluated(house, await exam(trace, 3), "echo")
+    async def test(services: Services, trace: Trace) -> None:
+        job = await evaluated(services, await exam(trace, 3), "echo")
         assert job.state == "succeeded" and {body["model"] for body in model.asked} == {"echo"}
         (root,) = [call for call in await trace.calls() if call["parent_id"] is None]
         assert root["inputs"]["model"] == "echo" and root["id"] == job.id
 
-    in_house(tmp_path, test, model)
+    with_services(tmp_path, test, model)
 
 
 def test_a_model_that_is_gone_ends_the_run_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.0)
 
-    async def test(house: House, trace: Trace) -> None:
-        job = await evaluated(house, await exam(trace, 300), "down")
+    async def test(services: Services, trace: Trace) -> None:
+        job = await evaluated(services, await exam(trace, 300), "down")
         assert job.state == "failed" and "50 rows in a row failed, the last with: nobody there" in str(job.error)
         children = await trace.calls(filter={"parent_ids": [job.id]})
         assert 49 <= len(children) < 60
         status = await trace.post("/evaluations/status", project_id=PROJECT, call_id=job.id)
         assert status["status"] == {"code": "failed", "error": job.error}
 
-    in_house(tmp_path, test, Echo())
+    with_services(tmp_path, test, Echo())
 
 
 def test_a_run_that_was_begun_does_only_what_is_left(tmp_path: Path) -> None:
     model = Echo()
 
-    async def test(house: House, trace: Trace) -> None:
-        job = await evaluated(house, await exam(trace, 12), "echo")
+    async def test(services: Services, trace: Trace) -> None:
+        job = await evaluated(services, await exam(trace, 12), "echo")
         before = await trace.calls()
         rows = [call["id"] for call in before if "predict_and_score" in call["op_name"]]
         assert len(model.asked) == 12
@@ -165,38 +165,38 @@ def test_a_run_that_was_begun_does_only_what_is_left(tmp_path: Path) -> None:
         lost = [call["id"] for call in before if call["parent_id"] in rows[3:5] or call["id"] in rows[3:5]]
         await trace.post("/calls/delete", project_id=PROJECT, call_ids=lost)
         back = eval_jobs.update().where(eval_jobs.c.id == job.id).values(state="queued", ended_at=None)
-        await house.store.eval_jobs._executor.write(lambda connection: connection.execute(back).rowcount)
-        house.jobs._runner.wake()
+        await services.store.eval_jobs._executor.write(lambda connection: connection.execute(back).rowcount)
+        services.jobs._runner.wake()
         async with asyncio.timeout(60):
-            ended = await house.jobs.wait(PROJECT, job.id)
+            ended = await services.jobs.wait(PROJECT, job.id)
         assert ended.state == "succeeded" and len(model.asked) == 14
         assert (
             ended.result is not None and ended.result["summary"]["ExactMatchScorer"]["exact_match"]["true_count"] >= 10
         )
 
-    in_house(tmp_path, test, model)
+    with_services(tmp_path, test, model)
 
 
 def test_a_job_reaches_as_far_as_its_key(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         ref = await exam(trace, 2)
         both = frozenset((Scope.READ, Scope.WRITE))
         outside = Caller("eve", both, project="team/other")
         with pytest.raises(Forbidden):
-            await house.evaluations.evaluate_model(outside, PROJECT, ref, "echo")
+            await services.evaluations.evaluate_model(outside, PROJECT, ref, "echo")
         with pytest.raises(Forbidden):
-            await house.scoring.submit(outside, "team/other", ["x"], [await trace.scorer("ValidJSONScorer")])
-        call_id = await house.evaluations.evaluate_model(outside, "team/other", ref, "echo")
+            await services.scoring.submit(outside, "team/other", ["x"], [await trace.scorer("ValidJSONScorer")])
+        call_id = await services.evaluations.evaluate_model(outside, "team/other", ref, "echo")
         async with asyncio.timeout(60):
-            job = await house.jobs.wait("team/other", call_id)
+            job = await services.jobs.wait("team/other", call_id)
         assert job.state == "failed" and "may not read objects of 'team/running'" in str(job.error)
-        assert await house.jobs.read(PROJECT, call_id) is None
-        inside = await evaluated(house, ref, "echo", Caller("ann", both, project=PROJECT, key_id="k"))
+        assert await services.jobs.read(PROJECT, call_id) is None
+        inside = await evaluated(services, ref, "echo", Caller("ann", both, project=PROJECT, key_id="k"))
         assert inside.state == "succeeded"
         (root,) = await trace.calls(filter={"call_ids": [inside.id]})
         assert root["wb_user_id"] == "ann"
 
-    in_house(tmp_path, test, Echo())
+    with_services(tmp_path, test, Echo())
 
 
 def test_a_run_whose_call_is_deleted_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +213,14 @@ def test_a_run_whose_call_is_deleted_ends(tmp_path: Path, monkeypatch: pytest.Mo
 
     model = Deleting()
 
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         model.trace = trace
-        job = await evaluated(house, await exam(trace, 500), "echo")
+        job = await evaluated(services, await exam(trace, 500), "echo")
         assert (job.state, job.error) == ("failed", "The call of the run was deleted")
         assert len(model.asked) < 100, "nobody pays for what nobody wants to see"
         assert await trace.calls() == []
 
-    in_house(tmp_path, test, model)
+    with_services(tmp_path, test, model)
 
 
 def test_a_row_that_somebody_else_ended_is_not_summed(tmp_path: Path) -> None:
@@ -236,11 +236,11 @@ def test_a_row_that_somebody_else_ended_is_not_summed(tmp_path: Path) -> None:
 
     model = Meddling()
 
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         model.trace = trace
-        house.evaluations._parallel = 1
-        job = await evaluated(house, await exam(trace, 5), "echo")
+        services.evaluations._parallel = 1
+        job = await evaluated(services, await exam(trace, 5), "echo")
         assert job.state == "succeeded" and job.result is not None, job.error
         assert job.result["summary"]["ExactMatchScorer"]["exact_match"]["true_count"] == 4
 
-    in_house(tmp_path, test, model)
+    with_services(tmp_path, test, model)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
-from heddle.inference.reasoning import ReasoningMarks, ReasoningSplitter, after_optional_reasoning, detect_marks
+from heddle.inference.prompt.reasoning import ReasoningMarks, ReasoningSplitter, after_optional_reasoning, detect_marks
 from heddle.inference.tokenization.tokenizer import Tokenizer
 from tests.unit.inference.vocabularies import backend, feed_in_pieces, tokenizer
 

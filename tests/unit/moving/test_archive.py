@@ -19,7 +19,7 @@ from heddle.moving.records import RecordWriter
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.control.schema import metadata
 from heddle.store.lock import DataLock
-from tests.support.inprocess import running_house
+from tests.support.inprocess import running_services
 from tests.support.moved import BARE, answers, control_rows, fill_project, fill_tables
 
 PROJECT = "team/source"
@@ -35,9 +35,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("filled")
 
     async def run() -> None:
-        async with running_house(folder / "source") as (house, client):
+        async with running_services(folder / "source") as (services, client):
             await fill_project(client, PROJECT)
-            await fill_tables(house.store, folder / "source")
+            await fill_tables(services.store, folder / "source")
         await export(of(folder / "source"), folder / "moved.heddle", (), False)
 
     asyncio.run(run())
@@ -71,8 +71,8 @@ def test_answers_and_rows_are_equal_behind_a_move(tmp_path: Path, source: Path, 
         assert report.new["calls"] == 4 and not report.left_out
         seen = []
         for folder in ("source", "target"):
-            async with running_house(tmp_path / folder) as (house, client):
-                rows = await control_rows(house.store)
+            async with running_services(tmp_path / folder) as (services, client):
+                rows = await control_rows(services.store)
                 for moved in plan.MOVED:
                     assert rows[moved.table.name], moved.table.name
                 seen.append((await answers(client, PROJECT), rows))
@@ -102,7 +102,7 @@ def test_one_project_moves_alone_and_under_another_name(tmp_path: Path, source: 
         await apply(of(tmp_path / "target"), archive, (f"{PROJECT}=team/change",))
         said = {}
         for folder, project in (("source", PROJECT), ("target", "team/change")):
-            async with running_house(tmp_path / folder) as (_, client):
+            async with running_services(tmp_path / folder) as (_, client):
                 said[folder] = await answers(client, project)
                 found = await client.post("/calls/query_stats", json={"project_id": BARE})
                 assert found.json()["count"] == 0
@@ -117,13 +117,13 @@ def test_a_running_call_is_ended_by_a_later_archive(tmp_path: Path, source: Path
 
     async def run() -> None:
         await apply(of(tmp_path / "target"), archive, ())
-        async with running_house(source) as (_, client):
+        async with running_services(source) as (_, client):
             end = {"project_id": PROJECT, "id": "call-2", "ended_at": "2026-01-01T00:02:00Z", "summary": {}}
             await client.post("/call/end", json={"end": {**end, "output": "done"}})
         await export(of(source), later, (), False)
         report = await apply(of(tmp_path / "target"), later, ())
         assert (report.new["calls"], report.known["calls"]) == (1, 3)
-        async with running_house(tmp_path / "target") as (_, client):
+        async with running_services(tmp_path / "target") as (_, client):
             call = await client.post("/call/read", json={"project_id": PROJECT, "id": "call-2"})
             assert call.json()["call"]["output"] == "done"
 
@@ -134,11 +134,11 @@ def test_what_is_there_stays_as_it_is(tmp_path: Path, archive: Path) -> None:
     """A project that has other versions of the same object keeps its latest, and indexes do not meet."""
 
     async def run() -> None:
-        async with running_house(tmp_path / "target") as (_, client):
+        async with running_services(tmp_path / "target") as (_, client):
             own = {"project_id": PROJECT, "object_id": "refers", "val": {"own": 1}}
             made = (await client.post("/obj/create", json={"obj": own})).json()["digest"]
         await apply(of(tmp_path / "target"), archive, ())
-        async with running_house(tmp_path / "target") as (_, client):
+        async with running_services(tmp_path / "target") as (_, client):
             asked = {"project_id": PROJECT, "filter": {"object_ids": ["refers"]}}
             found = (await client.post("/objs/query", json=asked)).json()["objs"]
             assert sorted(version["version_index"] for version in found) == [0, 1, 2]

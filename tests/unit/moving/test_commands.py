@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from tests.support.cli import heddle
-from tests.support.inprocess import running_house
+from tests.support.inprocess import running_services
 from tests.support.moved import answers, fill_project
 from tests.support.server import HeddleProcess
 
@@ -77,7 +77,7 @@ def test_an_import_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> No
     assert int(counted[2] or 0) == killed_at
 
     async def ask() -> dict[str, str]:
-        async with running_house(target) as (_, client):
+        async with running_services(target) as (_, client):
             return await answers(client, PROJECT)
 
     assert asyncio.run(ask()) == before
@@ -103,7 +103,7 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path) -> None:
 
 def test_unknown_projects_are_named(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running_house(tmp_path / "source") as (_, client):
+        async with running_services(tmp_path / "source") as (_, client):
             await fill_project(client, PROJECT)
 
     asyncio.run(run())

@@ -19,7 +19,7 @@ from heddle.moving.archive import HEADER, MANIFEST
 from heddle.store.control.schema import metadata
 from heddle.training import folders
 from heddle.wire import refs, times
-from tests.support.inprocess import running_house
+from tests.support.inprocess import running_services
 
 Json = dict[str, Any]
 BY_NAME = {moved.table.name: moved for moved in plan.MOVED}
@@ -246,15 +246,15 @@ def test_nothing_is_stored_below_what_is_anothers_in_the_target(tmp_path: Path) 
     evil = build(tmp_path / "evil", given)
 
     async def run() -> None:
-        async with running_house(tmp_path / "target") as (house, _):
+        async with running_services(tmp_path / "target") as (services, _):
             for name, record in victim:
                 table = BY_NAME[name].table
-                await house.store.control.write(lambda c, t=table, r=record: c.execute(t.insert(), [r]).rowcount)
+                await services.store.control.write(lambda c, t=table, r=record: c.execute(t.insert(), [r]).rowcount)
         await apply(of(tmp_path / "target"), evil, ())
-        async with running_house(tmp_path / "target") as (house, _):
+        async with running_services(tmp_path / "target") as (services, _):
             counts = {}
             for moved in plan.MOVED:
-                found = await house.store.control.read(
+                found = await services.store.control.read(
                     lambda c, t=moved.table: [dict(one) for one in c.execute(t.select()).mappings()]
                 )
                 counts |= {moved.table.name: len(found)} if found else {}

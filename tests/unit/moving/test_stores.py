@@ -10,7 +10,7 @@ from heddle import settings
 from heddle.moving.apply import apply
 from heddle.moving.export import export
 from tests.support import scale
-from tests.support.inprocess import running_house
+from tests.support.inprocess import running_services
 from tests.support.moved import answers, control_rows, fill_project, fill_tables
 
 PROJECT = "team/source"
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(scale.missing() is not None, reason=str(scale.mi
 
 async def everything(folder: Path, **stores: str) -> tuple[dict[str, str], Any]:
     """What a server on these stores answers, and its rows."""
-    async with running_house(folder, **stores) as (house, client):
-        return await answers(client, PROJECT), await control_rows(house.store)
+    async with running_services(folder, **stores) as (services, client):
+        return await answers(client, PROJECT), await control_rows(services.store)
 
 
 def test_there_and_back(tmp_path: Path) -> None:
@@ -30,9 +30,9 @@ def test_there_and_back(tmp_path: Path) -> None:
         return settings.load({"data": str(tmp_path / folder), **stores}, {})
 
     async def run() -> None:
-        async with running_house(tmp_path / "small") as (house, client):
+        async with running_services(tmp_path / "small") as (services, client):
             await fill_project(client, PROJECT)
-            await fill_tables(house.store, tmp_path / "small")
+            await fill_tables(services.store, tmp_path / "small")
         before = await everything(tmp_path / "small")
         await export(of("small"), tmp_path / "one.heddle", (), False)
         first = await apply(of("large", **large), tmp_path / "one.heddle", ())

@@ -10,7 +10,7 @@ from heddle.errors import HeddleError
 from heddle.moving.patience import patiently
 from heddle.remote import Refused, Unreachable
 from tests.support.cli import heddle
-from tests.support.inprocess import running_house
+from tests.support.inprocess import running_services
 from tests.support.moved import answers, fill_project
 from tests.support.server import HeddleProcess
 
@@ -48,7 +48,7 @@ def test_a_project_comes_over_with_everything_that_the_api_shows(tmp_path: Path)
     assert "calls: 0 stored, 4 there already" in second.stdout
 
     async def ask_target() -> dict[str, str]:
-        async with running_house(tmp_path / "target") as (_, client):
+        async with running_services(tmp_path / "target") as (_, client):
             return await answers(client, PROJECT)
 
     assert comparable(asyncio.run(ask_target())) == comparable(before)

@@ -1,7 +1,7 @@
 """What the conventions add to the table's calls: kind, messages, tokens, threads, errors; and odd values everywhere."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -16,9 +16,9 @@ from tests.support.otlp import key_values, request, span
 
 def packed(*spans: Any, resource: Any = None) -> tuple[list[Start], list[End], list[AgentSpan]]:
     """What an export of the spans writes."""
-    house: Any = SimpleNamespace(settings=SimpleNamespace(large_field_bytes=2**30))
+    settings: Any = SimpleNamespace(large_field_bytes=2**30)
     body = request(*spans, resource=resource).SerializeToString()
-    calls, agents = Export(house, LOCAL, "team/project")._pack(body, False)
+    calls, agents = Export(settings, cast(Any, None), cast(Any, None), LOCAL, "team/project")._pack(body, False)
     return calls.starts, calls.ends, agents
 
 

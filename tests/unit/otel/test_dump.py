@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -24,8 +24,10 @@ MESSAGES += ("tool_call_arguments", "tool_call_result", "reasoning_content")
 
 def packed(path: Path) -> tuple[list[AgentSpan], dict[str, Any]]:
     """The agent spans that an ingest of the recording writes, and the stored dumps by span id."""
-    house: Any = SimpleNamespace(settings=SimpleNamespace(large_field_bytes=2**30))
-    calls, agents = Export(house, LOCAL, "team/project")._pack(path.read_bytes(), path.suffix == ".json")
+    settings: Any = SimpleNamespace(large_field_bytes=2**30)
+    calls, agents = Export(settings, cast(Any, None), cast(Any, None), LOCAL, "team/project")._pack(
+        path.read_bytes(), path.suffix == ".json"
+    )
     assert calls.starts
     return agents, {start.id: orjson.loads(start.otel_dump or "") for start in calls.starts}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from heddle.training.bodies.log_metrics import log_metrics
 from heddle.training.bodies.trajectories import TrajectoryGroup
-from heddle.training.services.log_metrics import log_metrics
 
 
 def groups(*values: dict[str, Any]) -> list[TrajectoryGroup]:

@@ -15,7 +15,7 @@ from heddle.store.control.training import ModelRow
 from heddle.trace.training_calls import TrainingCalls, call_id_of
 from heddle.training.queue.promotion import Promotion, PromotionRequest
 from heddle.wire.evaluations import Sampling, Scored
-from tests.support.inprocess import Trace, running_house
+from tests.support.inprocess import Trace, running_services
 
 MODEL = ModelRow("m1", "team", "proj", "agent", "tiny", None, {"rank": 8}, 1, "ann")
 REF = "weave:///team/proj/object/check:abc"
@@ -121,9 +121,9 @@ def test_a_job_is_one_call_of_its_project(tmp_path: Path, state: str) -> None:
     job = replace(job, started_at=2_000_000, ended_at=5_000_000)
 
     async def test() -> None:
-        async with running_house(tmp_path / "data") as (house, client):
+        async with running_services(tmp_path / "data") as (services, client):
             for _ in range(2):
-                await TrainingCalls(house).ended(MODEL, job)
+                await TrainingCalls(services.settings, services.store).ended(MODEL, job)
             (call,) = await Trace(client, MODEL.project_id).calls()
         assert call["id"] == call["trace_id"] == call_id_of("j1") and call["op_name"] == "heddle.training_job"
         assert (call["exception"], call["wb_user_id"]) == (exception, "ann")
@@ -146,8 +146,8 @@ def test_what_only_looks_like_a_ref_is_stored_as_text(tmp_path: Path) -> None:
     )
 
     async def test() -> None:
-        async with running_house(tmp_path / "data") as (house, client):
-            await TrainingCalls(house).ended(MODEL, job)
+        async with running_services(tmp_path / "data") as (services, client):
+            await TrainingCalls(services.settings, services.store).ended(MODEL, job)
             (call,) = await Trace(client, MODEL.project_id).calls()
         assert call["inputs"]["source"]["reward"]["path"] == odd and call["output"]["error"] == odd
 

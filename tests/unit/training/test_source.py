@@ -12,25 +12,25 @@ from pydantic import TypeAdapter
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Forbidden, HeddleError, InvalidField, InvalidRequest, TooLarge, ValidationFailed
-from heddle.house import House
 from heddle.request_body import validated
+from heddle.services import Services
 from heddle.trace.calls.models import CallsFilter
 from heddle.trace.training_calls import TrainingCalls
+from heddle.training.bodies.source import Resolved, SourceFilter, SourceRequest, resolve
 from heddle.training.bodies.trajectories import TrajectoryGroup
-from heddle.training.calls.source import Resolved, SourceFilter, SourceRequest, resolve
-from tests.support.inprocess import Trace, running_house
+from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/traced"
 MANY = 1 << 24
-Test = Callable[[House, Trace], Awaitable[None]]
+Test = Callable[[Services, Trace], Awaitable[None]]
 
 
-def in_house(folder: Path, test: Test) -> None:
-    """Run a test with an open house."""
+def with_services(folder: Path, test: Test) -> None:
+    """Run a test with an open services."""
 
     async def run() -> None:
-        async with running_house(folder / "data") as (house, client):
-            await test(house, Trace(client, PROJECT))
+        async with running_services(folder / "data") as (services, client):
+            await test(services, Trace(client, PROJECT))
 
     asyncio.run(run())
 
@@ -42,9 +42,11 @@ def request(**fields: Any) -> SourceRequest:
     return validated(holder, {"source": body})["source"]
 
 
-async def resolved(house: House, caller: Caller = LOCAL, max_bytes: int = MANY, **fields: Any) -> Resolved:
+async def resolved(services: Services, caller: Caller = LOCAL, max_bytes: int = MANY, **fields: Any) -> Resolved:
     """What a source comes to."""
-    return await resolve(request(**fields), TrainingCalls(house), caller, max_bytes=max_bytes, policy="agent")
+    return await resolve(
+        request(**fields), TrainingCalls(services.settings, services.store), caller, max_bytes=max_bytes, policy="agent"
+    )
 
 
 def whole(call_id: str, parent: str | None, trace: str, at: int, **fields: Any) -> dict[str, Any]:
@@ -86,9 +88,9 @@ def rewards(groups: list[dict[str, Any]]) -> list[list[float]]:
 
 
 def test_root_calls_become_groups(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         await rollouts(trace)
-        found = await resolved(house)
+        found = await resolved(services)
         assert rewards(found.groups) == [[0.0, 0.5], [0.25, 0.75]]
         first = found.groups[0]["trajectories"][0]
         assert [item.get("role") or item["message"]["content"] for item in first["messages_and_choices"]] == [
@@ -101,25 +103,25 @@ def test_root_calls_become_groups(tmp_path: Path) -> None:
         assert found.source["counts"]["trajectories"] == 4 and found.source["counts"]["choices_without_logprobs"] == 0
         assert found.source["project_id"] == PROJECT and json.dumps(found.source)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_a_selection_is_that_of_the_calls_query(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         await rollouts(trace)
         query = {"$expr": {"$eq": [{"$getField": "inputs.question"}, {"$literal": "q1"}]}}
-        assert rewards((await resolved(house, query=query)).groups) == [[0.25, 0.75]]
+        assert rewards((await resolved(services, query=query)).groups) == [[0.25, 0.75]]
         newest = {"sort_by": [{"field": "started_at", "direction": "desc"}], "limit": 3}
-        assert rewards((await resolved(house, **newest)).groups) == [[0.75, 0.25], [0.5]]
-        assert rewards((await resolved(house, filter={"call_ids": ["root2"]})).groups) == [[0.5]]
-        by_op = await resolved(house, group_by="op_name")
+        assert rewards((await resolved(services, **newest)).groups) == [[0.75, 0.25], [0.5]]
+        assert rewards((await resolved(services, filter={"call_ids": ["root2"]})).groups) == [[0.5]]
+        by_op = await resolved(services, group_by="op_name")
         assert rewards(by_op.groups) == [[0.0, 0.25, 0.5, 0.75]]
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_completions_stand_for_themselves_when_the_filter_names_them(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         await rollouts(trace)
         chosen = {"op_names": ["heddle.chat.completions"], "trace_roots_only": False}
         ref = f"weave:///{PROJECT}/call/chat1"
@@ -127,67 +129,67 @@ def test_completions_stand_for_themselves_when_the_filter_names_them(tmp_path: P
         kind["runnable_ref"] = f"weave:///{PROJECT}/object/judge:v0"
         await trace.post("/feedback/create", project_id=PROJECT, weave_ref=ref, **kind)
         reward = {"feedback_type": "wandb.runnable.judge", "path": "output.good"}
-        found = await resolved(house, filter=chosen, reward=reward)
+        found = await resolved(services, filter=chosen, reward=reward)
         assert rewards(found.groups) == [[1.0]] and found.source["counts"]["without_reward"] == 3
-        found = await resolved(house, filter=chosen, reward={**reward, "default": 0.0})
+        found = await resolved(services, filter=chosen, reward={**reward, "default": 0.0})
         assert rewards(found.groups) == [[0.0, 0.0], [1.0, 0.0]]
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_messages_behind_a_ref_are_read(tmp_path: Path) -> None:
     """SDKs send a part of a published object as its ref."""
 
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         messages = [{"role": "user", "content": "from a ref"}]
         ref = await trace.publish("asked", {"messages": messages}) + "/attr/messages"
         call = whole("c", None, "t", 0, inputs={"messages": ref}, output={**answer("x", [1]), "score": 1})
         await trace.post(f"/v2/{PROJECT}/calls/complete", batch=[call])
-        (group,) = (await resolved(house)).groups
+        (group,) = (await resolved(services)).groups
         assert group["trajectories"][0]["messages_and_choices"][0] == messages[0]
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_nothing_to_train_on_says_why(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         with pytest.raises(InvalidRequest, match="no call of team/traced fits"):
-            await resolved(house)
+            await resolved(services)
         await rollouts(trace)
         with pytest.raises(InvalidRequest, match="of 4 calls there are 4 without a reward"):
-            await resolved(house, reward={"path": "output.other"})
+            await resolved(services, reward={"path": "output.other"})
         with pytest.raises(InvalidRequest, match="4 without a value to group by"):
-            await resolved(house, group_by="inputs.other")
+            await resolved(services, group_by="inputs.other")
         batch = [
             whole("odd", None, "t", 0, inputs={"messages": [{"role": ""}]}, output={**answer("x", [1]), "score": 1})
         ]
         await trace.post(f"/v2/{PROJECT}/calls/complete", batch=batch)
         with pytest.raises(InvalidRequest, match="1 with messages or choices that no training job takes"):
-            await resolved(house, filter={"call_ids": ["odd"]})
+            await resolved(services, filter={"call_ids": ["odd"]})
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_the_rights_of_the_caller_hold(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         await rollouts(trace)
         for caller in (
             Caller("eve", frozenset((Scope.READ, Scope.WRITE)), project="team/other"),
             Caller("bob", frozenset((Scope.WRITE,))),
         ):
             with pytest.raises(Forbidden):
-                await resolved(house, caller)
+                await resolved(services, caller)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_too_many_bytes_are_refused(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         await rollouts(trace, filler="x" * 5000)
         with pytest.raises(TooLarge, match="max_training_body"):
-            await resolved(house, max_bytes=10_000)
+            await resolved(services, max_bytes=10_000)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -214,12 +216,12 @@ def test_a_bad_source_names_the_place(fields: dict[str, Any], place: list[Any], 
 
 
 def test_a_field_that_calls_do_not_have_is_refused(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         await rollouts(trace)
         with pytest.raises(InvalidField, match="not allowed"):
-            await resolved(house, query={"$expr": {"$eq": [{"$getField": "nothing"}, {"$literal": 1}]}})
+            await resolved(services, query={"$expr": {"$eq": [{"$getField": "nothing"}, {"$literal": 1}]}})
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_the_filter_has_the_fields_of_the_calls_query() -> None:
@@ -229,7 +231,7 @@ def test_the_filter_has_the_fields_of_the_calls_query() -> None:
 def test_a_source_never_fails_otherwise(tmp_path: Path) -> None:
     """Odd calls are left out, whatever they hold."""
 
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         odd: list[Any] = [None, 1, "x", [], {}, {"choices": 1}, {"choices": []}, {"choices": [1]}]
         odd += [{"choices": [{"message": 1}]}, {"choices": [{"message": {}}]}, {"choices": [{"message": {}}], "id": 3}]
         odd += [{**answer("a", [1]), "prompt_token_ids": "no"}, {**answer("b", [1]), "id": {"a": 1}}]
@@ -244,7 +246,7 @@ def test_a_source_never_fails_otherwise(tmp_path: Path) -> None:
         await trace.post(f"/v2/{PROJECT}/calls/complete", batch=batch)
         for reward in ({"path": "output"}, {"path": "output", "default": 1.0}, {"path": "summary.weave.latency_ms"}):
             with contextlib.suppress(HeddleError):
-                for group in (await resolved(house, reward=reward)).groups:
+                for group in (await resolved(services, reward=reward)).groups:
                     TrajectoryGroup.model_validate(group)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)

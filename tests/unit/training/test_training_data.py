@@ -13,30 +13,30 @@ import pytest
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Forbidden, HeddleError, InvalidRequest, NotFound, TooLarge, ValidationFailed
-from heddle.house import House
+from heddle.services import Services
 from heddle.trace.training_data import TrainingData
-from tests.support.inprocess import Trace, running_house
+from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/tuned"
 ROWS = [{"messages": [{"role": "user", "content": str(n)}]} for n in range(3)]
 LINES = b'{"a": 1}\n\n{"a": 2}\r\n'
-Test = Callable[[House, Trace], Awaitable[None]]
+Test = Callable[[Services, Trace], Awaitable[None]]
 BOUND = Caller("eve", frozenset((Scope.READ, Scope.WRITE)), project="team/other")
 
 
-def in_house(folder: Path, test: Test, sources: str = "none") -> None:
-    """Run a test with an open house."""
+def with_services(folder: Path, test: Test, sources: str = "none") -> None:
+    """Run a test with an open services."""
 
     async def run() -> None:
-        async with running_house(folder / "data", training_sources=sources) as (house, client):
-            await test(house, Trace(client, PROJECT))
+        async with running_services(folder / "data", training_sources=sources) as (services, client):
+            await test(services, Trace(client, PROJECT))
 
     asyncio.run(run())
 
 
-async def rows(house: House, url: str, caller: Caller = LOCAL, max_bytes: int = 1 << 20) -> list[dict[str, Any]]:
+async def rows(services: Services, url: str, caller: Caller = LOCAL, max_bytes: int = 1 << 20) -> list[dict[str, Any]]:
     """What is read."""
-    return await TrainingData(house).read(caller, PROJECT, url, max_bytes)
+    return await TrainingData(services.settings, services.store).read(caller, PROJECT, url, max_bytes)
 
 
 async def uploaded(trace: Trace, content: bytes) -> str:
@@ -46,17 +46,17 @@ async def uploaded(trace: Trace, content: bytes) -> str:
 
 
 def test_an_uploaded_file_is_read(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         digest = await uploaded(trace, LINES)
-        assert await rows(house, digest) == [{"a": 1}, {"a": 2}]
+        assert await rows(services, digest) == [{"a": 1}, {"a": 2}]
         with pytest.raises(TooLarge, match="max_training_body"):
-            await rows(house, digest, max_bytes=len(LINES) - 1)
+            await rows(services, digest, max_bytes=len(LINES) - 1)
         with pytest.raises(Forbidden):
-            await rows(house, digest, BOUND)
+            await rows(services, digest, BOUND)
         with pytest.raises(NotFound):
-            await rows(house, "A" * 43)
+            await rows(services, "A" * 43)
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -64,36 +64,36 @@ def test_an_uploaded_file_is_read(tmp_path: Path) -> None:
     [(b'{"a": 1}\n\n[2]\n', "line 3 is no JSON object"), (b'{"a": 1}\n{"a"', "line 2 is no JSON")],
 )
 def test_a_file_that_is_no_jsonl_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         with pytest.raises(InvalidRequest, match=reason) as caught:
-            await rows(house, await uploaded(trace, content))
+            await rows(services, await uploaded(trace, content))
         assert caught.value.param == "training_data_url"
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 def test_a_dataset_is_read(tmp_path: Path) -> None:
-    async def test(house: House, trace: Trace) -> None:
+    async def test(services: Services, trace: Trace) -> None:
         ref = await trace.dataset("chats", ROWS)
-        assert await rows(house, ref) == ROWS
-        assert await rows(house, ref.rpartition(":")[0] + ":latest") == ROWS
+        assert await rows(services, ref) == ROWS
+        assert await rows(services, ref.rpartition(":")[0] + ":latest") == ROWS
         inline = await trace.publish("inline", {"_type": "Dataset", "rows": ROWS[:1]})
-        assert await rows(house, inline) == ROWS[:1]
+        assert await rows(services, inline) == ROWS[:1]
         with pytest.raises(TooLarge):
-            await rows(house, ref, max_bytes=20)
+            await rows(services, ref, max_bytes=20)
         with pytest.raises(Forbidden):
-            await rows(house, ref, BOUND)
+            await rows(services, ref, BOUND)
         with pytest.raises(NotFound):
-            await rows(house, f"weave:///{PROJECT}/object/none:latest")
+            await rows(services, f"weave:///{PROJECT}/object/none:latest")
         with pytest.raises(InvalidRequest, match="no Dataset"):
-            await rows(house, await trace.publish("other", {"x": 1}))
+            await rows(services, await trace.publish("other", {"x": 1}))
         with pytest.raises(InvalidRequest, match="row 1 of the dataset is no object"):
-            await rows(house, await trace.publish("mixed", {"rows": [{}, 1]}))
+            await rows(services, await trace.publish("mixed", {"rows": [{}, 1]}))
         lost = f"weave:///{PROJECT}/table/" + "0" * 64
         with pytest.raises(NotFound, match="table"):
-            await rows(house, await trace.publish("lost", {"rows": lost}))
+            await rows(services, await trace.publish("lost", {"rows": lost}))
 
-    in_house(tmp_path, test)
+    with_services(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_a_dataset_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_other_addresses_are_refused(tmp_path: Path, url: str) -> None:
-    async def test(house: House, _trace: Trace) -> None:
+    async def test(services: Services, _trace: Trace) -> None:
         with pytest.raises(ValidationFailed) as caught:
-            await rows(house, url)
+            await rows(services, url)
         assert caught.value.detail[0]["loc"] == ["body", "training_data_url"]
 
-    in_house(tmp_path, test, "https://host.example/allowed, file:///nowhere/allowed/")
+    with_services(tmp_path, test, "https://host.example/allowed, file:///nowhere/allowed/")
 
 
 def test_files_of_allowed_folders_are_read(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_files_of_allowed_folders_are_read(tmp_path: Path) -> None:
     (folder / "rows 1.jsonl").write_bytes(LINES)
     (folder / "link.jsonl").symlink_to(secret)
 
-    async def test(house: House, _trace: Trace) -> None:
-        assert await rows(house, f"file://{folder}/rows%201.jsonl") == [{"a": 1}, {"a": 2}]
+    async def test(services: Services, _trace: Trace) -> None:
+        assert await rows(services, f"file://{folder}/rows%201.jsonl") == [{"a": 1}, {"a": 2}]
         with pytest.raises(TooLarge):
-            await rows(house, f"file://{folder}/rows%201.jsonl", max_bytes=3)
+            await rows(services, f"file://{folder}/rows%201.jsonl", max_bytes=3)
         refused: list[tuple[str, type[HeddleError]]] = [
             (f"{folder}/link.jsonl", ValidationFailed),
             (f"{folder}/../secret.jsonl", ValidationFailed),
@@ -135,9 +135,9 @@ def test_files_of_allowed_folders_are_read(tmp_path: Path) -> None:
         ]
         for path, kind in refused:
             with pytest.raises(kind):
-                await rows(house, f"file://{path}")
+                await rows(services, f"file://{path}")
 
-    in_house(tmp_path, test, f"file://{folder}")
+    with_services(tmp_path, test, f"file://{folder}")
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
@@ -174,15 +174,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_allowed_addresses_are_read(tmp_path: Path, site: str) -> None:
-    async def test(house: House, _trace: Trace) -> None:
-        assert await rows(house, f"{site}/data/rows") == [{"a": 1}, {"a": 2}]
+    async def test(services: Services, _trace: Trace) -> None:
+        assert await rows(services, f"{site}/data/rows") == [{"a": 1}, {"a": 2}]
         with pytest.raises(TooLarge):
-            await rows(house, f"{site}/data/rows", max_bytes=3)
+            await rows(services, f"{site}/data/rows", max_bytes=3)
         with pytest.raises(InvalidRequest, match="answered 302"):
-            await rows(house, f"{site}/data/moved")
+            await rows(services, f"{site}/data/moved")
         with pytest.raises(InvalidRequest, match="answered 404"):
-            await rows(house, f"{site}/data/none")
+            await rows(services, f"{site}/data/none")
         with pytest.raises(InvalidRequest, match="cannot be read"):
-            await rows(house, "https://localhost:1/data/rows")
+            await rows(services, "https://localhost:1/data/rows")
 
-    in_house(tmp_path, test, f"{site}/data,https://localhost:1/data")
+    with_services(tmp_path, test, f"{site}/data,https://localhost:1/data")

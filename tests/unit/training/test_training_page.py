@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heddle.app import routes
+from heddle.app import served_routes
 from heddle.evals.scorers import KINDS
 from heddle.training.base import Started, Stepped
 from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
@@ -103,7 +103,7 @@ def functions(file: Path) -> set[str]:
 def test_every_route_has_one_row() -> None:
     there = {
         f"`{method} {route.path}`"
-        for route in routes()
+        for route in served_routes()
         for method in route.methods or ()
         if route.path.startswith("/v1/preview/") or route.path in OTHER_ROUTES
     }

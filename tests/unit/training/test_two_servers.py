@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from heddle.errors import Unavailable
 from heddle.store.control.jobs import OPEN, TrainJobs
 from heddle.store.control.leases import Instance
-from heddle.training.queue.figures import TrainingFigures
+from heddle.training.queue.metrics import TrainingMetrics
 from heddle.training.queue.process import ProcessOptions
 from heddle.training.queue.supervisor import Supervisor
 from tests.support.training_bench import MODULE, PATIENCE, ROOT, Bench
@@ -24,7 +24,7 @@ class Server:
         store, settings = bench.store, bench.settings
         self.jobs = TrainJobs(store.train_jobs._executor, Instance(is_shared=True))
         options = ProcessOptions(1, settings.training_lease, MODULE)
-        figures = TrainingFigures(CollectorRegistry())
+        figures = TrainingMetrics(CollectorRegistry())
         self.supervisor = Supervisor(
             settings, store.train_models, self.jobs, bench.host, store.blobs.path, figures, options
         )

@@ -15,7 +15,6 @@ from heddle.http import not_negative
 from heddle.request_body import off_loop, validated
 from heddle.wire import jsontext, refs
 
-Json = dict[str, Any]
 B = TypeVar("B", bound=BaseModel)
 
 MAX_DELETED = 1000

@@ -6,20 +6,21 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Entity, Json, Project, body_of, object_id
+from heddle.evals.families.common import Entity, Project, body_of, object_id
 from heddle.evals.families.serving import Family, serve
 from heddle.evals.families.sources import created
 from heddle.evals.families.versions import Version, of_class
-from heddle.house import House
 from heddle.http import (
+    RecordsDep,
     RequestModel,
     ResponseModel,
-    Services,
     Writer,
     answer,
     group,
     inlined_body,
 )
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import Records
 
 DATASETS = of_class("Dataset")
 router: APIRouter = group("Datasets")
@@ -65,12 +66,12 @@ class DatasetDeleteRes(ResponseModel):
     openapi_extra=inlined_body(DatasetCreateBody),
 )
 async def dataset_create(
-    entity: Entity, project: Project, request: Request, caller: Writer, house: Services
+    entity: Entity, project: Project, request: Request, caller: Writer, records: RecordsDep
 ) -> Response:
     """Store a table and the dataset that names it."""
     project_id = f"{entity}/{project}"
     body = await body_of(request, DatasetCreateBody, keep_non_finite=True)
-    table, _ = await house.records.put_table(caller, project_id, body.rows)
+    table, _ = await records.put_table(caller, project_id, body.rows)
     value = {
         "_type": "Dataset",
         "_class_name": "Dataset",
@@ -79,11 +80,11 @@ async def dataset_create(
         "description": body.description,
         "rows": f"weave:///{project_id}/table/{table}",
     }
-    published = await house.records.publish(caller, project_id, object_id(body.name, "Dataset"), value)
+    published = await records.publish(caller, project_id, object_id(body.name, "Dataset"), value)
     return answer(created(published))
 
 
-async def _record(_house: House, _caller: Caller, _project_id: str, version: Version) -> Json:
+async def _record(_records: Records, _caller: Caller, _project_id: str, version: Version) -> Json:
     return {**version.named(), "rows": version.place("rows") or ""}
 
 

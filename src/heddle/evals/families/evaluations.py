@@ -7,21 +7,22 @@ from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.evals.families.common import Entity, Json, Project, body_of, internal_ref, object_id
+from heddle.evals.families.common import Entity, Project, body_of, internal_ref, object_id
 from heddle.evals.families.serving import Family, serve
 from heddle.evals.families.sources import created
 from heddle.evals.families.versions import Version, of_class
-from heddle.house import House
 from heddle.http import (
+    RecordsDep,
     RequestModel,
     ResponseModel,
-    Services,
     Writer,
     answer,
     group,
     inlined_body,
 )
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import Records
 
 EVALUATIONS = of_class("Evaluation")
 _OPS = ("evaluate", "predict_and_score", "summarize")
@@ -79,7 +80,7 @@ class EvaluationDeleteRes(ResponseModel):
     openapi_extra=inlined_body(EvaluationCreateBody),
 )
 async def evaluation_create(
-    entity: Entity, project: Project, request: Request, caller: Writer, house: Services
+    entity: Entity, project: Project, request: Request, caller: Writer, records: RecordsDep
 ) -> Response:
     """Store a version of an evaluation, with placeholders for its ops."""
     project_id = f"{entity}/{project}"
@@ -90,7 +91,7 @@ async def evaluation_create(
     if body.trials < 1:
         raise InvalidRequest(f"trials must be at least 1, not {body.trials}")
     name = object_id(body.name, "Evaluation")
-    ops = {key: await house.records.placeholder_op(caller, project_id, f"{name}.{key}") for key in _OPS}
+    ops = {key: await records.placeholder_op(caller, project_id, f"{name}.{key}") for key in _OPS}
     value = {
         "_type": "Evaluation",
         "_class_name": "Evaluation",
@@ -106,11 +107,11 @@ async def evaluation_create(
         **{key: refs.to_external(op.ref) for key, op in ops.items()},
         **(body.eval_attributes or {}),
     }
-    published = await house.records.publish(caller, project_id, name, value)
+    published = await records.publish(caller, project_id, name, value)
     return answer(created(published, evaluation_ref=published.ref))
 
 
-async def _record(_house: House, _caller: Caller, _project_id: str, version: Version) -> Json:
+async def _record(_records: Records, _caller: Caller, _project_id: str, version: Version) -> Json:
     """The record; the TypeScript SDK leaves fields away and names one of its ops in its own way."""
     trials = version.fields.get("trials")
     return {

@@ -6,21 +6,21 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Entity, Json, Project, body_of, object_id
+from heddle.evals.families.common import Entity, Project, body_of, object_id
 from heddle.evals.families.serving import Family, serve
 from heddle.evals.families.sources import created, source_of
 from heddle.evals.families.versions import Version, of_class
-from heddle.house import House
 from heddle.http import (
+    RecordsDep,
     RequestModel,
     ResponseModel,
-    Services,
     Writer,
     answer,
     group,
     inlined_body,
 )
-from heddle.wire.records import OP_FILE
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import OP_FILE, Records
 
 MODELS = of_class("Model")
 _OWN = frozenset(("_type", "_class_name", "_bases", "name", "description", "files"))
@@ -67,11 +67,13 @@ class ModelDeleteRes(ResponseModel):
 @router.post(
     "/v2/{entity}/{project}/models", response_model=ModelCreateRes, openapi_extra=inlined_body(ModelCreateBody)
 )
-async def model_create(entity: Entity, project: Project, request: Request, caller: Writer, house: Services) -> Response:
+async def model_create(
+    entity: Entity, project: Project, request: Request, caller: Writer, records: RecordsDep
+) -> Response:
     """Store a version of a model."""
     project_id = f"{entity}/{project}"
     body = await body_of(request, ModelCreateBody)
-    source = await house.records.put_file(caller, project_id, OP_FILE, body.source_code.encode("utf-8", "replace"))
+    source = await records.put_file(caller, project_id, OP_FILE, body.source_code.encode("utf-8", "replace"))
     value = {
         "_type": "Model",
         "_class_name": "Model",
@@ -81,12 +83,12 @@ async def model_create(entity: Entity, project: Project, request: Request, calle
         "files": {OP_FILE: source},
         **(body.attributes or {}),
     }
-    published = await house.records.publish(caller, project_id, object_id(body.name, "Model"), value)
+    published = await records.publish(caller, project_id, object_id(body.name, "Model"), value)
     return answer(created(published, model_ref=published.ref))
 
 
-async def _record(house: House, caller: Caller, project_id: str, version: Version) -> Json:
-    source = await source_of(house, caller, project_id, version.value)
+async def _record(records: Records, caller: Caller, project_id: str, version: Version) -> Json:
+    source = await source_of(records, caller, project_id, version.value)
     attributes = {key: value for key, value in version.fields.items() if key not in _OWN}
     return {**version.named(), "source_code": source, "attributes": attributes or None}
 

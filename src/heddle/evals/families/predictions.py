@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from heddle.errors import InvalidRequest
-from heddle.evals.families.common import Entity, Json, Limit, Offset, Project, body_of, outward
+from heddle.evals.families.common import Entity, Limit, Offset, Project, body_of, outward
 from heddle.evals.families.records import (
     PREDICT_AND_SCORE,
     CallFamily,
@@ -20,9 +20,9 @@ from heddle.evals.families.runs import evaluation_of, find_run
 from heddle.http import (
     Lines,
     Reader,
+    RecordsDep,
     RequestModel,
     ResponseModel,
-    Services,
     Writer,
     answer,
     group,
@@ -30,6 +30,7 @@ from heddle.http import (
     lines,
 )
 from heddle.wire import ids, refs
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Predictions")
 
@@ -86,12 +87,12 @@ class PredictionDeleteRes(ResponseModel):
     openapi_extra=inlined_body(PredictionCreateBody),
 )
 async def prediction_create(
-    entity: Entity, project: Project, request: Request, caller: Writer, house: Services
+    entity: Entity, project: Project, request: Request, caller: Writer, records: RecordsDep
 ) -> Response:
     """Store an answer; within a run the call of its row is started with it."""
     began = now()
     body = await body_of(request, PredictionCreateBody)
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     prediction_id = ids.uuid7()
     spans = [span.model_dump() for span in body.genai_span_ref] if body.genai_span_ref else None
     own: Json = {"model": body.model, "evaluation_run_id": body.evaluation_run_id}
@@ -126,22 +127,22 @@ async def prediction_list(
     entity: Entity,
     project: Project,
     caller: Reader,
-    house: Services,
+    records: RecordsDep,
     evaluation_run_id: Annotated[str | None, Query()] = None,
     limit: Limit = None,
     offset: Offset = None,
 ) -> Response:
     """Predictions that were made here, oldest first."""
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     return lines(await family.marked_lines(PREDICTION, _record, evaluation_run_id, limit, offset))
 
 
 @router.get("/v2/{entity}/{project}/predictions/{prediction_id}", response_model=PredictionReadRes)
 async def prediction_read(
-    entity: Entity, project: Project, prediction_id: str, caller: Reader, house: Services
+    entity: Entity, project: Project, prediction_id: str, caller: Reader, records: RecordsDep
 ) -> Response:
     """One prediction, also one that an SDK made."""
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     call = await family.member(prediction_id, PREDICTION, "Prediction")
     [run] = await family.runs_of([call])
     return answer(_record(call, run))
@@ -152,10 +153,10 @@ async def prediction_read(
     response_model=PredictionFinishRes,
 )
 async def prediction_finish(
-    entity: Entity, project: Project, prediction_id: str, caller: Writer, house: Services
+    entity: Entity, project: Project, prediction_id: str, caller: Writer, records: RecordsDep
 ) -> Response:
     """End the row's call with the output and the scores; an unknown or lone prediction has nothing to end."""
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     prediction = await family.call(prediction_id)
     row = None if prediction is None or not is_marked(prediction, PREDICTION) else await row_of(family, prediction)
     if prediction is not None and row is not None:
@@ -170,11 +171,11 @@ async def prediction_delete(
     entity: Entity,
     project: Project,
     caller: Writer,
-    house: Services,
+    records: RecordsDep,
     prediction_ids: Annotated[list[str], Query()],
 ) -> Response:
     """Delete predictions, with the calls of their rows and the scores where they belong to a run."""
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     found = await family.members(prediction_ids, PREDICTION)
     parents = await family.parents(found)
     rows = [parent["id"] for parent in parents.values() if marks(parent).get("predict_call_id") in set(prediction_ids)]

@@ -7,10 +7,11 @@ from weakref import WeakValueDictionary
 
 from heddle.auth import Caller
 from heddle.errors import NotFound, TooLarge
-from heddle.evals.families.common import MAX_DELETED, Json, bounded, inside, opened
-from heddle.house import House
+from heddle.evals.families.common import MAX_DELETED, bounded, inside, opened
 from heddle.http import line
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import Records
 
 EVALUATE = "Evaluation.evaluate"
 PREDICT_AND_SCORE = "Evaluation.predict_and_score"
@@ -58,8 +59,8 @@ def among(path: str, values: Sequence[str]) -> Json:
 class CallFamily:
     """The calls of one project as the families see them, read for one caller."""
 
-    def __init__(self, house: House, caller: Caller, project_id: str) -> None:
-        self.house = house
+    def __init__(self, records: Records, caller: Caller, project_id: str) -> None:
+        self._records = records
         self.caller = inside(caller)
         self.project_id = project_id
         self.project = caller.open(project_id)
@@ -89,7 +90,7 @@ class CallFamily:
 
     def stream(self, **request: Any) -> AsyncIterator[list[Json]]:
         """Calls in slices; `request` has the fields of /calls/stream_query."""
-        return self.house.records.read_calls(self.caller, self.project_id, **request)
+        return self._records.read_calls(self.caller, self.project_id, **request)
 
     async def lines(
         self, shown: Shown, conditions: Sequence[Json], chosen: Json, limit: int | None, offset: int | None
@@ -175,17 +176,17 @@ class CallFamily:
         """The op of a name, made where there is none; its external ref."""
         head, dot, tail = name.rpartition(".")
         short = f"{head[: _MAX_OP_NAME - len(dot + tail)]}{dot}{tail}"
-        published = await self.house.records.placeholder_op(self.caller, self.project_id, short)
+        published = await self._records.placeholder_op(self.caller, self.project_id, short)
         return refs.to_external(published.ref)
 
     async def write(self, starts: Sequence[Json], ends: Sequence[Json]) -> None:
         """Store halves of calls in one commit."""
-        await self.house.records.write_calls(self.caller, self.project_id, starts, ends)
+        await self._records.write_calls(self.caller, self.project_id, starts, ends)
 
     async def delete(self, call_ids: Sequence[str]) -> None:
         """Hide calls with all below them."""
         if call_ids:
-            await self.house.records.delete_calls(self.caller, self.project_id, call_ids)
+            await self._records.delete_calls(self.caller, self.project_id, call_ids)
 
 
 def whole(start: Json, output: Any, ended_at: str) -> tuple[Json, Json]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from heddle.evals.families.common import Json, outward
+from heddle.evals.families.common import outward
 from heddle.evals.families.records import (
     MARK,
     CallFamily,
@@ -15,6 +15,7 @@ from heddle.evals.families.records import (
     text_of,
 )
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 
 SCORE = "score"
 PREDICTION = "prediction"

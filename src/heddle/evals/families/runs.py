@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from heddle.errors import NotFound
-from heddle.evals.families.common import Entity, Json, Limit, Names, Offset, Project, body_of, internal_ref, outward
+from heddle.evals.families.common import Entity, Limit, Names, Offset, Project, body_of, internal_ref, outward
 from heddle.evals.families.records import (
     EVALUATE,
     MARK,
@@ -27,16 +27,19 @@ from heddle.evals.families.totals import Totals
 from heddle.http import (
     Lines,
     Reader,
+    RecordsDep,
     RequestModel,
     ResponseModel,
-    Services,
+    StoreDep,
     Writer,
     answer,
     group,
     inlined_body,
     lines,
 )
+from heddle.store.control.objects import Objects
 from heddle.wire import ids, refs
+from heddle.wire.jsontypes import Json
 
 RUN = "evaluation_run"
 _NAMES = uuid.UUID("0d5f2a1c-9a53-5b0e-8d1c-6a54b1f0c7de")
@@ -94,12 +97,14 @@ class EvaluationRunDeleteRes(ResponseModel):
     response_model=EvaluationRunCreateRes,
     openapi_extra=inlined_body(EvaluationRunCreateBody),
 )
-async def run_create(entity: Entity, project: Project, request: Request, caller: Writer, house: Services) -> Response:
+async def run_create(
+    entity: Entity, project: Project, request: Request, caller: Writer, records: RecordsDep
+) -> Response:
     """Start a run."""
     body = await body_of(request, EvaluationRunCreateBody)
     internal_ref(body.evaluation, "evaluation")
     internal_ref(body.model, "model", ("object", "op"))
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     run_id = ids.uuid7()
     own = {RUN: MARK, "evaluation": body.evaluation, "model": body.model}
     if body.source_evaluation_run_id is not None:
@@ -126,7 +131,7 @@ async def run_list(
     entity: Entity,
     project: Project,
     caller: Reader,
-    house: Services,
+    records: RecordsDep,
     evaluations: Names = None,
     models: Names = None,
     evaluation_run_ids: Names = None,
@@ -142,16 +147,16 @@ async def run_list(
     async def shown(calls: list[Json]) -> list[Json]:
         return [_record(call) for call in calls]
 
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     return lines(await family.lines(shown, conditions, chosen, limit, offset))
 
 
 @router.get("/v2/{entity}/{project}/evaluation_runs/{evaluation_run_id}", response_model=EvaluationRunReadRes)
 async def run_read(
-    entity: Entity, project: Project, evaluation_run_id: str, caller: Reader, house: Services
+    entity: Entity, project: Project, evaluation_run_id: str, caller: Reader, records: RecordsDep
 ) -> Response:
     """One run, whoever made it."""
-    return answer(_record(await find_run(CallFamily(house, caller, f"{entity}/{project}"), evaluation_run_id)))
+    return answer(_record(await find_run(CallFamily(records, caller, f"{entity}/{project}"), evaluation_run_id)))
 
 
 @router.post(
@@ -160,16 +165,22 @@ async def run_read(
     openapi_extra=inlined_body(EvaluationRunFinishBody),
 )
 async def run_finish(
-    entity: Entity, project: Project, evaluation_run_id: str, request: Request, caller: Writer, house: Services
+    entity: Entity,
+    project: Project,
+    evaluation_run_id: str,
+    request: Request,
+    caller: Writer,
+    store: StoreDep,
+    records: RecordsDep,
 ) -> Response:
     """Sum the rows up and end the run; once more takes in what came later and changes nothing else."""
     body = await body_of(request, EvaluationRunFinishBody)
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     async with family.lock(evaluation_run_id):
         run = await find_run(family, evaluation_run_id)
         # What an SDK has ended has a summary that says more.
         if run["ended_at"] is None or is_marked(run, RUN):
-            await _finish(family, run, body.summary)
+            await _finish(family, store.objects, run, body.summary)
     return answer({"success": True})
 
 
@@ -178,11 +189,11 @@ async def run_delete(
     entity: Entity,
     project: Project,
     caller: Writer,
-    house: Services,
+    records: RecordsDep,
     evaluation_run_ids: Annotated[list[str], Query()],
 ) -> Response:
     """Delete runs with all calls below them; feedback stays."""
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     found = [call["id"] for call in await family.named(evaluation_run_ids) if is_run(call)]
     await family.delete(found)
     return answer({"num_deleted": len(found)})
@@ -206,9 +217,9 @@ def evaluation_of(run: Json) -> str:
     return text_of(marks(run).get("evaluation"), run["inputs"].get("self"), run["inputs"].get("this"))
 
 
-async def _finish(family: CallFamily, run: Json, summary: Json | None) -> None:
+async def _finish(family: CallFamily, objects: Objects, run: Json, summary: Json | None) -> None:
     began = now()
-    output = await _totals(family, run["id"])
+    output = await _totals(family, objects, run["id"])
     ended_at = run["ended_at"] or now()
     given = own_summary(run) if summary is None else summary
     summing = str(uuid.uuid5(_NAMES, run["id"]))
@@ -228,14 +239,14 @@ async def _finish(family: CallFamily, run: Json, summary: Json | None) -> None:
     await family.write([] if await family.call(summing) else [start], ends)
 
 
-async def _totals(family: CallFamily, run_id: str) -> Json:
+async def _totals(family: CallFamily, objects: Objects, run_id: str) -> Json:
     """The rows of a run summed up, a slice at a time; a score that is a ref counts as what it points to."""
     totals = Totals()
     async for slice_ in family.children(run_id, columns=["op_name", "output"]):
         found = [call["output"] for call in slice_ if is_predict_and_score(call)]
         outputs = [output for output in found if isinstance(output, dict)]
         wanted = {ref for output in outputs for ref in refs.find(_scores(output))}
-        values = await family.house.store.objects.values(family.project, wanted) if wanted else {}
+        values = await objects.values(family.project, wanted) if wanted else {}
         for output in outputs:
             if wanted:
                 output["scores"] = {name: _resolved(value, values) for name, value in _scores(output).items()}

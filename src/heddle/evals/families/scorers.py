@@ -5,21 +5,22 @@ from datetime import datetime
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Entity, Json, Project, body_of, object_id
+from heddle.evals.families.common import Entity, Project, body_of, object_id
 from heddle.evals.families.serving import Family, serve
 from heddle.evals.families.sources import SUMMARISE, created, publish_op
 from heddle.evals.families.versions import Version, of_class
-from heddle.house import House
 from heddle.http import (
+    RecordsDep,
     RequestModel,
     ResponseModel,
-    Services,
     Writer,
     answer,
     group,
     inlined_body,
 )
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import Records
 
 SCORERS = of_class("Scorer")
 router: APIRouter = group("Scorers")
@@ -64,14 +65,14 @@ class ScorerDeleteRes(ResponseModel):
     "/v2/{entity}/{project}/scorers", response_model=ScorerCreateRes, openapi_extra=inlined_body(ScorerCreateBody)
 )
 async def scorer_create(
-    entity: Entity, project: Project, request: Request, caller: Writer, house: Services
+    entity: Entity, project: Project, request: Request, caller: Writer, records: RecordsDep
 ) -> Response:
     """Store a version of a scorer and its ops."""
     project_id = f"{entity}/{project}"
     body = await body_of(request, ScorerCreateBody)
     name = object_id(body.name, "Scorer")
-    score = await publish_op(house, caller, project_id, f"{name}_score", body.op_source_code)
-    summarize = await publish_op(house, caller, project_id, f"{name}_summarize", SUMMARISE)
+    score = await publish_op(records, caller, project_id, f"{name}_score", body.op_source_code)
+    summarize = await publish_op(records, caller, project_id, f"{name}_summarize", SUMMARISE)
     value = {
         "_type": "Scorer",
         "_class_name": "Scorer",
@@ -82,11 +83,11 @@ async def scorer_create(
         "summarize": refs.to_external(summarize.ref),
         "column_map": None,
     }
-    published = await house.records.publish(caller, project_id, name, value)
+    published = await records.publish(caller, project_id, name, value)
     return answer(created(published, scorer=published.ref))
 
 
-async def _record(_house: House, _caller: Caller, _project_id: str, version: Version) -> Json:
+async def _record(_records: Records, _caller: Caller, _project_id: str, version: Version) -> Json:
     return {**version.named(), "score_op": version.place("score") or ""}
 
 

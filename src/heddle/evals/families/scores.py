@@ -5,16 +5,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from heddle.errors import InvalidRequest
-from heddle.evals.families.common import Entity, Json, Limit, Offset, Project, body_of, internal_ref, outward
+from heddle.evals.families.common import Entity, Limit, Offset, Project, body_of, internal_ref, outward
 from heddle.evals.families.records import CallFamily, is_marked, now, whole
 from heddle.evals.families.rows import PREDICTION, SCORE, ending, marked, refresh, row_of, scorer_name, scorer_of
 from heddle.evals.families.runs import find_run
 from heddle.http import (
     Lines,
     Reader,
+    RecordsDep,
     RequestModel,
     ResponseModel,
-    Services,
     Writer,
     answer,
     group,
@@ -22,6 +22,7 @@ from heddle.http import (
     lines,
 )
 from heddle.wire import ids, refs
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Scores")
 
@@ -60,12 +61,14 @@ class ScoreDeleteRes(ResponseModel):
 @router.post(
     "/v2/{entity}/{project}/scores", response_model=ScoreCreateRes, openapi_extra=inlined_body(ScoreCreateBody)
 )
-async def score_create(entity: Entity, project: Project, request: Request, caller: Writer, house: Services) -> Response:
+async def score_create(
+    entity: Entity, project: Project, request: Request, caller: Writer, records: RecordsDep
+) -> Response:
     """Store a score as a call and as feedback on the prediction; a row that has ended takes it in."""
     began = now()
     body = await body_of(request, ScoreCreateBody)
     scorer = internal_ref(body.scorer, "scorer", ("object", "op"))
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     prediction = await family.member(body.prediction_id, PREDICTION, "Prediction")
     score_id = ids.uuid7()
     run = None if body.evaluation_run_id is None else await find_run(family, body.evaluation_run_id)
@@ -89,7 +92,7 @@ async def score_create(entity: Entity, project: Project, request: Request, calle
         },
     }
     # The feedback has rules that may refuse it; it comes first, so that then nothing is stored.
-    await house.records.add_feedback(family.caller, family.project_id, [_feedback(family, body, scorer, score_id)])
+    await records.add_feedback(family.caller, family.project_id, [_feedback(family, body, scorer, score_id)])
     await _store(family, whole(start, body.value, now()), row, prediction, {"name": scorer.name, "value": body.value})
     return answer({"score_id": score_id})
 
@@ -104,20 +107,20 @@ async def score_list(
     entity: Entity,
     project: Project,
     caller: Reader,
-    house: Services,
+    records: RecordsDep,
     evaluation_run_id: Annotated[str | None, Query()] = None,
     limit: Limit = None,
     offset: Offset = None,
 ) -> Response:
     """Scores that were made here, oldest first."""
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     return lines(await family.marked_lines(SCORE, _record, evaluation_run_id, limit, offset))
 
 
 @router.get("/v2/{entity}/{project}/scores/{score_id}", response_model=ScoreReadRes)
-async def score_read(entity: Entity, project: Project, score_id: str, caller: Reader, house: Services) -> Response:
+async def score_read(entity: Entity, project: Project, score_id: str, caller: Reader, records: RecordsDep) -> Response:
     """One score, also one that an SDK made."""
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     call = await family.member(score_id, SCORE, "Score")
     [run] = await family.runs_of([call])
     return answer(_record(call, run))
@@ -128,11 +131,11 @@ async def score_delete(
     entity: Entity,
     project: Project,
     caller: Writer,
-    house: Services,
+    records: RecordsDep,
     score_ids: Annotated[list[str], Query()],
 ) -> Response:
     """Delete scores; rows that have ended lose them, feedback stays."""
-    family = CallFamily(house, caller, f"{entity}/{project}")
+    family = CallFamily(records, caller, f"{entity}/{project}")
     found = await family.members(score_ids, SCORE)
     await family.delete([call["id"] for call in found])
     for row_id in dict.fromkeys(call["parent_id"] for call in found if call["parent_id"]):

@@ -7,13 +7,15 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Entity, Json, Limit, Names, Offset, Project
+from heddle.evals.families.common import Entity, Limit, Names, Offset, Project
 from heddle.evals.families.versions import Version, Versions
-from heddle.house import House
-from heddle.http import NdLines, Reader, Services, Writer, answer, lines
+from heddle.http import NdLines, Reader, RecordsDep, StoreDep, Writer, answer, lines
+from heddle.store.base import Store
 from heddle.store.control.object_rows import ObjectFilter
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import Records
 
-Record = Callable[[House, Caller, str, Version], Awaitable[Json]]
+Record = Callable[[Records, Caller, str, Version], Awaitable[Json]]
 """The record of a version; it may read more of the project (`entity/project`) for the caller."""
 
 
@@ -33,23 +35,29 @@ class Family:
         """The path of the list."""
         return f"/v2/{{entity}}/{{project}}/{self.many}"
 
-    def versions(self, house: House, caller: Caller, project_id: str) -> Versions:
+    def versions(self, store: Store, caller: Caller, project_id: str) -> Versions:
         """The versions of a project, for one caller."""
-        return Versions(house, caller, project_id, self.wanted)
+        return Versions(store, caller, project_id, self.wanted)
 
 
 def serve_list(router: APIRouter, family: Family) -> None:
     """GET of all versions as JSON lines."""
 
     async def every(
-        entity: Entity, project: Project, caller: Reader, house: Services, limit: Limit = None, offset: Offset = None
+        entity: Entity,
+        project: Project,
+        caller: Reader,
+        store: StoreDep,
+        records: RecordsDep,
+        limit: Limit = None,
+        offset: Offset = None,
     ) -> Response:
         project_id = f"{entity}/{project}"
 
         async def shown(version: Version) -> Json:
-            return await family.record(house, caller, project_id, version)
+            return await family.record(records, caller, project_id, version)
 
-        return lines(await family.versions(house, caller, project_id).lines(shown, limit, offset), NdLines)
+        return lines(await family.versions(store, caller, project_id).lines(shown, limit, offset), NdLines)
 
     router.add_api_route(
         family.path,
@@ -67,11 +75,17 @@ def serve_read(router: APIRouter, family: Family) -> None:
     """GET of one version."""
 
     async def one(
-        entity: Entity, project: Project, object_id: str, digest: str, caller: Reader, house: Services
+        entity: Entity,
+        project: Project,
+        object_id: str,
+        digest: str,
+        caller: Reader,
+        store: StoreDep,
+        records: RecordsDep,
     ) -> Response:
         project_id = f"{entity}/{project}"
-        version = await family.versions(house, caller, project_id).read(object_id, digest)
-        return answer(await family.record(house, caller, project_id, version))
+        version = await family.versions(store, caller, project_id).read(object_id, digest)
+        return answer(await family.record(records, caller, project_id, version))
 
     router.add_api_route(
         family.path + "/{object_id}/versions/{digest}",
@@ -87,9 +101,9 @@ def serve_delete(router: APIRouter, family: Family) -> None:
     """DELETE of the named versions of an object, of all when none is named; what they refer to stays."""
 
     async def some(
-        entity: Entity, project: Project, object_id: str, caller: Writer, house: Services, digests: Names = None
+        entity: Entity, project: Project, object_id: str, caller: Writer, store: StoreDep, digests: Names = None
     ) -> Response:
-        deleted = await family.versions(house, caller, f"{entity}/{project}").delete(object_id, digests)
+        deleted = await family.versions(store, caller, f"{entity}/{project}").delete(object_id, digests)
         return answer({"num_deleted": deleted})
 
     router.add_api_route(

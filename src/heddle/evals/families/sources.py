@@ -3,9 +3,8 @@
 from typing import Any
 
 from heddle.auth import Caller
-from heddle.evals.families.common import Json
-from heddle.house import House
-from heddle.wire.records import OP_FILE, Published, op_value
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import OP_FILE, Published, Records, op_value
 
 SUMMARISE = (
     "import weave\n\n\n@weave.op\ndef summarize(score_rows):\n"
@@ -14,19 +13,19 @@ SUMMARISE = (
 )
 
 
-async def publish_op(house: House, caller: Caller, project_id: str, object_id: str, source: str) -> Published:
+async def publish_op(records: Records, caller: Caller, project_id: str, object_id: str, source: str) -> Published:
     """Store a version of an op with its source."""
-    digest = await house.records.put_file(caller, project_id, OP_FILE, source.encode("utf-8", "replace"))
-    return await house.records.publish(caller, project_id, object_id, op_value(digest))
+    digest = await records.put_file(caller, project_id, OP_FILE, source.encode("utf-8", "replace"))
+    return await records.publish(caller, project_id, object_id, op_value(digest))
 
 
-async def source_of(house: House, caller: Caller, project_id: str, value: Any) -> str:
+async def source_of(records: Records, caller: Caller, project_id: str, value: Any) -> str:
     """The source of a stored value; empty where there is none that can be read."""
     files = value.get("files") if isinstance(value, dict) else None
     digest = files.get(OP_FILE) if isinstance(files, dict) else None
     if not isinstance(digest, str):
         return ""
-    content = await house.records.get_file(caller, project_id, digest)
+    content = await records.get_file(caller, project_id, digest)
     return "" if content is None else content.decode("utf-8", "replace")
 
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
+
 OUTPUT = "output"
 
 

@@ -8,11 +8,12 @@ import orjson
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
-from heddle.evals.families.common import Json, bounded, opened
-from heddle.house import House
+from heddle.evals.families.common import bounded, opened
 from heddle.http import line
+from heddle.store.base import Store
 from heddle.store.control.object_rows import ObjectFilter, ObjectVersion
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 
 MAX_NAMED = 100
 """How many versions are deleted by name at once, as /obj/delete allows."""
@@ -64,8 +65,8 @@ Shown = Callable[[Version], Awaitable[Json]]
 class Versions:
     """The versions of one kind in one project, for one caller; `wanted` says which kind."""
 
-    def __init__(self, house: House, caller: Caller, project_id: str, wanted: ObjectFilter) -> None:
-        self._objects = house.store.objects
+    def __init__(self, store: Store, caller: Caller, project_id: str, wanted: ObjectFilter) -> None:
+        self._objects = store.objects
         self._project = caller.open(project_id)
         self._user = caller.user
         self._wanted = wanted

@@ -6,8 +6,7 @@ from typing import Any, Protocol
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError
 from heddle.store.control.eval_jobs import EvalJobs, JobRow
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 class JobCancelled(HeddleError):

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from heddle.errors import HeddleError
 from heddle.evals.jobs.run import Closing, JobCancelled, JobRun, Worker, first_failure
@@ -13,9 +12,9 @@ from heddle.store.control.eval_jobs import CANCELLED, FAILED, LEASE_SECONDS, SUC
 from heddle.turns import OWNER, owner_of
 from heddle.wire import times
 from heddle.wire.inference import ProviderFailed
+from heddle.wire.jsontypes import Json
 
 logger = logging.getLogger("heddle.evals")
-Json = dict[str, Any]
 ATTEMPTS = 5
 """Attempts without progress after which a job fails."""
 CRASHES = 2

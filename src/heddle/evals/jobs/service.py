@@ -1,7 +1,6 @@
 """Jobs as the rest of the server uses them: submit, read, query, cancel, and register what runs them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
@@ -10,8 +9,7 @@ from heddle.evals.jobs.runner import Runner
 from heddle.settings import Settings
 from heddle.store.control.eval_jobs import STATES, EvalJobs, JobRow
 from heddle.wire import ids, times
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 class Jobs:

@@ -1,10 +1,14 @@
 """Which monitors there are, and whether they score."""
 
-from fastapi import Response
+from typing import Annotated
 
-from heddle.http import Reader, RequestModel, ResponseModel, Services, answer, group
+from fastapi import Depends, Response
+
+from heddle.evals.monitors.service import Monitors
+from heddle.http import Reader, RequestModel, ResponseModel, Service, answer, group
 from heddle.wire import refs
 
+MonitorsDep = Annotated[Monitors, Depends(Service("monitors"))]
 router = group("Monitors")
 
 
@@ -33,7 +37,7 @@ class MonitorsQueryRes(ResponseModel):
 
 
 @router.post("/monitors/query", response_model=MonitorsQueryRes)
-async def monitors_query(body: MonitorsQueryReq, caller: Reader, house: Services) -> Response:
+async def monitors_query(body: MonitorsQueryReq, caller: Reader, monitors: MonitorsDep) -> Response:
     """The monitors of a project: whether each is on, and why it cannot score."""
     project = caller.open(body.project_id)
     shown = [
@@ -44,6 +48,6 @@ async def monitors_query(body: MonitorsQueryReq, caller: Reader, house: Services
             "problem": state.problem,
             "submitted": state.submitted,
         }
-        for state in house.monitors.states(project)
+        for state in monitors.states(project)
     ]
     return answer({"monitors": shown})

@@ -1,7 +1,7 @@
 """Requests and answers of the annotation queue routes, with the names of the interface."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -184,6 +184,3 @@ class QueuesStatsRes(ResponseModel):
     """One entry per asked queue, in that order."""
 
     stats: list[QueueStatsSchema]
-
-
-Json = dict[str, Any]

@@ -15,7 +15,6 @@ from heddle.evals.queues.models import (
     ItemsFilter,
     ItemsQueryBody,
     ItemsQueryRes,
-    Json,
     ProgressBody,
     QueueCreateReq,
     QueueCreateRes,
@@ -28,9 +27,23 @@ from heddle.evals.queues.models import (
     SortBy,
 )
 from heddle.evals.queues.progress import move_to
-from heddle.http import NdLines, Reader, Services, Writer, answer, group, line, lines, not_negative, page_limit
+from heddle.http import (
+    NdLines,
+    Reader,
+    RecordsDep,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    group,
+    line,
+    lines,
+    not_negative,
+    page_limit,
+)
 from heddle.store.control.annotation_queues import ItemFilter, ItemRow, QueueRow
 from heddle.wire import ids, times
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Annotation queues")
 ProjectParameter = Annotated[str, Query()]
@@ -38,12 +51,12 @@ MOST_STATS = 1000
 
 
 @router.post("/annotation_queues", response_model=QueueCreateRes)
-async def create(body: QueueCreateReq, caller: Writer, house: Services) -> Response:
+async def create(body: QueueCreateReq, caller: Writer, store: StoreDep) -> Response:
     """Make a queue."""
     at = times.now()
     project, queue_id = caller.open(body.project_id), ids.uuid7()
     row = QueueRow(queue_id, project, body.name, body.description, body.scorer_refs, at, caller.user, at)
-    await house.store.annotation_queues.create(row)
+    await store.annotation_queues.create(row)
     return answer({"id": queue_id})
 
 
@@ -53,58 +66,60 @@ async def create(body: QueueCreateReq, caller: Writer, house: Services) -> Respo
     response_class=NdLines,
     response_description="One queue per line",
 )
-async def query(body: QueuesQueryReq, caller: Reader, house: Services) -> Response:
+async def query(body: QueuesQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """The queues of a project as JSON lines, the newest first unless asked otherwise."""
     project = caller.open(body.project_id)
-    limit, offset = page_limit(house, not_negative(body.limit, "limit")), not_negative(body.offset, "offset") or 0
-    rows = await house.store.annotation_queues.query(project, body.name, _order(body.sort_by), limit, offset)
+    limit, offset = page_limit(settings, not_negative(body.limit, "limit")), not_negative(body.offset, "offset") or 0
+    rows = await store.annotation_queues.query(project, body.name, _order(body.sort_by), limit, offset)
     return lines(_lines(body.project_id, rows), NdLines)
 
 
 @router.post("/annotation_queues/stats", response_model=QueuesStatsRes)
-async def stats(body: QueuesStatsReq, caller: Reader, house: Services) -> Response:
+async def stats(body: QueuesStatsReq, caller: Reader, store: StoreDep) -> Response:
     """How many items each queue has, and how many are done; zeros for an unknown queue."""
     project = caller.open(body.project_id)
     if len(body.queue_ids) > MOST_STATS:
         raise InvalidRequest(f"queue_ids has {len(body.queue_ids)} entries, at most {MOST_STATS} are allowed")
-    found = await house.store.annotation_queues.stats(project, body.queue_ids)
+    found = await store.annotation_queues.stats(project, body.queue_ids)
     counted = ((queue_id, *found.get(queue_id, (0, 0))) for queue_id in body.queue_ids)
     keys = ("queue_id", "total_items", "completed_items")
     return answer({"stats": [dict(zip(keys, values, strict=True)) for values in counted]})
 
 
 @router.get("/annotation_queues/{queue_id}", response_model=QueueRes)
-async def read(queue_id: str, project_id: ProjectParameter, caller: Reader, house: Services) -> Response:
+async def read(queue_id: str, project_id: ProjectParameter, caller: Reader, store: StoreDep) -> Response:
     """A queue."""
-    row = await house.store.annotation_queues.read(caller.open(project_id), queue_id)
+    row = await store.annotation_queues.read(caller.open(project_id), queue_id)
     return _queue_answer(project_id, queue_id, None if row is None or row.deleted_at is not None else row)
 
 
 @router.put("/annotation_queues/{queue_id}", response_model=QueueRes)
-async def update(queue_id: str, body: QueueUpdateBody, caller: Writer, house: Services) -> Response:
+async def update(queue_id: str, body: QueueUpdateBody, caller: Writer, store: StoreDep) -> Response:
     """Change a queue; with nothing to change it stays as it is."""
     caller.require(Scope.READ)
     changes = body.model_dump(exclude={"project_id"}, exclude_none=True)
-    row = await house.store.annotation_queues.update(caller.open(body.project_id), queue_id, changes)
+    row = await store.annotation_queues.update(caller.open(body.project_id), queue_id, changes)
     return _queue_answer(body.project_id, queue_id, row)
 
 
 @router.delete("/annotation_queues/{queue_id}", response_model=QueueRes)
-async def delete(queue_id: str, project_id: ProjectParameter, caller: Writer, house: Services) -> Response:
+async def delete(queue_id: str, project_id: ProjectParameter, caller: Writer, store: StoreDep) -> Response:
     """Delete a queue; its items and what was labelled stay."""
     caller.require(Scope.READ)
-    row = await house.store.annotation_queues.delete(caller.open(project_id), queue_id)
+    row = await store.annotation_queues.delete(caller.open(project_id), queue_id)
     return _queue_answer(project_id, queue_id, row)
 
 
 @router.post("/annotation_queues/{queue_id}/items", response_model=AddCallsRes, response_model_exclude_none=True)
-async def add_items(queue_id: str, body: AddCallsBody, caller: Writer, house: Services) -> Response:
+async def add_items(
+    queue_id: str, body: AddCallsBody, caller: Writer, settings: SettingsDep, store: StoreDep, records: RecordsDep
+) -> Response:
     """Put calls into a queue; unknown and deleted ones are passed over, each call is in a queue once."""
     project = caller.open(body.project_id)
-    queues = house.store.annotation_queues
+    queues = store.annotation_queues
     if not await queues.live(project, [queue_id]):
         raise _not_found(queue_id)
-    chosen = await choose(house, caller, body)
+    chosen = await choose(settings, records, caller, body)
     rows = chosen.rows(project, queue_id, body.display_fields, caller.user)
     added = await queues.add(rows)
     told: Json = {"added_count": added, "duplicates": len(rows) - added}
@@ -114,15 +129,17 @@ async def add_items(queue_id: str, body: AddCallsBody, caller: Writer, house: Se
 
 
 @router.post("/annotation_queues/{queue_id}/items/query", response_model=ItemsQueryRes)
-async def query_items(queue_id: str, body: ItemsQueryBody, caller: Reader, house: Services) -> Response:
+async def query_items(
+    queue_id: str, body: ItemsQueryBody, caller: Reader, settings: SettingsDep, store: StoreDep
+) -> Response:
     """The items of a queue (also of a deleted one) in the order they were added, unless asked otherwise.
 
     A position counts from 1 in the filtered and sorted items, before the page is cut out.
     """
-    project, queues = caller.open(body.project_id), house.store.annotation_queues
+    project, queues = caller.open(body.project_id), store.annotation_queues
     if await queues.read(project, queue_id) is None:
         raise _not_found(queue_id)
-    limit, offset = page_limit(house, not_negative(body.limit, "limit")), not_negative(body.offset, "offset") or 0
+    limit, offset = page_limit(settings, not_negative(body.limit, "limit")), not_negative(body.offset, "offset") or 0
     rows = await queues.items(project, queue_id, _filter(body.filter), _order(body.sort_by), limit, offset)
     positions = range(offset + 1, offset + 1 + len(rows))
     shown = [
@@ -133,10 +150,10 @@ async def query_items(queue_id: str, body: ItemsQueryBody, caller: Reader, house
 
 
 @router.post("/annotation_queues/{queue_id}/items/{item_id}/progress", response_model=ItemRes)
-async def progress(queue_id: str, item_id: str, body: ProgressBody, caller: Writer, house: Services) -> Response:
+async def progress(queue_id: str, item_id: str, body: ProgressBody, caller: Writer, store: StoreDep) -> Response:
     """Say how far the caller is with an item."""
     caller.require(Scope.READ)
-    project, queues = caller.open(body.project_id), house.store.annotation_queues
+    project, queues = caller.open(body.project_id), store.annotation_queues
     move = move_to(body.annotation_state)
     queue = await queues.read(project, queue_id)
     if queue is not None and queue.deleted_at is not None:

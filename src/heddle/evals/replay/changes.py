@@ -9,8 +9,8 @@ from heddle.evals import template
 from heddle.evals.model import CLASS_NAME, prompt_messages, structured
 from heddle.evals.objects import ObjectReader, is_ref
 from heddle.evals.replay.chats import Chat
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _SYSTEM = ("system", "developer")
 _PROVIDER_MODEL = "ProviderModel"
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.evals.replay.fields import carried
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _OUTER = ("", "arg0", "kwargs", "body", "request", "params")
 """Where SDKs put a request inside the inputs of its call; empty: it is the inputs."""
 _CONVENTION = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages")

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 class ReplayParams(BaseModel):

@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from heddle.evals.replay.fields import ReplayParams
 from heddle.http import RequestModel, ResponseModel
 from heddle.wire.callfilter import CallConditions
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 
-Json = dict[str, Any]
 MOST_CALLS = 10_000
 Outcome = Literal["replayed", "failed", "skipped"]
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]

@@ -16,9 +16,9 @@ from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.replays import ReplayItem
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Published, Records
 
-Json = dict[str, Any]
 _COLUMNS = ["inputs", "output", "attributes", "summary", "exception", "ended_at"]
 _RUNNABLE = "wandb.runnable."
 _AT_ONCE = 500

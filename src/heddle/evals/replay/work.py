@@ -8,7 +8,6 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
@@ -23,9 +22,9 @@ from heddle.store.control.eval_jobs import JobRow
 from heddle.store.control.replays import FAILED, REPLAYED, SKIPPED, ReplayItem
 from heddle.wire import times
 from heddle.wire.inference import Completions
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
-Json = dict[str, Any]
 KIND = "replay"
 ROOT_OP, CALL_OP = "heddle.replay", "heddle.replay.chat"
 _NAMES = uuid.UUID("3f6f2f0c-52f5-5c2f-9f7e-6a1f7d3c5b11")

@@ -12,15 +12,16 @@ from heddle.errors import InvalidRequest
 from heddle.evals.results.models import EvalResultsQueryBody
 from heddle.evals.results.summary import Sums, cost_of, summing
 from heddle.evals.results.trial_view import TrialView, call_about
-from heddle.house import House
 from heddle.http import not_negative, page_limit
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.wire import jsontext, refpath, refs
 from heddle.wire.calls import CallsQuery, Filter
-from heddle.wire.inference import CostOf
+from heddle.wire.inference import CostOf, PricesOf
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.trials import TrialFilter, TrialSort, TrialsPage, TrialsQuery, referenced_row
 
-Json = dict[str, Any]
 SLICE = 100
 """Rows whose calls are in memory at the same time."""
 UNRESOLVED = "Failed to resolve dataset row refs; raw_data_row may contain refs"
@@ -31,9 +32,17 @@ _MAX_PATH = 2000
 class ResultsQuery:
     """One request; `project` is the internal id."""
 
-    def __init__(self, house: House, caller: Caller, project: str, body: EvalResultsQueryBody) -> None:
-        self._house = house
-        self._store = house.store
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        prices: PricesOf,
+        caller: Caller,
+        project: str,
+        body: EvalResultsQueryBody,
+    ) -> None:
+        self._store = store
+        self._prices_of = prices
         self._caller = caller
         self._project = project
         self._body = body
@@ -46,14 +55,14 @@ class ResultsQuery:
             filters=_filters(body),
             any_filter=body.filter_logic_operator == "or",
             sort=_sort(body),
-            limit=page_limit(house, not_negative(body.limit, "limit")),
+            limit=page_limit(settings, not_negative(body.limit, "limit")),
             offset=not_negative(body.offset, "offset") or 0,
         )
 
     async def answer(self) -> AsyncIterator[bytes]:
         """The JSON answer in pieces; what can be refused is refused before the first of them."""
         if self._body.include_costs:
-            self._prices = await self._house.prices(self._project)
+            self._prices = await self._prices_of(self._project)
         if self._body.include_summary or any(term.path.startswith("scores.") for term in self._query.sort):
             self._query = replace(self._query, values=await self._values_in_scores())
         page, sums = await asyncio.gather(self._page(), self._sums())

@@ -7,17 +7,23 @@ from fastapi.responses import StreamingResponse
 
 from heddle.evals.results.models import EvalResultsQueryBody, EvalResultsQueryRes
 from heddle.evals.results.query import ResultsQuery
-from heddle.http import Reader, Services, group
+from heddle.http import PricesDep, Reader, SettingsDep, StoreDep, group
 
 router = group("Evaluation results")
 
 
 @router.post("/v2/{entity}/{project}/eval_results/query", response_model=EvalResultsQueryRes)
 async def eval_results_query(
-    entity: str, project: str, body: EvalResultsQueryBody, caller: Reader, house: Services
+    entity: str,
+    project: str,
+    body: EvalResultsQueryBody,
+    caller: Reader,
+    settings: SettingsDep,
+    store: StoreDep,
+    prices: PricesDep,
 ) -> Response:
     """Rows of one or more evaluations side by side, and sums over them."""
-    pieces = ResultsQuery(house, caller, caller.open(f"{entity}/{project}"), body).answer()
+    pieces = ResultsQuery(settings, store, prices, caller, caller.open(f"{entity}/{project}"), body).answer()
     first, second = await anext(pieces), await anext(pieces, b"")
     third = await anext(pieces, None)
     if third is None:

@@ -8,9 +8,9 @@ import orjson
 
 from heddle.wire.calls import Usage
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
-from heddle.wire.trials import TrialFigures
+from heddle.wire.jsontypes import Json
+from heddle.wire.trials import TrialStats
 
-Json = dict[str, Any]
 _COUNTED = frozenset((bool, int, float, str))
 
 
@@ -66,7 +66,7 @@ class Sums:
     cost: float | None = None
     dimensions: dict[tuple[str, str | None], Dimension] = field(default_factory=dict)
 
-    def add(self, figures: TrialFigures, cost: float | None) -> None:
+    def add(self, figures: TrialStats, cost: float | None) -> None:
         """One more trial."""
         self.trials += 1
         if figures.total_tokens is not None:
@@ -106,10 +106,10 @@ def _type_of(value: bool | float | str) -> str:
     return "text" if isinstance(value, str) else "continuous"
 
 
-def summing(prices: CostOf | None) -> Callable[[Iterable[TrialFigures]], list[Sums]]:
+def summing(prices: CostOf | None) -> Callable[[Iterable[TrialStats]], list[Sums]]:
     """A fold that sums trials by evaluation, in the order of their first rows; with prices also their cost."""
 
-    def fold(trials: Iterable[TrialFigures]) -> list[Sums]:
+    def fold(trials: Iterable[TrialStats]) -> list[Sums]:
         found: dict[str, Sums] = {}
         for figures in trials:
             sums = found.get(figures.evaluation)

@@ -6,9 +6,8 @@ from typing import Any
 from heddle.evals.results.scorer_calls import Candidate, alike, by_feedback, certain
 from heddle.wire import jsontext, times
 from heddle.wire.calls import CallRow
+from heddle.wire.jsontypes import Json
 from heddle.wire.trials import OUTPUT_KEYS, Trial
-
-Json = dict[str, Any]
 
 
 class TrialView:

@@ -10,8 +10,8 @@ from heddle.errors import HeddleError, InvalidRequest
 from heddle.evals.model import DEEPEST_ANSWER
 from heddle.wire import jsontext
 from heddle.wire.inference import Completions, ProviderFailed
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 PATIENCE_SECONDS = 60.0
 """How long an answer is tried to be had."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0

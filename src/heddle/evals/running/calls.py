@@ -8,8 +8,8 @@ from typing import Any
 from heddle.evals.objects import is_ref
 from heddle.evals.running.prediction import Prediction, Score
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _NAMES = uuid.UUID("5b1f4a50-6a0e-5f0b-8d6c-2e1d4c7b9a63")
 """What the ids of the calls of a run are derived under."""
 EVALUATE, PREDICT_AND_SCORE, SUMMARIZE = (

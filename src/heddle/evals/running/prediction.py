@@ -9,8 +9,7 @@ from heddle.evals.model import Model
 from heddle.evals.running.asking import Asker, Counted
 from heddle.evals.scorers.base import Scorer
 from heddle.wire import times
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)

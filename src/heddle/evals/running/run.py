@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
@@ -15,9 +14,9 @@ from heddle.evals.running.prediction import Case, Predictor, scored
 from heddle.evals.scorers.base import Scorer, number_of
 from heddle.evals.summary import Summary
 from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
 
-Json = dict[str, Any]
 Report = Callable[[int], Awaitable[None]]
 """Told how many cases are done, now and then."""
 _REPORT_SECONDS = 1.0

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
+
 Ask = Callable[[Json], Awaitable[Json]]
 """Answers the inputs of a completion with its `chat.completion`."""
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from heddle.bounded import BoundedProcesses, TooMuchWork
 from heddle.errors import InvalidRequest
-from heddle.evals.scorers.base import Ask, Json, as_text
+from heddle.evals.scorers.base import Ask, as_text
 from heddle.evals.scorers.kinds import KINDS, CannotScore, Kind
+from heddle.wire.jsontypes import Json
 
 LONGEST_ANSWER = 100_000
 """Characters of an answer that are looked at."""

@@ -12,8 +12,8 @@ from heddle.errors import InvalidRequest
 from heddle.evals import template
 from heddle.evals.model import StructuredModel, prompt_messages
 from heddle.evals.scorers.base import Ask
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 CLASS_NAME = "LLMAsAJudgeScorer"
 LONGEST_SCORE = 500_000
 """Characters of JSON: a score is feedback, and the payload of feedback has a limit."""

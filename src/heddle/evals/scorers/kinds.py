@@ -11,8 +11,8 @@ from typing import Any
 
 from heddle import json_schemas
 from heddle.evals.scorers import texts
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 Settings = Mapping[str, Any]
 LONGEST_PATTERN = 10_000
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?|[-+]?\.\d+")

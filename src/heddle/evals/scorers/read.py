@@ -11,8 +11,6 @@ from heddle.evals.scorers.builtin import BuiltinScorer, builtin
 from heddle.evals.scorers.judge import CLASS_NAME, judge
 from heddle.wire import refs
 
-Json = dict[str, Any]
-
 
 class CannotRun(InvalidRequest):
     """Scorers that do not run here; the reason lists them."""

@@ -16,14 +16,15 @@ from starlette.types import Receive, Scope, Send
 from heddle import failures
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
-from heddle.http import BearerWriter, Services, group, inlined_body
+from heddle.http import BearerWriter, group, inlined_body
 from heddle.inference.chat import request as fields
 from heddle.inference.chat.plan import Arrival
-from heddle.inference.chat.response import Json
+from heddle.inference.dependencies import InferenceDep
 from heddle.inference.limits.accounts import project_of
 from heddle.inference.service import Inference, Running
 from heddle.request_body import off_loop
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 
 logger = logging.getLogger("heddle.inference")
 router = group("Inference")
@@ -37,9 +38,8 @@ _MOST_IGNORED = 50
 
 @router.post("/v1/chat/completions/", response_model=None, include_in_schema=False)
 @router.post("/v1/chat/completions", response_model=None, openapi_extra=inlined_body(fields.ChatRequest))
-async def create_chat_completion(request: Request, caller: BearerWriter, house: Services) -> Response:
+async def create_chat_completion(request: Request, caller: BearerWriter, inference: InferenceDep) -> Response:
     """Create a chat completion."""
-    inference = house.inference
     body = await _body(request)
     arrival = replace(arrival_of(request, caller), size=len(await request.body()))
     running = await while_connected(request, inference.begin(body, arrival))

@@ -16,24 +16,27 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError, InvalidRequest, Unavailable
-from heddle.house import House
-from heddle.http import NdLines, RequestModel, ResponseModel, Services, Writer, answer, group, line
+from heddle.http import NdLines, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, line
 from heddle.inference.api.chat import while_connected
 from heddle.inference.api.traced_request import GONE, TracedRequest
+from heddle.inference.dependencies import InferenceDep
 from heddle.inference.prompt.stored_prompts import with_prompt
 from heddle.inference.providers.account import ProviderAccount
 from heddle.inference.providers.client import LONGEST_SECONDS, Provider, ProviderClient
 from heddle.inference.providers.targets import Target, Targets
+from heddle.inference.service import Inference
 from heddle.inference.tracing import assemble
 from heddle.request_body import validated
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.wire import ids, jsontext, refs
 from heddle.wire.inference import Completion
+from heddle.wire.jsontypes import Json
 
 logger = logging.getLogger("heddle.inference")
 router: APIRouter = group("Completions")
 
 _WAITING_LINES = 16
-Json = dict[str, Any]
 _SECRETS = {"vertex_credentials", "extra_headers"}
 _NOT_SENT = _SECRETS | {"prompt", "template_vars", "timeout", "api_version", "stream", "stream_options"}
 _FOR_PROVIDERS = ("extra_headers", "functions", "function_call", "api_version", "modalities")
@@ -102,19 +105,28 @@ class CompletionsCreateRes(ResponseModel):
 
 
 @router.post("/completions/create", response_model=CompletionsCreateRes)
-async def completions_create(request: Request, body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
+async def completions_create(
+    request: Request,
+    body: CompletionsCreateReq,
+    caller: Writer,
+    settings: SettingsDep,
+    store: StoreDep,
+    inference: InferenceDep,
+) -> Response:
     """Run a chat completion and store it as a call."""
     _check_scope(caller, body)
-    wanted = CompletionRequest(house, caller, body)
+    wanted = CompletionRequest(settings, store, inference, caller, body)
     response = await while_connected(request, wanted.whole())
     return answer({"response": response, **wanted.call_ids})
 
 
 @router.post("/completions/create_stream", response_class=NdLines, response_model=Json)
-async def completions_create_stream(body: CompletionsCreateReq, caller: Writer, house: Services) -> Response:
+async def completions_create_stream(
+    body: CompletionsCreateReq, caller: Writer, settings: SettingsDep, store: StoreDep, inference: InferenceDep
+) -> Response:
     """The same as JSON lines: `_meta` with the ids when it is tracked, then the chunks as they come."""
     _check_scope(caller, body)
-    wanted = CompletionRequest(house, caller, body)
+    wanted = CompletionRequest(settings, store, inference, caller, body)
     await wanted.prepare()
     return StreamingResponse(wanted.lines(), media_type=NdLines.media_type)
 
@@ -131,13 +143,17 @@ _BODY: TypeAdapter[CompletionsCreateReq] = TypeAdapter(CompletionsCreateReq)
 class ModelCompletions:
     """The Completions of this server."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, settings: Settings, store: Store, inference: Inference) -> None:
+        self._settings = settings
+        self._store = store
+        self._inference = inference
 
     async def create(self, inputs: Json, caller: Caller, project: str) -> Json:
         """The answer to some inputs of these routes; raises HeddleError."""
         body = validated(_BODY, {"project_id": project, "inputs": inputs, "track_llm_call": False})
-        return await CompletionRequest(self._house, caller, body, shown_elsewhere=True).answered()
+        return await CompletionRequest(
+            self._settings, self._store, self._inference, caller, body, shown_elsewhere=True
+        ).answered()
 
 
 class CompletionRequest(TracedRequest):
@@ -147,9 +163,17 @@ class CompletionRequest(TracedRequest):
     kind = "llm"
 
     def __init__(
-        self, house: House, caller: Caller, body: CompletionsCreateReq, *, shown_elsewhere: bool = False
+        self,
+        settings: Settings,
+        store: Store,
+        inference: Inference,
+        caller: Caller,
+        body: CompletionsCreateReq,
+        *,
+        shown_elsewhere: bool = False,
     ) -> None:
-        super().__init__(house, caller, body.project_id, body.inputs.model, body.track_llm_call is not False)
+        tracked = body.track_llm_call is not False
+        super().__init__(settings, store, inference, caller, body.project_id, body.inputs.model, tracked)
         self._body = body
         self._traced = self.tracked or shown_elsewhere
         self.trace_id = body.trace_id or self.trace_id
@@ -193,7 +217,7 @@ class CompletionRequest(TracedRequest):
     async def _find(self) -> Target:
         inputs = self._body.inputs
         _refuse(inputs.vertex_credentials, "vertex_credentials", "providers speak OpenAI's protocol here")
-        targets = Targets(self.house.settings, self.house.store, self.internal_project)
+        targets = Targets(self.settings, self.tables, self.internal_project)
         target = await targets.find(inputs.model, inputs.extra_headers)
         target.check(max_tokens=inputs.max_tokens, max_completion_tokens=inputs.max_completion_tokens)
         if target.provider is None:
@@ -205,7 +229,7 @@ class CompletionRequest(TracedRequest):
         """The body of the chat completion request, with refs as the client wrote them."""
         inputs = self._body.inputs
         messages = await with_prompt(
-            self.house.store,
+            self.tables,
             self.caller,
             self.internal_project,
             inputs.prompt,
@@ -267,7 +291,7 @@ class CompletionRequest(TracedRequest):
 
     async def _engine(self, extra: Json) -> Json | AsyncIterator[Json]:
         request, project = {**self._request, **extra}, self._body.project_id
-        return await self.house.inference.complete(request, self.caller, project, traced=self._traced)
+        return await self.inference.complete(request, self.caller, project, traced=self._traced)
 
     def _completion(self, provider: Provider, stream: bool) -> Completion:
         user = self._body.inputs.user

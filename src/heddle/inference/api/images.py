@@ -3,22 +3,25 @@
 Whatever goes wrong is an answer with `error` (contract: trace-evals, section 8).
 """
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.house import House
-from heddle.http import RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.http import RecordsDep, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group
 from heddle.inference.api.chat import while_connected
 from heddle.inference.api.traced_request import TracedRequest
+from heddle.inference.dependencies import InferenceDep
 from heddle.inference.providers.account import ProviderAccount
 from heddle.inference.providers.client import Provider, ProviderClient, configured
 from heddle.inference.providers.image_fetch import decoded, fetch
 from heddle.inference.providers.targets import Target, Targets
+from heddle.inference.service import Inference
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.wire.content import ContentObject, sniff
 from heddle.wire.inference import ProviderFailed
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import Records
 
 router: APIRouter = group("Images")
 
@@ -32,7 +35,6 @@ _USAGE = (
     ("prompt_tokens", "input_tokens"),
     ("completion_tokens", "output_tokens"),
 )
-Json = dict[str, Any]
 
 
 class ImageGenerationRequestInputs(RequestModel):
@@ -60,9 +62,17 @@ class ImageGenerationCreateRes(ResponseModel):
 
 
 @router.post("/image/create", response_model=ImageGenerationCreateRes)
-async def image_create(request: Request, body: ImageGenerationCreateReq, caller: Writer, house: Services) -> Response:
+async def image_create(
+    request: Request,
+    body: ImageGenerationCreateReq,
+    caller: Writer,
+    settings: SettingsDep,
+    store: StoreDep,
+    records: RecordsDep,
+    inference: InferenceDep,
+) -> Response:
     """Let a provider make images, keep them as files, and store a call."""
-    wanted = ImageRequest(house, caller, body)
+    wanted = ImageRequest(settings, store, inference, records, caller, body)
     response = await while_connected(request, wanted.whole())
     return answer({"response": response, "weave_call_id": wanted.call_id if wanted.tracked else None})
 
@@ -73,8 +83,18 @@ class ImageRequest(TracedRequest):
     op_name = "weave.image_generation_create"
     kind = "image"
 
-    def __init__(self, house: House, caller: Caller, body: ImageGenerationCreateReq) -> None:
-        super().__init__(house, caller, body.project_id, body.inputs.model, body.track_llm_call is not False)
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        inference: Inference,
+        records: Records,
+        caller: Caller,
+        body: ImageGenerationCreateReq,
+    ) -> None:
+        tracked = body.track_llm_call is not False
+        super().__init__(settings, store, inference, caller, body.project_id, body.inputs.model, tracked)
+        self._records = records
         self._asked = body.inputs
 
     def inputs(self) -> Json:
@@ -101,8 +121,8 @@ class ImageRequest(TracedRequest):
             return response
 
     async def _find(self, model: str) -> Target:
-        settings = self.house.settings
-        target = await Targets(settings, self.house.store, self.internal_project).find(model, None)
+        settings = self.settings
+        target = await Targets(settings, self.tables, self.internal_project).find(model, None)
         if target.provider is not None:
             return target
         chosen = configured(settings).get(settings.image_provider)
@@ -127,7 +147,7 @@ class ImageRequest(TracedRequest):
             raise ProviderFailed("The provider answered something that is no image")
         made = ContentObject(content, mimetype, form)
         for _, name, part in made.files:
-            await self.house.records.put_file(self.caller, self.project, name, part)
+            await self._records.put_file(self.caller, self.project, name, part)
         return made.value
 
 

@@ -7,11 +7,12 @@ from pydantic import BaseModel, ConfigDict
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http import BearerAdmin, BearerReader, Services, answer, group, inlined_body, validated_body
+from heddle.http import BearerAdmin, BearerReader, SettingsDep, StoreDep, answer, group, inlined_body, validated_body
 from heddle.inference.adapters.address import Address
 from heddle.inference.adapters.registry import Version
 from heddle.inference.adapters.roots import AdapterRoots, check_reach
 from heddle.inference.chat.plan import Arrival
+from heddle.inference.dependencies import InferenceDep
 from heddle.inference.models.served_model import ServedModel
 from heddle.inference.service import Inference
 
@@ -39,21 +40,20 @@ class UnloadAdapter(BaseModel):
 
 
 @router.get("/v1/models")
-async def list_models(caller: BearerReader, house: Services) -> Response:
+async def list_models(caller: BearerReader, inference: InferenceDep) -> Response:
     """The models that the caller can use."""
-    return answer({"object": "list", "data": await _entries(house.inference, caller)})
+    return answer({"object": "list", "data": await _entries(inference, caller)})
 
 
 @router.post("/v1/models")
-async def list_models_by_post(caller: BearerReader, house: Services) -> Response:
+async def list_models_by_post(caller: BearerReader, inference: InferenceDep) -> Response:
     """The models that the caller can use; the same as GET."""
-    return answer({"object": "list", "data": await _entries(house.inference, caller)})
+    return answer({"object": "list", "data": await _entries(inference, caller)})
 
 
 @router.get("/v1/models/{model:path}")
-async def read_model(model: str, caller: BearerReader, house: Services) -> Response:
+async def read_model(model: str, caller: BearerReader, inference: InferenceDep) -> Response:
     """One model, under any of its addresses."""
-    inference = house.inference
     if inference.is_off:
         raise NotFound(f"The model `{model[:200]}` does not exist.", param="model")
     shown, version = await inference.resolve(model, Arrival(caller))
@@ -62,28 +62,30 @@ async def read_model(model: str, caller: BearerReader, house: Services) -> Respo
 
 
 @router.get("/v1/engine")
-async def read_engine(caller: BearerReader, house: Services) -> Response:  # noqa: ARG001
+async def read_engine(caller: BearerReader, inference: InferenceDep) -> Response:  # noqa: ARG001
     """What the engine does now, and did since it started."""
-    if not house.inference.is_off:
-        await house.inference.model()
-    return answer(await house.inference.accounts.figures.report())
+    if not inference.is_off:
+        await inference.model()
+    return answer(await inference.accounts.figures.report())
 
 
 @router.post("/v1/load_lora_adapter", response_model=None, openapi_extra=inlined_body(LoadAdapter))
-async def load_lora_adapter(request: Request, caller: BearerAdmin, house: Services) -> Response:
+async def load_lora_adapter(
+    request: Request, caller: BearerAdmin, settings: SettingsDep, store: StoreDep, inference: InferenceDep
+) -> Response:
     """Offer a LoRA adapter from a PEFT folder of this machine; what is kept is a copy."""
     wanted = await validated_body(LoadAdapter, request)
     address = _address(wanted.lora_name, caller)
-    folder = await AdapterRoots(house.settings, house.store).find(wanted.lora_path, address)
-    version = await house.inference.add_adapter(address, folder, caller.user, wanted.load_inplace)
+    folder = await AdapterRoots(settings, store).find(wanted.lora_path, address)
+    version = await inference.add_adapter(address, folder, caller.user, wanted.load_inplace)
     return Response(f"Success: LoRA adapter '{version.policy}' added successfully.", media_type="text/plain")
 
 
 @router.post("/v1/unload_lora_adapter", response_model=None, openapi_extra=inlined_body(UnloadAdapter))
-async def unload_lora_adapter(request: Request, caller: BearerAdmin, house: Services) -> Response:
+async def unload_lora_adapter(request: Request, caller: BearerAdmin, inference: InferenceDep) -> Response:
     """Take a LoRA adapter away; requests that run with it end with it."""
     wanted = await validated_body(UnloadAdapter, request)
-    removed = await house.inference.remove_adapter(_address(wanted.lora_name, caller), caller.user)
+    removed = await inference.remove_adapter(_address(wanted.lora_name, caller), caller.user)
     names = ", ".join(version.policy for version in removed)
     return Response(f"Success: LoRA adapter '{names}' removed successfully.", media_type="text/plain")
 

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from heddle.house import House
-from heddle.http import BearerReader, Services, answer, group
+from heddle.http import BearerReader, SettingsDep, answer, group
 from heddle.inference.api.provider_catalog_schemas import CatalogModelsRes, HardwareRes, ModelsDevRes, RouterModelsRes
+from heddle.inference.dependencies import InferenceDep
 from heddle.inference.models.served_model import ServedModel
 from heddle.inference.providers.client import configured
+from heddle.inference.service import Inference
+from heddle.settings import Settings
 from heddle.wire.inference import CostOf, ModelPrice
+from heddle.wire.jsontypes import Json
 from heddle.wire.tensors import folder_shapes
 
 router: APIRouter = group("Model information")
@@ -31,7 +34,6 @@ SAMPLING += ["seed"]
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _MANY = 1_000_000
 _TEXT = {"input": ["text"], "output": ["text"]}
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,40 +63,48 @@ class Served:
 
 @router.get("/inference/analysis/artificialanalysis/models", response_model=RouterModelsRes)
 @router.get("/inference/router/openrouter/models", response_model=RouterModelsRes)
-async def router_models(house: Services) -> Response:
+async def router_models(settings: SettingsDep, inference: InferenceDep) -> Response:
     """The served model as routers and analysts of models list theirs."""
-    return answer({"data": [_router_entry(served) for served in await _served(house)]})
+    return answer({"data": [_router_entry(served) for served in await _served(settings, inference)]})
 
 
 @router.get("/inference/nvidia/v2/hardware", response_model=HardwareRes)
-async def hardware(model: Annotated[str, Query()], caller: BearerReader, house: Services) -> Response:  # noqa: ARG001
+async def hardware(
+    model: Annotated[str, Query()],
+    caller: BearerReader,  # noqa: ARG001
+    settings: SettingsDep,
+    inference: InferenceDep,
+) -> Response:
     """What a model runs on here; `model` is its name without the publisher. Empty for an unknown one."""
-    known = [served for served in await _served(house) if model in (served.name, served.name.rpartition("/")[2])]
+    known = [
+        served
+        for served in await _served(settings, inference)
+        if model in (served.name, served.name.rpartition("/")[2])
+    ]
     return answer({"hardware": [_hardware_entry(served) for served in known]})
 
 
 @router.get("/inference/catalog/models", response_model=CatalogModelsRes, response_model_exclude_none=True)
-async def catalog_models(house: Services) -> Response:
+async def catalog_models(settings: SettingsDep, inference: InferenceDep) -> Response:
     """The served model as the service's own catalogue lists its models."""
-    return answer({"models": [_catalog_entry(served) for served in await _served(house)]})
+    return answer({"models": [_catalog_entry(served) for served in await _served(settings, inference)]})
 
 
 @router.get("/inference/modelsdev/models", response_model=ModelsDevRes)
-async def modelsdev_models(request: Request, house: Services) -> Response:
+async def modelsdev_models(request: Request, settings: SettingsDep, inference: InferenceDep) -> Response:
     """Providers and their models: this server, and those of the settings whose names the price file knows.
 
     Of the latter only names and prices are known: what is said of them beyond is false or left out.
     """
-    providers = {PROVIDER: _own_provider(f"{request.base_url}v1", await _served(house))}
-    for name in configured(house.settings):
-        if prices := house.inference.accounts.prices.of_provider(name):
+    providers = {PROVIDER: _own_provider(f"{request.base_url}v1", await _served(settings, inference))}
+    for name in configured(settings):
+        if prices := inference.accounts.prices.of_provider(name):
             providers[name] = _provider(name, {price.model: _priced_entry(price) for price in prices})
     return answer(providers)
 
 
-async def _served(house: House) -> list[Served]:
+async def _served(settings: Settings, inference: Inference) -> list[Served]:
     """The served model, none where inference is off; raises Unavailable when it cannot be read."""
-    inference = house.inference
     if inference.is_off:
         return []
     model = await inference.model()
@@ -107,12 +117,12 @@ async def _served(house: House) -> list[Served]:
             parameters=await asyncio.to_thread(_parameters, model.source.folder),
             # Before it is loaded, the precision of its files.
             precision=_DTYPES.get(stats.dtype or stored, "fp32"),
-            device=stats.device or house.settings.engine_device,
+            device=stats.device or settings.engine_device,
             threads=stats.threads,
             prompt=_price(cost, name, prompt_tokens=_MANY),
             completion=_price(cost, name, completion_tokens=_MANY),
             cached=_price(cost, name, prompt_tokens=_MANY, cached_tokens=_MANY),
-            is_trainable=house.settings.training == "on",
+            is_trainable=settings.training == "on",
         )
     ]
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest
-from heddle.http import Reader, RequestModel, ResponseModel, Services, Writer, answer, group
+from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, Writer, answer, group
 from heddle.inference.providers.client import checked_headers
 from heddle.inference.providers.targets import playground_id
 from heddle.store.control.runtimes import RuntimeRow
@@ -73,11 +73,11 @@ class RuntimesRes(ResponseModel):
 
 @router.put("/v2/{entity}/{project}/runtimes/{runtime_name}", response_model=CustomRuntimeApplyRes)
 async def apply_runtime(
-    entity: str, project: str, runtime_name: RuntimeName, body: CustomRuntimeApplyBody, caller: Writer, house: Services
+    entity: str, project: str, runtime_name: RuntimeName, body: CustomRuntimeApplyBody, caller: Writer, store: StoreDep
 ) -> Response:
     """Describe a runtime whole: what an earlier request of its name said and this one does not is gone."""
     project_id = caller.open(f"{entity}/{project}")
-    before = await house.store.runtimes.read(project_id, runtime_name)
+    before = await store.runtimes.read(project_id, runtime_name)
     row = RuntimeRow(
         project=project_id,
         name=runtime_name,
@@ -88,14 +88,14 @@ async def apply_runtime(
         updated_at=times.now(),
         updated_by=caller.user,
     )
-    await house.store.runtimes.apply(row)
+    await store.runtimes.apply(row)
     return answer(_shown(row))
 
 
 @router.get("/v2/{entity}/{project}/runtimes", response_model=RuntimesRes)
-async def list_runtimes(entity: str, project: str, caller: Reader, house: Services) -> Response:
+async def list_runtimes(entity: str, project: str, caller: Reader, store: StoreDep) -> Response:
     """The runtimes of a project."""
-    rows = await house.store.runtimes.all(caller.open(f"{entity}/{project}"))
+    rows = await store.runtimes.all(caller.open(f"{entity}/{project}"))
     return answer({"runtimes": [_shown(row) for row in rows]})
 
 

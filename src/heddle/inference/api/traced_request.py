@@ -7,15 +7,17 @@ from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import ExtraMissing, HeddleError, ValidationFailed
-from heddle.house import House
 from heddle.inference.providers.client import Provider
 from heddle.inference.providers.targets import Target
+from heddle.inference.service import Inference
 from heddle.inference.tracing import usage_entry
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.wire import ids
 from heddle.wire.inference import Completion, InferenceCall
+from heddle.wire.jsontypes import Json
 
 GONE = "The client went away"
-Json = dict[str, Any]
 
 
 class TracedRequest(ABC):
@@ -24,11 +26,21 @@ class TracedRequest(ABC):
     op_name: str
     kind: str
 
-    def __init__(self, house: House, caller: Caller, project: str, model: str, tracked: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        tables: Store,
+        inference: Inference,
+        caller: Caller,
+        project: str,
+        model: str,
+        tracked: bool,
+    ) -> None:
         """`project` is `team/project`; raises Forbidden when it is beyond the key's reach."""
-        self.house, self.caller, self.project = house, caller, project
+        self.settings, self.tables, self.inference = settings, tables, inference
+        self.caller, self.project = caller, project
         self.internal_project = caller.open(project)
-        self.accounts = house.inference.accounts
+        self.accounts = inference.accounts
         self.tracked = tracked
         self.model = model
         self.target = Target(model)

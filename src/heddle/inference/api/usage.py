@@ -9,10 +9,12 @@ from pydantic import Field
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, ValidationFailed
-from heddle.house import House
-from heddle.http import BearerAdmin, BearerReader, RequestModel, ResponseModel, Services, answer, group
+from heddle.http import BearerAdmin, BearerReader, RequestModel, ResponseModel, StoreDep, answer, group
+from heddle.inference.dependencies import InferenceDep
 from heddle.inference.limits.accounts import LOCAL_KEY
 from heddle.inference.limits.rate_limits import KINDS, PROJECT
+from heddle.inference.service import Inference
+from heddle.store.base import Store
 from heddle.store.control.inference import BOUNDS, FIRST, MOST_GROUPS, SUMMED, TOOK, Row
 from heddle.wire import refs, times
 from heddle.wire.inference import CostOf
@@ -70,7 +72,8 @@ class UsageList(ResponseModel):
 @router.get("/v1/usage", response_model=UsageList)
 async def usage(
     caller: BearerReader,
-    house: Services,
+    store: StoreDep,
+    inference: InferenceDep,
     project: Annotated[str | None, Query(description="team/project; empty: requests that named none")] = None,
     model: str | None = None,
     start: Annotated[date | None, Query(description="The first day (UTC); 30 days ago by default")] = None,
@@ -83,11 +86,11 @@ async def usage(
     equal = {} if model is None else {"model": model}
     fine = [*_PRICED_BY, *(name for name in by if name not in _PRICED_BY)]
     rows: list[Row] = []
-    for projects, only in await _reachable(house, caller, project, days):
-        rows += await house.store.inference.usage(days, fine, projects, equal | only)
+    for projects, only in await _reachable(store, caller, project, days):
+        rows += await store.inference.usage(days, fine, projects, equal | only)
     if len(rows) > MOST_GROUPS:
         raise InvalidRequest(f"More than {MOST_GROUPS} rows; ask for fewer days or one project", param="start")
-    return answer(await _listed(house, rows, by))
+    return answer(await _listed(inference, rows, by))
 
 
 def _days(start: date | None, end: date | None) -> tuple[int, int]:
@@ -99,7 +102,7 @@ def _days(start: date | None, end: date | None) -> tuple[int, int]:
 
 
 async def _reachable(
-    house: House, caller: Caller, project: str | None, days: tuple[int, int]
+    store: Store, caller: Caller, project: str | None, days: tuple[int, int]
 ) -> list[tuple[list[str] | None, dict[str, str]]]:
     """What to select: projects (None: all) and further conditions."""
     is_bound = caller.entity is not None or caller.project is not None
@@ -108,13 +111,13 @@ async def _reachable(
         return [([caller.open(project)], {})] if project else [([""], own)]
     if not is_bound:
         return [(None, {})]
-    known = {name: refs.external_project(name) for name in await house.store.inference.projects(*days)}
+    known = {name: refs.external_project(name) for name in await store.inference.projects(*days)}
     return [([name for name, external in known.items() if external and caller.reaches(external)], {}), ([""], own)]
 
 
-async def _listed(house: House, rows: Sequence[Row], by: Sequence[str]) -> dict[str, Any]:
+async def _listed(inference: Inference, rows: Sequence[Row], by: Sequence[str]) -> dict[str, Any]:
     prices: dict[str, CostOf] = {
-        name: await house.inference.accounts.prices(name) for name in {row["project"] for row in rows}
+        name: await inference.accounts.prices(name) for name in {row["project"] for row in rows}
     }
     groups: dict[tuple[Any, ...], Row] = {}
     total = _empty()
@@ -223,27 +226,27 @@ class LimitList(ResponseModel):
 
 
 @router.get("/v1/limits", response_model=LimitList)
-async def limits(caller: BearerAdmin, house: Services) -> Response:
+async def limits(caller: BearerAdmin, store: StoreDep, inference: InferenceDep) -> Response:
     """The limits of the settings, and those of single projects and keys."""
     _unbound(caller)
-    rows = await house.store.inference.limits()
-    house.inference.accounts.limits.set_rows(rows)
-    defaults = [await _shown(house, kind, None) for kind in KINDS]
-    data = [await _shown(house, row.kind, row.name) for row in rows]
+    rows = await store.inference.limits()
+    inference.accounts.limits.set_rows(rows)
+    defaults = [await _shown(inference, kind, None) for kind in KINDS]
+    data = [await _shown(inference, row.kind, row.name) for row in rows]
     return answer({"object": "list", "defaults": defaults, "data": data})
 
 
 @router.put("/v1/limits", response_model=LimitShown)
-async def set_limit(body: LimitReq, caller: BearerAdmin, house: Services) -> Response:
+async def set_limit(body: LimitReq, caller: BearerAdmin, store: StoreDep, inference: InferenceDep) -> Response:
     """Set the limits of one project (`team/project`) or key (its id); they hold from now on."""
     _unbound(caller)
     if body.kind == PROJECT:
         caller.open(body.name)
-    elif body.name not in {key.id for key in await house.store.keys.all()} | {LOCAL_KEY}:
+    elif body.name not in {key.id for key in await store.keys.all()} | {LOCAL_KEY}:
         raise ValidationFailed.at(["body", "name"], f"No key has the id {body.name[:100]!r}")
-    await house.store.inference.set_limit(body.kind, body.name, body.concurrency, body.tokens_per_minute, caller.user)
-    await house.inference.accounts.reload_limits()
-    return answer(await _shown(house, body.kind, body.name))
+    await store.inference.set_limit(body.kind, body.name, body.concurrency, body.tokens_per_minute, caller.user)
+    await inference.accounts.reload_limits()
+    return answer(await _shown(inference, body.kind, body.name))
 
 
 def _unbound(caller: Caller) -> None:
@@ -251,9 +254,9 @@ def _unbound(caller: Caller) -> None:
         raise Forbidden("Limits guard the whole server: this needs an admin key that is not bound to a project")
 
 
-async def _shown(house: House, kind: str, name: str | None) -> Row:
-    known = house.inference.accounts.limits
+async def _shown(inference: Inference, kind: str, name: str | None) -> Row:
+    known = inference.accounts.limits
     limit = known.default(kind) if name is None else known.of((kind, name))
-    running = 0 if name is None else await house.inference.accounts.running((kind, name))
+    running = 0 if name is None else await inference.accounts.running((kind, name))
     found = {"concurrency": limit.concurrency, "tokens_per_minute": limit.tokens_per_minute, "running": running}
     return {"object": "limit", "kind": kind, "name": name, **found}

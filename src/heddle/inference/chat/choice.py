@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from heddle.inference.engine.base import TokenEvent, TokenLogprobs
-from heddle.inference.reasoning import ReasoningSplitter
+from heddle.inference.prompt.reasoning import ReasoningSplitter
 from heddle.inference.tokenization.detokenizer import Detokenizer
 from heddle.inference.tokenization.stop import StopStrings
 from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, Piece

@@ -17,12 +17,13 @@ from heddle.inference.chat.request import ChatRequest
 from heddle.inference.chat.response import Facts, Shape
 from heddle.inference.chat.rollout import Rollout
 from heddle.inference.chat.sampling import sampling_of, seed_of_choice
-from heddle.inference.engine.base import Constraint, TokenRequest
+from heddle.inference.engine.base import TokenRequest
 from heddle.inference.models.served_model import ServedModel
 from heddle.inference.prompt.messages import message_text, template_messages
+from heddle.inference.prompt.reasoning import ReasoningSplitter
 from heddle.inference.prompt.template import SHARED_PROCESSES, Prompt, build_prompt, choose_template
-from heddle.inference.reasoning import ReasoningSplitter
 from heddle.inference.structured import ResponseFormat
+from heddle.inference.structured.constraint import Constraint
 from heddle.inference.tools import ToolPlan, check_parameters, detect_format
 from heddle.wire import times
 

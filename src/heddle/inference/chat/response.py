@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from heddle.inference.chat.choice import Choice, Delta
 from heddle.inference.engine.base import TokenLogprobs
 from heddle.inference.tokenization.tokenizer import Tokenizer
 from heddle.inference.tools.parser import CallArguments, CallStart
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, Unavailable
+from heddle.inference.structured.constraint import Constraint
 
 FinishReason = Literal["stop", "length", "repetition"]
 
@@ -62,16 +63,6 @@ class Sampling:
     """The same for each prompt token."""
     logprobs_temperature: float = 1.0
     """What the logits are divided by for `logprobs` (not for those of the prompt); 1 = raw."""
-
-
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """What the output must look like."""
-
-    grammar: str
-    """The llguidance grammar in its JSON form: `{"grammars": [{"lark_grammar": ...}]}`."""
-    after: tuple[int, ...] = ()
-    """Token ids (the end of a reasoning block) that must be generated before the constraint begins; empty = at once."""
 
 
 @dataclass(frozen=True, slots=True)

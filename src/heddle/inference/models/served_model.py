@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from heddle.inference.adapters.registry import Version
 from heddle.inference.engine.base import Engine, EngineInfo
 from heddle.inference.models.source import Defaults, ModelSource
-from heddle.inference.reasoning import ReasoningMarks, detect_marks
+from heddle.inference.prompt.reasoning import ReasoningMarks, detect_marks
 from heddle.inference.tokenization.tokenizer import Tokenizer
 
 

@@ -14,7 +14,6 @@ from heddle.wire import refs
 _CLASSES = ("Prompt", "MessagesPrompt", "StringPrompt")
 _PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 _NAME = re.compile(r"\{(\w+)\}")
-Json = dict[str, Any]
 
 
 async def with_prompt(

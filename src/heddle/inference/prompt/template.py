@@ -8,9 +8,9 @@ from typing import Any
 
 from heddle.errors import InvalidRequest
 from heddle.inference.prompt.messages import content_texts
+from heddle.inference.prompt.reasoning import ReasoningMarks, detect_marks
 from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed, too_long
 from heddle.inference.prompt.render_process import RenderProcesses
-from heddle.inference.reasoning import ReasoningMarks, detect_marks
 from heddle.inference.tokenization.tokenizer import DEFAULT_TEMPLATE, Tokenizer
 
 STANDARD_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})

@@ -5,8 +5,9 @@ from types import TracebackType
 
 from heddle.errors import HeddleError
 from heddle.inference.limits.accounts import Accounts
-from heddle.inference.tracing import Json, tokens_of
+from heddle.inference.tracing import tokens_of
 from heddle.wire.inference import Completion
+from heddle.wire.jsontypes import Json
 
 CLIENT_GONE = 499
 _UNKNOWN_MANY = 10**9

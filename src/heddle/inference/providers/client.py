@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from heddle.errors import ExtraMissing, InvalidRequest
+from heddle.errors import InvalidRequest
 from heddle.settings import Settings
 from heddle.wire.inference import ProviderFailed
+from heddle.wire.jsontypes import Json
 
 if TYPE_CHECKING:
     import httpx
 
-INSTALL = "pip install 'heddle[inference]'"
 LONGEST_SECONDS = 600.0
 _CHAT = "chat/completions"
 _CONNECT_SECONDS = 10.0
@@ -26,7 +26,6 @@ _OWN_HEADERS = frozenset(
 )
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]{0,4096}")
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,8 @@ class ProviderClient:
 
     @asynccontextmanager
     async def _sent(self, path: str, body: Json) -> "AsyncIterator[httpx.Response]":
-        httpx = need_httpx()
+        import httpx
+
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))
         url = f"{self._provider.base_url}/{path}"
         try:
@@ -166,13 +166,6 @@ def _message(body: Any) -> str:
 @cache
 def _trusted() -> Any:
     """What servers are recognised by; made once, as reading the certificates takes longer than a request."""
-    return need_httpx().create_ssl_context()
+    import httpx
 
-
-def need_httpx() -> Any:
-    """The module httpx; raises ExtraMissing."""
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing(f"Asking other providers needs an extra that is not installed: {INSTALL}") from None
-    return httpx
+    return httpx.create_ssl_context()

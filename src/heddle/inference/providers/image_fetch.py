@@ -8,7 +8,6 @@ import re
 import socket
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from heddle.inference.providers.client import need_httpx
 from heddle.wire.inference import ProviderFailed
 
 MOST_BYTES = 64 << 20
@@ -73,7 +72,8 @@ def _is_public(text: str) -> bool:
 
 
 async def _load(parts: SplitResult, address: str) -> bytes:
-    httpx = need_httpx()
+    import httpx
+
     shown = f"[{address}]" if ":" in address else address
     place = urlunsplit((parts.scheme, f"{shown}:{_origin(parts)[2]}", parts.path or "/", parts.query, ""))
     headers = {"host": parts.netloc.rpartition("@")[2], "accept": "image/*"}

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
@@ -12,10 +11,10 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.runtimes import RuntimeRow
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
 
 CUSTOM = "custom::"
 _UNSAFE = re.compile(r"[^\w.-]")
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

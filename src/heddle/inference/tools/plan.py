@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from heddle import json_schemas
 from heddle.bounded import TooMuchWork
 from heddle.errors import InvalidRequest
-from heddle.inference.engine.base import Constraint
 from heddle.inference.structured.compiler import checked
+from heddle.inference.structured.constraint import Constraint
 from heddle.inference.structured.lark import whole_grammar
 from heddle.inference.tools.formats import ToolFormat
 from heddle.inference.tools.grammar import CallGrammar

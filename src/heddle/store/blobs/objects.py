@@ -20,7 +20,7 @@ from typing import IO, Any, BinaryIO
 from heddle.errors import NotFound, Unavailable
 from heddle.store.blobs.base import CHUNK, LISTED, Blobs, BlobWriter, Named, check_key
 from heddle.store.blobs.cache import LocalCopies
-from heddle.store.blobs.gate import Gate
+from heddle.store.blobs.circuit_breaker import CircuitBreaker
 from heddle.store.blobs.reader import BLOCK, ObjectReader
 
 IN_MEMORY = 4 << 20
@@ -42,7 +42,7 @@ class ObjectBlobs(Blobs):
         self._filesystem = filesystem
         self._root = root.rstrip("/")
         self._copies = LocalCopies(copies)
-        self._gate = Gate()
+        self._gate = CircuitBreaker()
 
     def begin(self) -> "ObjectWriter":
         """A temporary file, which has no name and is gone after a crash."""

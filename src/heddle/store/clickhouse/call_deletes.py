@@ -8,7 +8,7 @@ from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.rows import Position, Row, Versions
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, listed
 from heddle.store.clickhouse.stored_calls import at_spots, find_spots
-from heddle.store.control.table_chunks import parts
+from heddle.wire.batched import batched
 
 _SPOTS = 5000
 _TRACES = 1000
@@ -76,14 +76,14 @@ async def purge_older(clickhouse: Clickhouse, project: str, before: int) -> int:
 async def _live_at(clickhouse: Clickhouse, project: str, ids: Sequence[str]) -> dict[str, Live]:
     spots = await find_spots(clickhouse, ((project, call_id) for call_id in ids))
     found: dict[str, Live] = {}
-    for part in parts(spots, _SPOTS):
+    for part in batched(spots, _SPOTS):
         found |= await _read(clickhouse, at_spots(part), project)
     return found
 
 
 async def _live_in(clickhouse: Clickhouse, project: str, traces: Iterable[str]) -> dict[str, Live]:
     found: dict[str, Live] = {}
-    for part in parts(traces, _TRACES):
+    for part in batched(traces, _TRACES):
         found |= await _read(clickhouse, f"trace_id IN {listed(part)}", project)
     return found
 

@@ -10,7 +10,7 @@ from heddle.store.clickhouse import call_deletes
 from heddle.store.clickhouse.assembly import Change
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.flush import Flush, Watched
-from heddle.store.clickhouse.flusher import Flusher, FlusherFigures
+from heddle.store.clickhouse.flusher import Flusher, FlusherStats
 from heddle.store.clickhouse.stored_calls import find_spots
 from heddle.store.control import call_halves
 from heddle.store.control.agents import spans as agent_index
@@ -18,8 +18,8 @@ from heddle.store.control.call_halves import Key
 from heddle.store.control.ended_calls import EndedCalls
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor
-from heddle.store.control.table_chunks import parts
 from heddle.wire import times
+from heddle.wire.batched import batched
 from heddle.wire.calls import End, Ending, Start
 from heddle.wire.spans import AgentSpan
 
@@ -44,7 +44,7 @@ class CallWrites:
         self.has_endings = asyncio.Event()
 
     @property
-    def figures(self) -> FlusherFigures:
+    def figures(self) -> FlusherStats:
         """What was written since the start."""
         return self._flusher.figures
 
@@ -100,7 +100,7 @@ class CallWrites:
 
         waiting = await self._control.write(work)
         hiding = call_deletes.hiding(project, reached, waiting, at, self._flush.versions)
-        for part in parts(hiding, _HIDDEN_ROWS):
+        for part in batched(hiding, _HIDDEN_ROWS):
             await self._flush.insert(part)
         return len(reached.ids)
 

@@ -19,7 +19,7 @@ MAX_GROUP_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class FlusherFigures:
+class FlusherStats:
     """What was written since the start, for the metrics."""
 
     groups: int = 0
@@ -38,7 +38,7 @@ class Flusher:
     """Collects changes and gives them to `flush` in groups, one group at a time."""
 
     def __init__(self, flush: Callable[[Sequence[Change]], Awaitable[None]], queue_bytes: int) -> None:
-        self.figures = FlusherFigures()
+        self.figures = FlusherStats()
         self._flush = flush
         self._queue_bytes = queue_bytes
         self._items: deque[_Item] = deque()

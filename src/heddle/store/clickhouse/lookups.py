@@ -1,7 +1,6 @@
 """What a query of calls needs of the control tables, read first and sent along with the statement."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
 
 import sqlalchemy as sa
 
@@ -15,6 +14,7 @@ from heddle.store.control.feedback import feedback
 from heddle.store.control.object_rows import object_versions
 from heddle.store.control.schema import Executor
 from heddle.wire import callfields, refs
+from heddle.wire.batched import batched
 from heddle.wire.callfields import CallField, Kind
 from heddle.wire.calls import CallsQuery
 from heddle.wire.query import fields
@@ -68,7 +68,9 @@ class LookUp:
 
         def work(connection: sa.Connection) -> list[tuple[str, int, str]]:
             chosen = [f"{prefix}{call_id}" for call_id in only]
-            parts = [found.where(feedback.c.weave_ref.in_(part)) for part in _chunks(chosen)] if chosen else [found]
+            parts = (
+                [found.where(feedback.c.weave_ref.in_(part)) for part in batched(chosen, _CHUNK)] if chosen else [found]
+            )
             pairs = (row for part in parts for row in connection.execute(part))
             return [(ref[len(prefix) :], n, text) for n, (ref, text) in enumerate(_measured(pairs))]
 
@@ -108,7 +110,7 @@ class LookUp:
             if ref not in values and refs.ROWS in ref and ref.partition(refs.ROWS)[0] in values
         }
         rows: dict[str, str] = {}
-        for part in _chunks(sorted(set(digests.values()))):
+        for part in batched(sorted(set(digests.values())), _CHUNK):
             sent = Bound()
             sql = f"""SELECT digest, val FROM table_rows FINAL
                 WHERE project = {sent.value(self._query.project)} AND digest IN {sent.values(part)}"""
@@ -121,14 +123,8 @@ class LookUp:
         live = sa.select(versions.ref, versions.val).where(
             versions.project == self._query.project, versions.deleted_at.is_(None)
         )
-        parts = (connection.execute(live.where(versions.ref.in_(part))) for part in _chunks(sorted(found)))
+        parts = (connection.execute(live.where(versions.ref.in_(part))) for part in batched(sorted(found), _CHUNK))
         return {ref: val for rows in parts for ref, val in rows}
-
-
-def _chunks(items: Sequence[str]) -> Iterator[list[str]]:
-    pending = iter(items)
-    while chunk := list(islice(pending, _CHUNK)):
-        yield chunk
 
 
 def _measured(pairs: Iterable[Sequence[str]]) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
-from heddle.store.base import Figures
+from heddle.store.base import StoreStats
 from heddle.store.blobs.open import open_blobs
 from heddle.store.clickhouse.breakdowns import Breakdowns
 from heddle.store.clickhouse.call_counts import CallCounts
@@ -63,7 +63,7 @@ class Control(Protocol):
         ...
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """What was written since the start."""
         ...
 
@@ -103,7 +103,7 @@ class ScaleStore(ControlGroups):
         return self.blobs.read(key).decode()
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """What the writer of calls did since the start."""
         return self.calls.figures
 

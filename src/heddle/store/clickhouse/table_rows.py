@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from heddle.store.clickhouse.client import Clickhouse, Row
 from heddle.store.clickhouse.schema import TABLE_ROWS, listed
-from heddle.store.control.table_chunks import parts
+from heddle.wire.batched import batched
 
 _PART = 1000
 _PART_BYTES = 8 * 1024 * 1024
@@ -57,7 +57,7 @@ class TableRows:
         return int(found[0][0])
 
     async def _select(self, columns: str, project: str, digests: Iterable[str]) -> AsyncIterator[Row]:
-        for part in parts(digests, _PART):
+        for part in batched(digests, _PART):
             query = (
                 f"SELECT {columns} FROM {TABLE_ROWS} WHERE project = {{project:String}} AND digest IN {listed(part)}"
             )

@@ -10,7 +10,7 @@ from heddle.store.clickhouse.schema import CALLS, listed
 from heddle.store.clickhouse.usage_repeats import outer_spans, summed_up
 from heddle.wire.calls import ERROR, Usage
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
-from heddle.wire.threads import ThreadFigures
+from heddle.wire.threads import ThreadStats
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
@@ -31,12 +31,12 @@ class ThreadSums:
     def __init__(self, clickhouse: Clickhouse) -> None:
         self._clickhouse = clickhouse
 
-    async def figures(self, project: str, thread_ids: Sequence[str], price: CostOf) -> list[ThreadFigures]:
+    async def figures(self, project: str, thread_ids: Sequence[str], price: CostOf) -> list[ThreadStats]:
         """The figures of the named threads, in that order."""
         if not thread_ids:
             return []
 
-        def work(client: "Client") -> list[ThreadFigures]:
+        def work(client: "Client") -> list[ThreadStats]:
             used = _used(client, project, thread_ids)
             failed = rows_of(client, _ERRORS.replace("{threads}", listed(thread_ids)), {"project": project})
             errors: dict[str, int] = dict(failed)
@@ -57,7 +57,7 @@ def _used(client: "Client", project: str, thread_ids: Sequence[str]) -> dict[str
     return found
 
 
-def _figures(thread_id: str, used: Sequence[Used], price: CostOf, errors: int) -> ThreadFigures:
+def _figures(thread_id: str, used: Sequence[Used], price: CostOf, errors: int) -> ThreadStats:
     tokens = sum(use.prompt + use.completion if use.total is None else use.total for _, use in used)
     dollars = sum_of_costs(cost_of_tokens(price, use, at) for at, use in used)
-    return ThreadFigures(thread_id, tokens, dollars, errors)
+    return ThreadStats(thread_id, tokens, dollars, errors)

@@ -17,7 +17,7 @@ from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.readers import run_in
 from heddle.store.sqlite.trial_select import RowSelection
 from heddle.wire.calls import CallRow, CallsQuery
-from heddle.wire.trials import Trial, TrialFigures, TrialsPage, TrialsQuery
+from heddle.wire.trials import Trial, TrialsPage, TrialsQuery, TrialStats
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
@@ -56,7 +56,7 @@ class Trials:
         query: TrialsQuery,
         with_children: bool,
         with_usage: bool,
-        fold: Callable[[Iterable[TrialFigures]], T],
+        fold: Callable[[Iterable[TrialStats]], T],
         with_answers: bool = False,
     ) -> T:
         """What a function makes of all trials of the selected rows, in order; runs in a reader thread."""

@@ -11,13 +11,13 @@ from heddle.errors import Busy
 from heddle.store.control.leases import SECOND, Instance, database_time
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor, metadata
+from heddle.wire.jsontypes import Json
 
 QUIET, FIRING = "quiet", "firing"
 PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 MOST_WAITING = 20
 LEASE_SECONDS = 60.0
 """Longer than a message takes to be sent."""
-Json = dict[str, Any]
 
 alert_rules = sa.Table(
     "alert_rules",

@@ -3,7 +3,7 @@
 Contract: trace-evals, section 11.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from heddle.store.control.jsonread import CodePoints, Lowered, Within
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import times
+from heddle.wire.batched import batched
 
 UNSTARTED, IN_PROGRESS, COMPLETED, SKIPPED = "unstarted", "in_progress", "completed", "skipped"
 DONE = (COMPLETED, SKIPPED)
@@ -147,7 +148,7 @@ class AnnotationQueues:
 
         def work(connection: sa.Connection) -> set[str]:
             found: set[str] = set()
-            for part in _parts(list(queue_ids)):
+            for part in batched(list(queue_ids), _CHUNK):
                 mine = sa.and_(_queues.project == project, _queues.deleted_at.is_(None), _queues.id.in_(part))
                 found |= set(connection.execute(sa.select(_queues.id).where(mine)).scalars())
             return found
@@ -187,7 +188,7 @@ class AnnotationQueues:
             insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
             once = insert(annotation_queue_items).on_conflict_do_nothing(index_elements=["queue_id", "call_id"])
             new = once.returning(_items.id)
-            added = (connection.execute(new, [_item_values(row) for row in part]) for part in _parts(rows))
+            added = (connection.execute(new, [_item_values(row) for row in part]) for part in batched(rows, _CHUNK))
             return sum(len(found.all()) for found in added)
 
         return await self._executor.write(work, 400 * len(rows))
@@ -209,7 +210,7 @@ class AnnotationQueues:
 
         def work(connection: sa.Connection) -> dict[str, tuple[int, int]]:
             found: dict[str, tuple[int, int]] = {}
-            for part in _parts(queue_ids):
+            for part in batched(queue_ids, _CHUNK):
                 query = sa.select(_items.queue_id, sa.func.count(), sa.func.sum(_items.done)).group_by(_items.queue_id)
                 query = query.where(_items.project == project, _items.queue_id.in_(part))
                 found |= {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
@@ -286,8 +287,3 @@ def _item_values(row: ItemRow) -> dict[str, Any]:
 
 def _text(value: Sequence[str]) -> str:
     return orjson.dumps(list(value)).decode()
-
-
-def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]

@@ -3,13 +3,14 @@
 Contract: trace-evals, section 12.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from heddle.store.control.schema import Executor, metadata
+from heddle.wire.batched import batched
 
 _CHUNK = 200
 
@@ -85,7 +86,7 @@ class DatasetSources:
 
         def work(connection: sa.Connection) -> set[str]:
             gone: set[str] = set()
-            for part in _parts(ids):
+            for part in batched(ids, _CHUNK):
                 live = sa.and_(_c.project == project, _c.id.in_(part), _c.deleted_at.is_(None))
                 gone |= set(connection.execute(sa.select(_c.id).where(live)).scalars())
                 connection.execute(dataset_sources.update().where(live).values(deleted_at=at, updated_at=at))
@@ -123,7 +124,7 @@ class DatasetSources:
 
         def work(connection: sa.Connection) -> list[SourceRow]:
             found: list[SourceRow] = []
-            for part in _parts(sorted({source_id for _, source_id, _ in wanted})):
+            for part in batched(sorted({source_id for _, source_id, _ in wanted}), _CHUNK):
                 query = sa.select(dataset_sources).where(_c.project == project, _c.source_id.in_(part))
                 if not with_deleted:
                     query = query.where(_c.deleted_at.is_(None))
@@ -146,8 +147,3 @@ def _link(connection: sa.Connection, row: SourceRow) -> tuple[str, bool]:
         changes["link_metadata"] = row.link_metadata
     connection.execute(dataset_sources.update().where(mine).values(changes))
     return known.id, known.deleted_at is not None
-
-
-def _parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]

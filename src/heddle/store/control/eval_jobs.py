@@ -15,8 +15,8 @@ from heddle.errors import Busy
 from heddle.store.control.leases import SECOND, Instance, database_time
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 QUEUED, RUNNING = "queued", "running"
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)

@@ -1,6 +1,6 @@
 """Feedback rows: reactions, notes, annotations, scores and custom kinds on calls and other refs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from heddle.store.control.rowtable import Row, RowRequest, RowTable, Selection
 from heddle.store.control.rowvalues import Column, Expression, Kind
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import refs, times
+from heddle.wire.batched import batched
 
 STRUCTURES = {
     "scorer_tags": Kind.TEXTS,
@@ -184,7 +185,7 @@ class FeedbackRows:
 def rows_for_refs(connection: sa.Connection, project: str, weave_refs: Sequence[str]) -> dict[str, list[Row]]:
     """`FeedbackRows.for_refs` for work that runs on a connection already."""
     found: dict[str, list[Row]] = {}
-    for chunk in _chunks(list(dict.fromkeys(weave_refs))):
+    for chunk in batched(list(dict.fromkeys(weave_refs)), _CHUNK):
         c = feedback.c
         statement = sa.select(*[c[name] for name in _SHOWN_ON_CALLS])
         statement = statement.where(c.project == project, c.weave_ref.in_(chunk)).order_by(c.created_at + 0, c.seq)
@@ -203,14 +204,9 @@ def _shown(row: sa.Row[Any]) -> Row:
 
 def _delete(connection: sa.Connection, project: str, ids: Sequence[str], user: str, action: str) -> int:
     deleted = 0
-    for chunk in _chunks(ids):
+    for chunk in batched(ids, _CHUNK):
         condition = sa.and_(feedback.c.project == project, feedback.c.id.in_(chunk))
         deleted += connection.execute(sa.delete(feedback).where(condition)).rowcount
     if deleted:
         audit(connection, times.now(), user, action, project, {"ids": list(ids[:_CHUNK]), "deleted": deleted})
     return deleted
-
-
-def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]

@@ -1,6 +1,6 @@
 """What inference counts and allows: usage per project, model, key, user and day; limits of single projects and keys."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from heddle.store.control.changes import LIMITS, count_change
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import times
+from heddle.wire.batched import batched
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds in seconds of the latency buckets; one more bucket holds what took longer."""
@@ -155,7 +156,9 @@ class InferenceRows:
         query = query.where(*(_u[name] == value for name, value in (equal or {}).items()))
         if groups:
             query = query.group_by(*groups)
-        queries = [query] if projects is None else [query.where(_u.project.in_(some)) for some in _chunks(projects)]
+        queries = (
+            [query] if projects is None else [query.where(_u.project.in_(some)) for some in batched(projects, 500)]
+        )
 
         def work(connection: sa.Connection) -> list[Row]:
             found = [dict(row._mapping) for each in queries for row in connection.execute(each)]
@@ -207,8 +210,3 @@ def _added(connection: sa.Connection, place: Row, values: Row) -> bool:
     bound = {f"at_{name}": value for name, value in place.items()}
     bound |= {f"by_{name}": value for name, value in values.items()}
     return connection.execute(_add, bound).rowcount > 0
-
-
-def _chunks(items: Sequence[str], most: int = 500) -> Iterator[Sequence[str]]:
-    for start in range(0, len(items), most):
-        yield items[start : start + most]

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from heddle.store.sqlite import jsonpath
+from heddle.store import jsonpath
 
 _ODD_INDEX = re.compile(r"(\s+[+-]?|[+-])\d+$")
 """What PostgreSQL takes for a place in a list and the query language for a key."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -10,6 +9,7 @@ import sqlalchemy as sa
 from heddle.store.control import labels
 from heddle.store.control.schema import metadata
 from heddle.wire import digests
+from heddle.wire.batched import batched
 
 LATEST = "latest"
 PAGE = 100
@@ -142,18 +142,12 @@ def order(sort: Sequence[tuple[str, bool]]) -> list[sa.ColumnElement[Any]]:
     return [*(ordered or [versions.created_at.asc()]), versions.version_index.asc(), versions.number.asc()]
 
 
-def parts(items: Sequence[T]) -> Iterator[list[T]]:
-    remaining = iter(items)
-    while part := list(islice(remaining, _CHUNK)):
-        yield part
-
-
 def contents_of(
     connection: sa.Connection, project: str, wanted: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], str | None]:
     """JSON text by (object_id, digest): None for a deleted version, no entry for an unknown one."""
     found: dict[tuple[str, str], str | None] = {}
-    for part in parts(sorted({digest for _, digest in wanted})):
+    for part in batched(sorted({digest for _, digest in wanted})):
         query = sa.select(versions.object_id, versions.digest, versions.deleted_at, versions.val)
         for row in connection.execute(query.where(versions.project == project, versions.digest.in_(part))):
             if (row.object_id, row.digest) in wanted:
@@ -180,7 +174,7 @@ _LATEST_DIGESTS = sa.select(versions.object_id, versions.digest).where(
 def latest_digests(connection: sa.Connection, project: str, kind: str, names: Sequence[str]) -> dict[str, str]:
     """By object_id the digest of the latest live version; what has none is left out."""
     found: dict[str, str] = {}
-    for part in parts(names):
+    for part in batched(names):
         values = {"of_project": project, "of_kind": kind, "names": part}
         found.update({row[0]: row[1] for row in connection.execute(_LATEST_DIGESTS, values)})
     return found

@@ -24,7 +24,6 @@ from heddle.store.control.object_rows import (
     object_versions,
     of_object,
     order,
-    parts,
     select,
     version_of,
     versions,
@@ -32,6 +31,7 @@ from heddle.store.control.object_rows import (
 from heddle.store.control.projects import audit
 from heddle.store.control.schema import Executor
 from heddle.wire import digests, refpath, refs, times
+from heddle.wire.batched import batched
 
 
 class Objects:
@@ -254,7 +254,7 @@ def _delete(
         raise NotFound(
             f"{len(set(names))} versions were to be deleted, {len(chosen)} were found; not matched: {missing}"
         )
-    for part in parts(sorted(chosen)):
+    for part in batched(sorted(chosen)):
         dead = sa.and_(*of_object(project, object_id), versions.digest.in_(part))
         connection.execute(object_versions.update().where(dead).values(deleted_at=at))
         labels.drop(connection, project, object_id, part)
@@ -273,7 +273,7 @@ def _require_live(connection: sa.Connection, project: str, object_id: str, diges
 
 
 def _add_labels(connection: sa.Connection, project: str, found: Sequence[ObjectVersion]) -> None:
-    for part in parts(found):
+    for part in batched(found):
         names = {version.object_id for version in part}
         tags, aliases = labels.of_objects(connection, project, names)
         explicit = {object_id for (object_id, _), held in aliases.items() if LATEST in held}

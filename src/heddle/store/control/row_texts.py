@@ -11,7 +11,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from heddle.store.control.schema import Executor, metadata
-from heddle.store.control.table_chunks import parts
+from heddle.wire.batched import batched
 
 _PART = 1000
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -121,12 +121,12 @@ def _insert(connection: sa.Connection, project: str, rows: Mapping[str, str]) ->
     every = (
         {"project": project, "digest": digest, "size": len(val.encode()), "val": val} for digest, val in rows.items()
     )
-    for part in parts(every):
+    for part in batched(every):
         connection.execute(insert, part)
 
 
 def _pairs(connection: sa.Connection, query: sa.Select[Any], project: str, digests: Iterable[str]) -> Iterator[Any]:
-    for part in parts(digests, _PART):
+    for part in batched(digests, _PART):
         for row in connection.execute(query, {"project": project, "digests": orjson.dumps(part).decode()}):
             if row[0] is not None:
                 yield row

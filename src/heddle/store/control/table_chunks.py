@@ -1,13 +1,13 @@
 """Tables as chunks of row digests: the schema, and what is read from it."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any, TypeVar
 
 import orjson
 import sqlalchemy as sa
 
 from heddle.store.control.schema import metadata
+from heddle.wire.batched import batched
 from heddle.wire.tableedit import Piece
 
 CHUNK_ROWS = 1000
@@ -92,7 +92,7 @@ def stretch_chunks(connection: sa.Connection, number: int, start: int, stop: int
 
 def packed(row_digests: Iterable[str]) -> Iterator[str]:
     """The texts of the chunks that hold some row digests in order."""
-    return (orjson.dumps(part).decode() for part in parts(row_digests, CHUNK_ROWS))
+    return (orjson.dumps(part).decode() for part in batched(row_digests, CHUNK_ROWS))
 
 
 def digests_of_pieces(
@@ -111,10 +111,3 @@ def digests_of_pieces(
         place += piece.stop - piece.start
         if place >= stop:
             return
-
-
-def parts(items: Iterable[T], size: int = 500) -> Iterator[list[T]]:
-    """The items in lists of a size."""
-    remaining = iter(items)
-    while part := list(islice(remaining, size)):
-        yield part

@@ -9,16 +9,9 @@ import sqlalchemy as sa
 
 from heddle.store.control.row_texts import RowTexts
 from heddle.store.control.schema import Executor
-from heddle.store.control.table_chunks import (
-    CHUNK_ROWS,
-    find,
-    packed,
-    parts,
-    table_chunks,
-    table_columns,
-    tables,
-)
+from heddle.store.control.table_chunks import CHUNK_ROWS, find, packed, table_chunks, table_columns, tables
 from heddle.wire import times
+from heddle.wire.batched import batched
 
 SLICE_ROWS = 50 * CHUNK_ROWS
 """How many row digests are held at a time; shorter tables are written in one transaction."""
@@ -62,7 +55,7 @@ class NewTable:
 
     def _packed(self, part: Sequence[str], hashed: bool) -> list[str]:
         if hashed:
-            for piece in parts(part, CHUNK_ROWS):
+            for piece in batched(part, CHUNK_ROWS):
                 self._state.update("".join(piece).encode())
         return list(packed(part))
 

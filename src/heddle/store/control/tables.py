@@ -18,7 +18,6 @@ from heddle.store.control.table_chunks import (
     digests_of_pieces,
     find,
     one,
-    parts,
     places,
     stretch,
     table_columns,
@@ -26,6 +25,7 @@ from heddle.store.control.table_chunks import (
 )
 from heddle.store.control.table_order import CHUNKS_AT_A_TIME, Orders
 from heddle.store.control.table_writes import SLICE_ROWS, NewTable
+from heddle.wire.batched import batched
 from heddle.wire.rowsort import SortKey, order
 from heddle.wire.tableedit import Piece
 
@@ -208,7 +208,7 @@ class Tables:
         def work(connection: sa.Connection) -> list[Any]:
             query = sa.select(table_columns.number, table_columns.digest, table_columns.row_count)
             query = query.where(table_columns.project == project)
-            chosen = (query.where(table_columns.digest.in_(part)) for part in parts(dict.fromkeys(digests)))
+            chosen = (query.where(table_columns.digest.in_(part)) for part in batched(dict.fromkeys(digests)))
             return [row for selected in chosen for row in connection.execute(selected)]
 
         found = {}

@@ -9,7 +9,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from heddle.settings import Settings
-from heddle.store.postgres.executor import Pool, PostgresExecutor, WriteFigures
+from heddle.store.postgres.executor import Pool, PostgresExecutor, WriteStats
 from heddle.store.postgres.migrate import current, migrate
 from heddle.store.sizes import Sizes, sizes
 
@@ -35,7 +35,7 @@ class PostgresControl:
         self._folder = Path(settings.data)
         self._pools = (writers, readers, key_readers, searchers)
         self.schema = current()
-        self.figures = WriteFigures()
+        self.figures = WriteStats()
         self.executor = PostgresExecutor(writers, readers, self.figures, settings.write_queue_bytes)
         self.keys = PostgresExecutor(writers, key_readers, self.figures, settings.write_queue_bytes)
         self.spans = PostgresExecutor(writers, searchers, self.figures, settings.write_queue_bytes)

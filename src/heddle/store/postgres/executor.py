@@ -30,7 +30,7 @@ _FRESH_CONNECTIONS = 2
 
 
 @dataclass(slots=True)
-class WriteFigures:
+class WriteStats:
     """What was written since the start, for the metrics: commits, pieces of work in them, bytes that wait."""
 
     groups: int = 0
@@ -66,7 +66,7 @@ class Pool:
 class PostgresExecutor:
     """An Executor (see control/schema.py); several may share pools and figures."""
 
-    def __init__(self, writers: Pool, readers: Pool, figures: WriteFigures, queue_bytes: int) -> None:
+    def __init__(self, writers: Pool, readers: Pool, figures: WriteStats, queue_bytes: int) -> None:
         self._writers = writers
         self._readers = readers
         self._figures = figures

@@ -3,9 +3,10 @@
 import sqlite3
 from dataclasses import dataclass, field
 
+from heddle.store import jsonpath
 from heddle.store.conditions import FieldSql
 from heddle.store.ordering import keyset_direction, ordered_terms
-from heddle.store.sqlite import call_cost, jsonpath
+from heddle.store.sqlite import call_cost
 from heddle.store.sqlite.conditions import Conditions, Parameters
 from heddle.store.sqlite.expressions import Place, field_sql
 from heddle.store.sqlite.names import NameReader

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from heddle.store import conditions
+from heddle.store import conditions, jsonpath
 from heddle.store.conditions import FieldSql
-from heddle.store.sqlite import jsonpath
 from heddle.store.sqlite.expressions import JsonValue, Place, feedback_rows, feedback_text, field_sql, queue_rows
 from heddle.wire import callfields
 from heddle.wire.callfields import CallField, Kind

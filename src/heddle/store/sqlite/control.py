@@ -10,7 +10,7 @@ from heddle.store.sqlite.executor import SqliteExecutor
 from heddle.store.sqlite.migrations import CURRENT
 from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.readers import Readers
-from heddle.store.sqlite.writer import Writer, WriterFigures
+from heddle.store.sqlite.writer import Writer, WriterStats
 
 CONTROL_READERS = 2
 
@@ -42,7 +42,7 @@ class SqliteControl:
         return Writer(self._session, settings.write_queue_bytes, self.names)
 
     @property
-    def figures(self) -> WriterFigures:
+    def figures(self) -> WriterStats:
         """What the writer did since the start."""
         return self.writer.figures
 

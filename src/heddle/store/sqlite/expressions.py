@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from heddle.store import jsonpath
 from heddle.store.conditions import FieldSql
-from heddle.store.sqlite import jsonpath
-from heddle.store.sqlite.jsonpath import quote
+from heddle.store.jsonpath import quote
 from heddle.wire import refs
 from heddle.wire.callfields import MULTI_VALUE_FEEDBACK, CallField, Kind
 

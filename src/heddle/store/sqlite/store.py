@@ -29,7 +29,7 @@ from heddle.store.sqlite.thread_figures import ThreadSums
 from heddle.store.sqlite.trace_spans import TraceSpans
 from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.trials import Trials
-from heddle.store.sqlite.writer import WriterFigures
+from heddle.store.sqlite.writer import WriterStats
 
 logger = logging.getLogger("heddle.store")
 
@@ -71,7 +71,7 @@ class SqliteStore(ControlGroups):
         return self.blobs.read(key).decode()
 
     @property
-    def figures(self) -> WriterFigures:
+    def figures(self) -> WriterStats:
         """What the writer did since the start."""
         return self._control.figures
 

@@ -8,7 +8,7 @@ from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.readers import Readers
 from heddle.wire.calls import ERROR
 from heddle.wire.inference import CostOf
-from heddle.wire.threads import ThreadFigures
+from heddle.wire.threads import ThreadStats
 
 _LIVE = "c.project = ? AND c.thread_id IN ({marks}) AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
 _USAGE = f"""SELECT c.thread_id, sum(ifnull(u.total, u.prompt + u.completion)),
@@ -26,10 +26,10 @@ class ThreadSums:
         self._readers = readers
         self._names = NameReader()
 
-    async def figures(self, project: str, thread_ids: Sequence[str], price: CostOf) -> list[ThreadFigures]:
+    async def figures(self, project: str, thread_ids: Sequence[str], price: CostOf) -> list[ThreadStats]:
         """The figures of the named threads, in that order."""
 
-        def work(session: Session) -> list[ThreadFigures]:
+        def work(session: Session) -> list[ThreadStats]:
             raw = session.raw
             call_cost.set_price(raw, price)
             key = (self._names.number(raw, project), *thread_ids)
@@ -37,6 +37,6 @@ class ThreadSums:
             usage = {row[0]: row[1:] for row in raw.execute(_USAGE.format(marks=marks), key)}
             errors = dict(raw.execute(_ERRORS.format(marks=marks), key).fetchall())
             sums = ((name, *usage.get(name, (0, None))) for name in thread_ids)
-            return [ThreadFigures(name, tokens, cost, errors.get(name, 0)) for name, tokens, cost in sums]
+            return [ThreadStats(name, tokens, cost, errors.get(name, 0)) for name, tokens, cost in sums]
 
         return await self._readers.read(work)

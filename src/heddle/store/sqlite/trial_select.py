@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from heddle.errors import InvalidRequest
+from heddle.store import jsonpath
 from heddle.store.conditions import FieldSql, Value
-from heddle.store.sqlite import jsonpath
+from heddle.store.jsonpath import quote
 from heddle.store.sqlite.conditions import Conditions, Parameters
 from heddle.store.sqlite.expressions import JsonValue, Place
-from heddle.store.sqlite.jsonpath import quote
 from heddle.wire.query import Operand, Operation, Scalar, split_path
 from heddle.wire.trials import OUTPUT_KEYS, TrialFilter, TrialSort, TrialsQuery
 

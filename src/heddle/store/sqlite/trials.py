@@ -15,7 +15,7 @@ from heddle.store.sqlite.readers import SessionReads
 from heddle.store.sqlite.trial_select import PLAIN_SCORES, WHOLE_INPUTS, WHOLE_OUTPUT, RowSelection, select_rows
 from heddle.wire import refs, times
 from heddle.wire.calls import CallRow, Usage
-from heddle.wire.trials import Trial, TrialFigures, TrialsPage, TrialsQuery
+from heddle.wire.trials import Trial, TrialsPage, TrialsQuery, TrialStats
 
 _TRIAL_COLUMNS = frozenset({"inputs", "output", "attributes", "summary"})
 _CHILD_COLUMNS = frozenset({"inputs", "attributes", "summary"})
@@ -135,7 +135,7 @@ class Trials:
         query: TrialsQuery,
         with_children: bool,
         with_usage: bool,
-        fold: Callable[[Iterable[TrialFigures]], T],
+        fold: Callable[[Iterable[TrialStats]], T],
         with_answers: bool = False,
     ) -> T:
         """What a function makes of all trials of the selected rows, in order; runs in a reader thread."""
@@ -156,7 +156,7 @@ class Trials:
         with_children: bool,
         with_usage: bool,
         with_answers: bool,
-    ) -> Iterator[TrialFigures]:
+    ) -> Iterator[TrialStats]:
         scores = f"CASE WHEN t.has_refs THEN {PLAIN_SCORES}(t.scores) ELSE t.scores END"
         priced = (
             ("ifnull(t.predict_at, t.started_at)", "ifnull(t.predict, t.rid)")
@@ -183,7 +183,7 @@ class Trials:
             return (_figures_of(row, ()) for row in rows)
         return self._with_usage(raw, rows)
 
-    def _with_usage(self, raw: sqlite3.Connection, rows: Iterable[Any]) -> Iterator[TrialFigures]:
+    def _with_usage(self, raw: sqlite3.Connection, rows: Iterable[Any]) -> Iterator[TrialStats]:
         for _, group in groupby(rows, key=lambda row: row[3]):
             entries = list(group)
             usage = [Usage(self._names.text(raw, row[9]) or "", *row[10:]) for row in entries if row[9] is not None]
@@ -211,8 +211,8 @@ class Trials:
         raw.create_function(PLAIN_SCORES, 1, lambda scores: plain_scores(scores, self._local.values))
 
 
-def _figures_of(row: Sequence[Any], usage: Sequence[Usage]) -> TrialFigures:
-    return TrialFigures(row[0], row[1], row[2], row[4], row[5], row[6], usage, row[7], bool(row[8]))
+def _figures_of(row: Sequence[Any], usage: Sequence[Usage]) -> TrialStats:
+    return TrialStats(row[0], row[1], row[2], row[4], row[5], row[6], usage, row[7], bool(row[8]))
 
 
 def _counted(selection: RowSelection) -> str:

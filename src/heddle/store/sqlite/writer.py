@@ -32,7 +32,7 @@ def _looked_at(future: "asyncio.Future[Any]") -> None:
 
 
 @dataclass(slots=True)
-class WriterFigures:
+class WriterStats:
     """What the writer did since it started, for the metrics."""
 
     groups: int = 0
@@ -54,7 +54,7 @@ class Writer:
     """Group commit over one session; `names` is told what became durable and what was undone."""
 
     def __init__(self, session: Session, queue_bytes: int, names: Names) -> None:
-        self.figures = WriterFigures()
+        self.figures = WriterStats()
         self._session = session
         self._queue_bytes = queue_bytes
         self._names = names

@@ -10,16 +10,15 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from heddle.house import House
+from heddle.store.base import Store
 from heddle.store.control.agents.reads import Node
 from heddle.store.control.agents.table import MODEL_OPERATIONS
 from heddle.trace.agents import messages as parts
 from heddle.trace.agents.timeline import EXECUTE_TOOL, INVOKE_AGENT, Pricing, Timeline, Totals
 from heddle.trace.agents.view import status
 from heddle.wire import jsontext, times
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
-
-Json = dict[str, Any]
 
 _AHEAD = 64
 _TALKS = frozenset(MODEL_OPERATIONS) - {"embeddings"}
@@ -30,8 +29,8 @@ _PAYLOADS = ("user_message", "assistant_message", "tool_call", "agent_start", "a
 class Bodies:
     """The spans with their messages, fetched a few ahead in the order they are needed."""
 
-    def __init__(self, house: House, project: str, timeline: Timeline) -> None:
-        self._house = house
+    def __init__(self, store: Store, project: str, timeline: Timeline) -> None:
+        self._store = store
         self._project = project
         self._timeline = timeline
         self._held: dict[str, AgentSpan | None] = {}
@@ -42,7 +41,7 @@ class Bodies:
         if wanted not in self._held:
             ahead = islice(self._timeline.events, place, place + _AHEAD)
             ids = list(dict.fromkeys(self._timeline.nodes[event // 2].span_id for event in ahead))
-            found, read = await parts.some_spans(self._house, self._project, ids)
+            found, read = await parts.some_spans(self._store, self._project, ids)
             self._held = {span_id: self._mine(found.get(span_id)) for span_id in ids[:read]}
         return self._held.get(wanted)
 
@@ -56,10 +55,10 @@ class Bodies:
 class Chat:
     """Tells one trace as messages."""
 
-    def __init__(self, house: House, project: str, timeline: Timeline, pricing: Pricing, model_tools: bool) -> None:
+    def __init__(self, store: Store, project: str, timeline: Timeline, pricing: Pricing, model_tools: bool) -> None:
         self._timeline = timeline
         self._pricing = pricing
-        self._bodies = Bodies(house, project, timeline)
+        self._bodies = Bodies(store, project, timeline)
         self._model_tools = model_tools
         self._executed = {node.tool_call_id for node in timeline.nodes if node.operation_name == EXECUTE_TOOL}
         self._answers = 0

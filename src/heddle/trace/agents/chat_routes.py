@@ -1,13 +1,12 @@
 """Chat views: one trace, or the turns of a conversation. Both are sent while they are read."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
-from heddle.house import House
-from heddle.http import Reader, Services, group
+from heddle.http import Reader, StoreDep, group
+from heddle.store.base import Store
 from heddle.store.control.agents.reads import Node
 from heddle.trace.agents import select
 from heddle.trace.agents.answers import AgentConversationChatRes, AgentTraceChatRes
@@ -17,24 +16,24 @@ from heddle.trace.agents.timeline import Pricing, Timeline, plus
 from heddle.trace.agents.view import status
 from heddle.trace.prices import default_prices
 from heddle.wire import jsontext, refs, times
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 _TOGETHER = 32
 _TURNS = 16
 
 
 @router.post("/agents/traces/chat", response_model=AgentTraceChatRes)
-async def agents_traces_chat(body: AgentTraceChatReq, caller: Reader, house: Services) -> Response:
+async def agents_traces_chat(body: AgentTraceChatReq, caller: Reader, store: StoreDep) -> Response:
     """What happened in one trace, as a chat; an unknown trace has no messages."""
-    told = await _Teller.of(house, caller.open(body.project_id), body)
+    told = await _Teller.of(store, caller.open(body.project_id), body)
     return StreamingResponse(told.trace(body.trace_id), media_type="application/json")
 
 
 @router.post("/agents/conversations/chat", response_model=AgentConversationChatRes)
-async def agents_conversations_chat(body: AgentConversationChatReq, caller: Reader, house: Services) -> Response:
+async def agents_conversations_chat(body: AgentConversationChatReq, caller: Reader, store: StoreDep) -> Response:
     """The turns of a conversation as chats, oldest first; `offset` leaves out that many of the newest."""
-    told = await _Teller.of(house, caller.open(body.project_id), body)
+    told = await _Teller.of(store, caller.open(body.project_id), body)
     conversation, traces = await told.conversation(body)
     return StreamingResponse(told.turns(conversation, traces), media_type="application/json")
 
@@ -43,9 +42,9 @@ class _Teller:
     """Writes chat views as pieces of JSON text."""
 
     def __init__(
-        self, house: House, project: str, body: AgentTraceChatReq | AgentConversationChatReq, pricing: Pricing
+        self, store: Store, project: str, body: AgentTraceChatReq | AgentConversationChatReq, pricing: Pricing
     ) -> None:
-        self._house = house
+        self._store = store
         self._project = project
         self._feedback = body.include_feedback
         self._model_tools = body.include_model_tool_calls
@@ -53,16 +52,16 @@ class _Teller:
         self._since: int | None = None
 
     @classmethod
-    async def of(cls, house: House, project: str, body: AgentTraceChatReq | AgentConversationChatReq) -> "_Teller":
+    async def of(cls, store: Store, project: str, body: AgentTraceChatReq | AgentConversationChatReq) -> "_Teller":
         """A teller with the prices of the project."""
-        pricing = Pricing(default_prices(), await house.store.costs.project_rows(project))
-        told = cls(house, project, body, pricing)
-        told._since = await select.kept_since(house, project)
+        pricing = Pricing(default_prices(), await store.costs.project_rows(project))
+        told = cls(store, project, body, pricing)
+        told._since = await select.kept_since(store, project)
         return told
 
     async def conversation(self, body: AgentConversationChatReq) -> tuple[Json, list[str]]:
         """What the answer says of the conversation, and the traces of the page."""
-        spans = self._house.store.agent_spans
+        spans = self._store.agent_spans
         traces, total = await spans.turns(self._project, body.conversation_id, self._since, body.limit, body.offset)
         said = await self._said("agent_conversation", [body.conversation_id])
         header = {
@@ -97,14 +96,14 @@ class _Teller:
             yield piece
 
     async def _nodes(self, trace_ids: list[str]) -> dict[str, list[Node]]:
-        return await self._house.store.agent_spans.nodes(self._project, trace_ids, self._since)
+        return await self._store.agent_spans.nodes(self._project, trace_ids, self._since)
 
     async def _told(self, trace_id: str, timeline: Timeline) -> AsyncIterator[bytes]:
         said = await self._said("agent_turn", [trace_id])
         header = _header(trace_id, timeline, self._pricing)
         header["feedback"] = said.get(trace_id, []) if self._feedback else None
         yield _opened(header, "messages")
-        chat = Chat(self._house, self._project, timeline, self._pricing, self._model_tools)
+        chat = Chat(self._store, self._project, timeline, self._pricing, self._model_tools)
         together: list[Json] = []
         comma = b""
         async for message in chat.messages():
@@ -128,7 +127,7 @@ class _Teller:
         if not self._feedback:
             return {}
         by_ref = {f"{refs.INTERNAL}{self._project}/{kind}/{refs.quote_part(name)}": name for name in names}
-        found = await self._house.store.feedback.for_refs(self._project, list(by_ref))
+        found = await self._store.feedback.for_refs(self._project, list(by_ref))
         return {by_ref[ref]: rows for ref, rows in found.items()}
 
 

@@ -1,35 +1,34 @@
 """The spans of conversations in short, with what scorers and people said of them."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Response
 
-from heddle.house import House
-from heddle.http import Reader, Services, answer, group
+from heddle.http import Reader, StoreDep, answer, group
+from heddle.store.base import Store
 from heddle.trace.agents import select
 from heddle.trace.agents.answers import AgentConversationSpansRes
 from heddle.trace.agents.models import AgentConversationSpansReq
 from heddle.trace.agents.view import status
 from heddle.trace.feedback.rules import AGENT_MONITOR, AGENT_USER_FEEDBACK, without_tone
 from heddle.wire import refs
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 
 MAX_SPANS = 200
 
 
 @router.post("/agents/conversations/spans", response_model=AgentConversationSpansRes)
-async def agents_conversations_spans(body: AgentConversationSpansReq, caller: Reader, house: Services) -> Response:
+async def agents_conversations_spans(body: AgentConversationSpansReq, caller: Reader, store: StoreDep) -> Response:
     """The newest 200 spans of each conversation, oldest first, and the feedback on it and on its turns."""
     project = caller.open(body.project_id)
-    selected = await select.span_filter(house, project, after=body.started_after, before=body.started_before)
+    selected = await select.span_filter(store, project, after=body.started_after, before=body.started_before)
     ids = list(dict.fromkeys(body.conversation_ids))
-    found = await house.store.agent_spans.conversations(selected, ids, MAX_SPANS) if ids else {}
+    found = await store.agent_spans.conversations(selected, ids, MAX_SPANS) if ids else {}
     turns = {row["trace_id"]: conversation_id for conversation_id, rows in found.items() for row in rows}
-    said = await _feedback(house, project, ids, turns)
+    said = await _feedback(store, project, ids, turns)
     shown = {
         conversation_id: {
             "conversation_id": conversation_id,
@@ -41,7 +40,7 @@ async def agents_conversations_spans(body: AgentConversationSpansReq, caller: Re
     return answer({"conversations": [shown[conversation_id] for conversation_id in body.conversation_ids]})
 
 
-async def _feedback(house: House, project: str, ids: Iterable[str], turns: dict[str, str]) -> dict[str, list[Json]]:
+async def _feedback(store: Store, project: str, ids: Iterable[str], turns: dict[str, str]) -> dict[str, list[Json]]:
     """Tags and ratings by conversation: those of the conversation itself first, then those of its turns."""
     prefix = f"{refs.INTERNAL}{project}/"
     targets: dict[str, tuple[str, str | None]] = {
@@ -49,7 +48,7 @@ async def _feedback(house: House, project: str, ids: Iterable[str], turns: dict[
         for conversation_id in ids
     }
     targets |= {f"{prefix}agent_turn/{refs.quote_part(turn)}": (turns[turn], turn) for turn in turns}
-    rows = await house.store.feedback.for_refs(project, list(targets))
+    rows = await store.feedback.for_refs(project, list(targets))
     found: dict[str, list[Json]] = {}
     for ref, (conversation_id, trace_id) in targets.items():
         for row in rows.get(ref, ()):

@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
 
 import orjson
 
-from heddle.house import House
+from heddle.store.base import Store
 from heddle.trace.otel.reading import from_dump
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
-
-Json = dict[str, Any]
 
 SLICE = 128
 _FEW = 8
@@ -92,21 +90,21 @@ def last_user_turn(messages: Sequence[Json]) -> list[Json]:
     return turn[::-1]
 
 
-async def some_spans(house: House, project: str, span_ids: Sequence[str]) -> tuple[dict[str, AgentSpan], int]:
+async def some_spans(store: Store, project: str, span_ids: Sequence[str]) -> tuple[dict[str, AgentSpan], int]:
     """The first spans of a list with their messages, by id, as many as fit a slice of memory; and how many were read.
 
     Spans whose call is gone are left out.
     """
-    found = await house.store.calls.otel_dumps(project, span_ids[:SLICE])
+    found = await store.calls.otel_dumps(project, span_ids[:SLICE])
     spans = await rebuilt(project, [text for _, _, text in found.dumps])
     return {call_id: span for (call_id, _, _), span in zip(found.dumps, spans, strict=True)}, found.read
 
 
-async def full_spans(house: House, project: str, span_ids: Sequence[str]) -> AsyncIterator[dict[str, AgentSpan]]:
+async def full_spans(store: Store, project: str, span_ids: Sequence[str]) -> AsyncIterator[dict[str, AgentSpan]]:
     """The spans with their messages, slice by slice in the order of the ids, by id."""
     start = 0
     while start < len(span_ids):
-        piece, read = await some_spans(house, project, span_ids[start : start + SLICE])
+        piece, read = await some_spans(store, project, span_ids[start : start + SLICE])
         yield piece
         start += read
 

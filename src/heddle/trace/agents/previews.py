@@ -1,20 +1,18 @@
 """The first prompt and the last answer of conversations, shortened, as a list of conversations shows them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from heddle.house import House
+from heddle.store.base import Store
 from heddle.store.control.agents.query import SpanFilter
 from heddle.trace.agents.messages import full_spans, output_text, user_texts
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
-
-Json = dict[str, Any]
 
 _PREVIEW = 280
 _TRIES = 6
 
 
-async def add_previews(house: House, selected: SpanFilter, groups: Sequence[Json], alias: str) -> None:
+async def add_previews(store: Store, selected: SpanFilter, groups: Sequence[Json], alias: str) -> None:
     """Fill `first_message` and `last_message` of groups whose key `alias` is a conversation.
 
     They are looked for in the first and the last few spans of each conversation; without text there they stay null.
@@ -27,14 +25,14 @@ async def add_previews(house: House, selected: SpanFilter, groups: Sequence[Json
     ):
         missing = list(by_id)
         for rank in range(1, _TRIES + 1):
-            found = await _texts(house, window, missing, rank, last, text_of) if missing else {}
+            found = await _texts(store, window, missing, rank, last, text_of) if missing else {}
             for conversation_id, text in found.items():
                 by_id[conversation_id][name] = {"role": role, "text": text}
             missing = [conversation_id for conversation_id in missing if conversation_id not in found]
 
 
 async def _texts(
-    house: House,
+    store: Store,
     selected: SpanFilter,
     conversation_ids: Sequence[str],
     rank: int,
@@ -42,10 +40,10 @@ async def _texts(
     text_of: Callable[[AgentSpan], str],
 ) -> dict[str, str]:
     """What the span at a rank of each conversation says, where it says something."""
-    spans = await house.store.agent_spans.ranked(selected, conversation_ids, rank, last)
+    spans = await store.agent_spans.ranked(selected, conversation_ids, rank, last)
     conversation_of = {span_id: conversation_id for conversation_id, span_id in spans}
     found: dict[str, str] = {}
-    async for piece in full_spans(house, selected.project, list(conversation_of)):
+    async for piece in full_spans(store, selected.project, list(conversation_of)):
         for span_id, span in piece.items():
             if text := text_of(span).strip():
                 short = text if len(text) <= _PREVIEW else text[:_PREVIEW].rstrip() + "…"

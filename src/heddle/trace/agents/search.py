@@ -7,23 +7,23 @@ its other conditions leave; the answer says how many it read and whether that wa
 import re
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastapi import APIRouter, Response
 
-from heddle.house import House
-from heddle.http import Reader, Services, answer, group
+from heddle.http import Reader, StoreDep, answer, group
+from heddle.store.base import Store
 from heddle.store.control.agents.query import SpanFilter
 from heddle.trace.agents import select
 from heddle.trace.agents.answers import AgentSearchRes
 from heddle.trace.agents.messages import content_of, rebuilt
 from heddle.trace.agents.models import AgentSearchReq
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import And, Compare, Field, Literal, Operation
 from heddle.wire.spans import AgentSpan
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 
 MAX_SPANS = 50_000
 NO_CONVERSATION = "__NO_CONVERSATION__"
@@ -42,13 +42,13 @@ class _Found(NamedTuple):
 
 
 @router.post("/agents/search", response_model=AgentSearchRes)
-async def agents_search(body: AgentSearchReq, caller: Reader, house: Services) -> Response:
+async def agents_search(body: AgentSearchReq, caller: Reader, store: StoreDep) -> Response:
     """Messages that hold a text, in the order of the newest conversation."""
     project = caller.open(body.project_id)
     selected = await select.span_filter(
-        house, project, after=body.started_after, before=body.started_before, query=_query(body)
+        store, project, after=body.started_after, before=body.started_before, query=_query(body)
     )
-    search = _Search(house, selected, body)
+    search = _Search(store, selected, body)
     await search.run()
     results = search.conversations()
     return answer(
@@ -71,8 +71,8 @@ def _query(body: AgentSearchReq) -> Operation | None:
 class _Search:
     """One search: reads spans from the newest on until enough messages are found."""
 
-    def __init__(self, house: House, selected: SpanFilter, body: AgentSearchReq) -> None:
-        self._house = house
+    def __init__(self, store: Store, selected: SpanFilter, body: AgentSearchReq) -> None:
+        self._store = store
         self._selected = selected
         self._body = body
         self._roles = _roles(body)
@@ -87,7 +87,7 @@ class _Search:
         """Read until the page is full, or all is read, or the bound is reached."""
         position: tuple[int, int] | None = None
         while len(self._found) < self._body.limit and self.read < MAX_SPANS:
-            rows = await self._house.store.agent_spans.newest(self._selected, position, _PAGE)
+            rows = await self._store.agent_spans.newest(self._selected, position, _PAGE)
             await self._read(rows)
             self.read += len(rows)
             if len(rows) < _PAGE:
@@ -101,7 +101,7 @@ class _Search:
         ids = list(dict.fromkeys(row["span_id"] for row in rows))
         start = 0
         while start < len(ids) and len(self._found) < self._body.limit:
-            slice_ = await self._house.store.calls.otel_dumps(self._selected.project, ids[start:], self._needle)
+            slice_ = await self._store.calls.otel_dumps(self._selected.project, ids[start:], self._needle)
             start += slice_.read
             spans = await rebuilt(self._selected.project, [text for _, _, text in slice_.dumps])
             for (span_id, trace_id, _), span in zip(slice_.dumps, spans, strict=True):

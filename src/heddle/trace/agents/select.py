@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from heddle.errors import InvalidRequest
-from heddle.house import House
+from heddle.store.base import Store
 from heddle.store.control.agents.fields import ModelPrice, column_name
 from heddle.store.control.agents.measures import GroupFilter, GroupRef, Measure, ValueRef
 from heddle.store.control.agents.query import SpanFilter, Targets
@@ -44,14 +44,14 @@ def micros(moment: datetime | None) -> int | None:
     return None if moment is None else instant(moment)
 
 
-async def kept_since(house: House, project: str) -> int | None:
+async def kept_since(store: Store, project: str) -> int | None:
     """The instant before which the project keeps nothing; None: it keeps all."""
-    retention = await retention_of(house, project)
+    retention = await retention_of(store, project)
     return None if retention is None else times.now() - retention
 
 
 async def span_filter(
-    house: House,
+    store: Store,
     project: str,
     *,
     after: datetime | None = None,
@@ -60,8 +60,8 @@ async def span_filter(
     signals: AgentSignalFilter | None = None,
 ) -> SpanFilter:
     """Which spans a request means; those that are older than the project keeps are never among them."""
-    since = [moment for moment in (micros(after), await kept_since(house, project)) if moment is not None]
-    targets = [] if signals is None else await _signalled(house, project, signals)
+    since = [moment for moment in (micros(after), await kept_since(store, project)) if moment is not None]
+    targets = [] if signals is None else await _signalled(store, project, signals)
     return SpanFilter(project, max(since, default=None), micros(before), query, targets)
 
 
@@ -110,10 +110,10 @@ def needs_costs(measures: Iterable[AgentSpanMeasureSpec | None], values: Iterabl
     return any(value is not None and value.source == "derived" and value.key.endswith("_cost_usd") for value in asked)
 
 
-async def prices_for(house: House, selected: SpanFilter) -> list[ModelPrice]:
+async def prices_for(store: Store, selected: SpanFilter) -> list[ModelPrice]:
     """The prices of the models that the spans of a filter used, of each model the newest first."""
-    models = await house.store.agent_spans.models(SpanFilter(selected.project, selected.after, selected.before))
-    own = await house.store.costs.project_rows(selected.project)
+    models = await store.agent_spans.models(SpanFilter(selected.project, selected.after, selected.before))
+    own = await store.costs.project_rows(selected.project)
     prices = default_prices()
     found: list[ModelPrice] = []
     priced = 0
@@ -139,7 +139,7 @@ async def prices_for(house: House, selected: SpanFilter) -> list[ModelPrice]:
     return found
 
 
-async def _signalled(house: House, project: str, signals: AgentSignalFilter) -> list[Targets]:
+async def _signalled(store: Store, project: str, signals: AgentSignalFilter) -> list[Targets]:
     """For the tags and for each rating condition, what the feedback that fulfils it is about."""
     wanted: list[Callable[[list[str], dict[str, float]], bool]] = []
     if signals.tags:
@@ -158,7 +158,7 @@ async def _signalled(house: House, project: str, signals: AgentSignalFilter) -> 
             if ref.kind in targets and test(given, ratings):
                 targets[ref.kind].add(ref.name)
 
-    await house.store.feedback.scan_agents(project, ("weave_ref", "scorer_tags", "scorer_ratings"), take)
+    await store.feedback.scan_agents(project, ("weave_ref", "scorer_tags", "scorer_ratings"), take)
     return [
         Targets(sorted(each["agent_span"]), sorted(each["agent_turn"]), sorted(each["agent_conversation"]))
         for each in found

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import Field, model_validator
 
 from heddle.errors import ValidationFailed
-from heddle.house import House
-from heddle.http import Reader, RequestModel, Services, answer, group
+from heddle.http import Reader, RequestModel, StoreDep, answer, group
+from heddle.store.base import Store
 from heddle.store.control.agents.fields import CUSTOM_TYPES, DERIVED, NUMBER, STRING, Fields
 from heddle.store.control.agents.measures import AGGREGATIONS, ZERO_OF_NOTHING, GroupRef, group_expression
 from heddle.store.control.agents.stats import Metric, Range, Ranges, StatsRequest
@@ -33,10 +33,10 @@ from heddle.trace.calls.pack import instant
 from heddle.trace.stats import uniform_runs
 from heddle.wire import times
 from heddle.wire.buckets import MAX_RANGE_DAYS, Buckets, make_buckets, percentile_name
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import QueryBody
 
 router: APIRouter = group("Agents")
-Json = dict[str, Any]
 
 MAX_ROWS = 10_000
 _CONVERSATION = GroupRef("field", "conversation_id", "conversation_id")
@@ -156,14 +156,14 @@ class AgentSpanStatsReq(RequestModel):
 
 
 @router.post("/agents/spans/stats", response_model=AgentSpanStatsRes)
-async def agents_spans_stats(body: AgentSpanStatsReq, caller: Reader, house: Services) -> Response:
+async def agents_spans_stats(body: AgentSpanStatsReq, caller: Reader, store: StoreDep) -> Response:
     """Figures over spans, by time and group, or by ranges of a number."""
     project = caller.open(body.project_id)
     select.refuse_insights(body.insight_filters)
     start, end = instant(body.start), times.now() if body.end is None else instant(body.end)
     _check_range(body, start, end)
     selected = await select.span_filter(
-        house,
+        store,
         project,
         after=times.to_datetime(start),
         before=times.to_datetime(end),
@@ -178,16 +178,16 @@ async def agents_spans_stats(body: AgentSpanStatsReq, caller: Reader, house: Ser
         selected,
         [metric.metric() for metric in body.metrics],
         [select.group_filter(item, default) for item in body.group_filters],
-        await select.prices_for(house, selected) if select.needs_costs(measures, values) else (),
+        await select.prices_for(store, selected) if select.needs_costs(measures, values) else (),
     )
     shown: Json = {"start": times.to_iso(start), "end": times.to_iso(end), "timezone": body.timezone or "UTC"}
     if numeric is not None:
-        rows = await _by_number(house, request, numeric)
+        rows = await _by_number(store, request, numeric)
         shown |= {"granularity": None, "bucket_type": "number", **_numeric_rows(body.metrics, rows, numeric.alias)}
     else:
         buckets = make_buckets(start, end, body.granularity, body.timezone or "UTC")
         shown |= {"granularity": buckets.granularity, "bucket_type": "time"}
-        shown |= await _over_time(house, body, request, buckets, start, end)
+        shown |= await _over_time(store, body, request, buckets, start, end)
     return answer(shown)
 
 
@@ -202,13 +202,13 @@ def _check_range(body: AgentSpanStatsReq, start: int, end: int) -> None:
 
 
 async def _over_time(
-    house: House, body: AgentSpanStatsReq, request: StatsRequest, buckets: Buckets, start: int, end: int
+    store: Store, body: AgentSpanStatsReq, request: StatsRequest, buckets: Buckets, start: int, end: int
 ) -> Json:
     """Columns and rows: one row per bucket and group, also where there are no spans."""
     group_by = select.group_refs(body.group_by)
     limit = min(body.group_limit, max(1, MAX_ROWS // max(1, len(buckets.starts))))
     runs = uniform_runs(buckets, start, end)
-    groups, found = await house.store.agent_spans.over_time(request, runs, group_by, limit)
+    groups, found = await store.agent_spans.over_time(request, runs, group_by, limit)
     columns = [_column("timestamp", "time", "datetime")]
     columns += [_column(ref.alias, "group", _group_type(ref)) for ref in group_by]
     rows = []
@@ -220,13 +220,13 @@ async def _over_time(
     return {"columns": columns + _metric_columns(body.metrics), "rows": rows}
 
 
-async def _by_number(house: House, request: StatsRequest, numeric: AgentSpanStatsNumericBucketSpec) -> list[Range]:
+async def _by_number(store: Store, request: StatsRequest, numeric: AgentSpanStatsNumericBucketSpec) -> list[Range]:
     ranges = Ranges(numeric.bins, numeric.min, numeric.max)
     if numeric.measure is not None:
         groups, measure = select.group_refs(numeric.group_by), select.measure_of(numeric.measure)
-        return await house.store.agent_spans.by_group_value(request, groups, measure, ranges)
+        return await store.agent_spans.by_group_value(request, groups, measure, ranges)
     assert numeric.value is not None
-    return await house.store.agent_spans.by_value(request, select.value_ref(numeric.value), ranges)
+    return await store.agent_spans.by_value(request, select.value_ref(numeric.value), ranges)
 
 
 def _numeric_rows(metrics: Sequence[AgentSpanStatsMetricSpec], ranges: Sequence[Range], alias: str) -> Json:

@@ -1,7 +1,6 @@
 """Spans as answers show them. Texts that a span does not say are empty, numbers null."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import orjson
 
@@ -10,9 +9,8 @@ from heddle.store.control.agents.measures import ValueRef
 from heddle.store.control.agents.table import CUSTOM, MORE_LISTS, MORE_NUMBERS, MORE_TEXTS, TEXTS, TOKENS
 from heddle.trace.agents.messages import normalized
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
-
-Json = dict[str, Any]
 
 _DETAILS: Json = {
     "reasoning_content": "",

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from heddle.house import House
+from heddle.store.base import Store
 from heddle.wire import refs
 from heddle.wire.calls import CallRow
 
@@ -16,8 +16,8 @@ _JSON_COLUMNS = ("inputs", "output", "attributes", "summary")
 class Expansion:
     """Replaces the refs at some paths, shallow paths first, one look-up per path and slice."""
 
-    def __init__(self, house: House, project: str, paths: Sequence[Path]) -> None:
-        self._house = house
+    def __init__(self, store: Store, project: str, paths: Sequence[Path]) -> None:
+        self._store = store
         self._project = project
         self._paths = [path for path in paths if path[0] in _JSON_COLUMNS]
 
@@ -59,12 +59,10 @@ class Expansion:
         """JSON text by ref: object versions, and dataset rows by their digest."""
         wanted = set(found)
         datasets = {ref: ref.partition(refs.ROWS)[0] for ref in wanted if refs.ROWS in ref}
-        stored = await self._house.store.objects.values(
-            self._project, wanted - datasets.keys() | set(datasets.values())
-        )
+        stored = await self._store.objects.values(self._project, wanted - datasets.keys() | set(datasets.values()))
         values = {ref: text for ref, text in stored.items() if text is not None and ref in wanted}
         rows = {ref: ref.rpartition("/")[2] for ref, dataset in datasets.items() if stored[dataset] is not None}
         if rows:
-            by_digest = await self._house.store.tables.row_values(self._project, set(rows.values()))
+            by_digest = await self._store.tables.row_values(self._project, set(rows.values()))
             values.update({ref: by_digest[digest] for ref, digest in rows.items() if digest in by_digest})
         return values

@@ -5,8 +5,8 @@ from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.house import House
 from heddle.http import line, not_negative
+from heddle.store.base import Store
 from heddle.trace.calls.expand import Expansion
 from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
 from heddle.trace.calls.pack import run_id, usage_dict
@@ -18,9 +18,9 @@ from heddle.wire.calls import CallRow, CallsQuery, Filter, SortTerm
 MAX_FILTER_ENTRIES = 1000
 
 
-async def retention_of(house: House, project: str) -> int | None:
+async def retention_of(store: Store, project: str) -> int | None:
     """How long the project keeps its calls, in microseconds; None is for ever."""
-    days = await house.store.projects.retention(project)
+    days = await store.projects.retention(project)
     return None if days is None else days * times.DAY
 
 
@@ -56,9 +56,9 @@ def paths_of(columns: Sequence[str] | None) -> tuple[tuple[str, ...], ...]:
 class CallReader:
     """One stream_query (or read) request: its query, its view, and what is added to every slice."""
 
-    def __init__(self, house: House, caller: Caller, request: CallsQueryReq, retention: int | None) -> None:
+    def __init__(self, store: Store, caller: Caller, request: CallsQueryReq, retention: int | None) -> None:
         project = caller.open(request.project_id)
-        self._house = house
+        self._store = store
         self._project = project
         self._costs = bool(request.include_costs)
         self._feedback = bool(request.include_feedback)
@@ -73,7 +73,7 @@ class CallReader:
             retention,
         )
         self._expansion = (
-            Expansion(house, project, expand) if expand and request.return_expanded_column_values is not False else None
+            Expansion(store, project, expand) if expand and request.return_expanded_column_values is not False else None
         )
         self.query = CallsQuery(
             project=project,
@@ -106,7 +106,7 @@ class CallReader:
 
     async def slices(self) -> AsyncIterator[list[dict[str, Any]]]:
         """The calls as dicts, slice by slice."""
-        async for rows in self._house.store.calls.stream(self.query):
+        async for rows in self._store.calls.stream(self.query):
             yield await self._lines(rows)
 
     async def _lines(self, rows: list[CallRow]) -> list[dict[str, Any]]:
@@ -118,14 +118,14 @@ class CallReader:
         """Costs and feedback of the calls, for summary.weave."""
         extras: dict[str, dict[str, Any]] = {row.id: {} for row in rows}
         if self._costs:
-            own = await self._house.store.costs.project_rows(self._project)
+            own = await self._store.costs.project_rows(self._project)
             for row in rows:
                 costs = call_costs(usage_dict(row.summary), default_prices().picker(own, row.started_at)).costs
                 if costs:
                     extras[row.id]["costs"] = costs
         if self._feedback:
             targets = {refs.call_ref(self._project, row.id): row.id for row in rows}
-            found = await self._house.store.feedback.for_refs(self._project, list(targets))
+            found = await self._store.feedback.for_refs(self._project, list(targets))
             for ref, call_id in targets.items():
                 extras[call_id]["feedback"] = found.get(ref, [])
         return extras

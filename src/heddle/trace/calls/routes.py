@@ -3,7 +3,20 @@
 from fastapi import APIRouter, Request, Response
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.http import Empty, Lines, Reader, Services, Writer, answer, group, inlined_body, lines
+from heddle.http import (
+    Empty,
+    Lines,
+    Reader,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    group,
+    hot,
+    inlined_body,
+    lines,
+    local,
+)
 from heddle.trace.calls.models import (
     CallCreateBatchReq,
     CallCreateBatchRes,
@@ -32,48 +45,67 @@ router: APIRouter = group("Calls")
 
 
 @router.post("/call/start", response_model=CallStartRes, openapi_extra=inlined_body(CallStartReq))
-async def call_start(request: Request, caller: Writer, house: Services) -> Response:
+@hot
+@local
+async def call_start(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store the start of a call."""
-    return answer(await CallWrites(house, caller).start(await request.body()))
+    return answer(await CallWrites(settings, store, caller).start(await request.body()))
 
 
 @router.post("/call/end", response_model=CallEndRes, openapi_extra=inlined_body(CallEndReq))
-async def call_end(request: Request, caller: Writer, house: Services) -> Response:
+@hot
+@local
+async def call_end(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store the end of a call, which may arrive before its start."""
-    await CallWrites(house, caller).end(await request.body())
+    await CallWrites(settings, store, caller).end(await request.body())
     return answer({})
 
 
 @router.post("/call/upsert_batch", response_model=CallCreateBatchRes, openapi_extra=inlined_body(CallCreateBatchReq))
-async def call_upsert_batch(request: Request, caller: Writer, house: Services) -> Response:
+@hot
+@local
+async def call_upsert_batch(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store starts and ends in any order; all or none."""
-    return answer({"res": await CallWrites(house, caller).batch(await request.body())})
+    return answer({"res": await CallWrites(settings, store, caller).batch(await request.body())})
 
 
 @router.post(
     "/v2/{entity}/{project}/calls/complete", response_model=Empty, openapi_extra=inlined_body(CallsUpsertCompleteReq)
 )
-async def calls_complete(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
+@hot
+@local
+async def calls_complete(
+    entity: str, project: str, request: Request, caller: Writer, settings: SettingsDep, store: StoreDep
+) -> Response:
     """Store whole calls."""
-    await CallWrites(house, caller, f"{entity}/{project}").complete(await request.body())
+    await CallWrites(settings, store, caller, f"{entity}/{project}").complete(await request.body())
     return answer({})
 
 
 @router.post("/v2/{entity}/{project}/call/start", response_model=CallStartRes, openapi_extra=inlined_body(CallStartReq))
-async def call_start_v2(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
+@hot
+@local
+async def call_start_v2(
+    entity: str, project: str, request: Request, caller: Writer, settings: SettingsDep, store: StoreDep
+) -> Response:
     """Store the start of a call that must be visible before it ends."""
-    return answer(await CallWrites(house, caller, f"{entity}/{project}").start(await request.body()))
+    return answer(await CallWrites(settings, store, caller, f"{entity}/{project}").start(await request.body()))
 
 
 @router.post("/v2/{entity}/{project}/call/end", response_model=CallEndRes, openapi_extra=inlined_body(CallEndReq))
-async def call_end_v2(entity: str, project: str, request: Request, caller: Writer, house: Services) -> Response:
+@hot
+@local
+async def call_end_v2(
+    entity: str, project: str, request: Request, caller: Writer, settings: SettingsDep, store: StoreDep
+) -> Response:
     """Store the end of a call whose start is stored; 404 otherwise."""
-    await CallWrites(house, caller, f"{entity}/{project}").end(await request.body(), must_exist=True)
+    await CallWrites(settings, store, caller, f"{entity}/{project}").end(await request.body(), must_exist=True)
     return answer({})
 
 
 @router.post("/call/read", response_model=CallReadRes)
-async def call_read(body: CallReadReq, caller: Reader, house: Services) -> Response:
+@local
+async def call_read(body: CallReadReq, caller: Reader, store: StoreDep) -> Response:
     """One call, null when there is none."""
     request = CallsQueryReq(
         project_id=body.project_id,
@@ -83,28 +115,28 @@ async def call_read(body: CallReadReq, caller: Reader, house: Services) -> Respo
         include_storage_size=body.include_storage_size,
         include_total_storage_size=body.include_total_storage_size,
     )
-    reader = CallReader(house, caller, request, await retention_of(house, caller.open(body.project_id)))
+    reader = CallReader(store, caller, request, await retention_of(store, caller.open(body.project_id)))
     found = [call async for slice_ in reader.slices() for call in slice_]
     return answer({"call": found[0] if found else None})
 
 
 @router.post("/call/update", response_model=Empty)
-async def call_update(body: CallUpdateReq, caller: Writer, house: Services) -> Response:
+async def call_update(body: CallUpdateReq, caller: Writer, store: StoreDep) -> Response:
     """Set or clear the display name of a call."""
     project = caller.open(body.project_id)
     if body.display_name is None:
         raise InvalidRequest("One of [display_name] is required for call update")
-    await house.store.calls.rename(project, body.call_id, body.display_name)
+    await store.calls.rename(project, body.call_id, body.display_name)
     return answer({})
 
 
 @router.post("/calls/delete", response_model=CallsDeleteRes)
-async def calls_delete(body: CallsDeleteReq, caller: Writer, house: Services) -> Response:
+async def calls_delete(body: CallsDeleteReq, caller: Writer, store: StoreDep) -> Response:
     """Hide calls and their descendants."""
     project = caller.open(body.project_id)
     if len(body.call_ids) > MAX_DELETED:
         raise TooLarge(f"Request too large: {len(body.call_ids)} call ids, at most {MAX_DELETED} are deleted at once")
-    return answer({"num_deleted": await house.store.calls.delete(project, body.call_ids, caller.user)})
+    return answer({"num_deleted": await store.calls.delete(project, body.call_ids, caller.user)})
 
 
 @router.post(
@@ -113,14 +145,17 @@ async def calls_delete(body: CallsDeleteReq, caller: Writer, house: Services) ->
     response_class=Lines,
     response_description="One call per line",
 )
-async def calls_stream_query(body: CallsQueryReq, caller: Reader, house: Services) -> Response:
+@hot
+@local
+async def calls_stream_query(body: CallsQueryReq, caller: Reader, store: StoreDep) -> Response:
     """The selected calls as JSON lines."""
-    reader = CallReader(house, caller, body, await retention_of(house, caller.open(body.project_id)))
+    reader = CallReader(store, caller, body, await retention_of(store, caller.open(body.project_id)))
     return lines(await started(reader.stream()))
 
 
 @router.post("/calls/query_stats", response_model=CallsQueryStatsRes)
-async def calls_query_stats(body: CallsQueryStatsReq, caller: Reader, house: Services) -> Response:
+@local
+async def calls_query_stats(body: CallsQueryStatsReq, caller: Reader, store: StoreDep) -> Response:
     """How many calls are selected."""
     project = caller.open(body.project_id)
     if body.limit is not None and body.limit < 1:
@@ -131,10 +166,10 @@ async def calls_query_stats(body: CallsQueryStatsReq, caller: Reader, house: Ser
         body.query,
         limit=None if body.limit is None else min(body.limit, 2**62),
         expand=paths_of(body.expand_columns),
-        retention=await retention_of(house, project),
+        retention=await retention_of(store, project),
     )
-    count = await house.store.calls.count(query)
-    size = await house.store.calls.bytes_of(query) if body.include_total_storage_size else None
+    count = await store.calls.count(query)
+    size = await store.calls.bytes_of(query) if body.include_total_storage_size else None
     return answer(
         {"count": count, "has_more": body.limit is not None and count >= body.limit, "total_storage_size_bytes": size}
     )

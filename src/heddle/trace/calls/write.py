@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound
-from heddle.house import House
 from heddle.request_body import off_loop, parse_body, validated
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.trace.calls.models import BATCH, COMPLETE, ENDED, STARTED, CallBatchStartMode
 from heddle.trace.calls.pack import Packed, Packer
 from heddle.wire import refs
@@ -18,8 +19,9 @@ Answer = list[dict[str, str]]
 class CallWrites:
     """The write requests of the calls group, for one caller; `project` limits them to one (the /v2 routes)."""
 
-    def __init__(self, house: House, caller: Caller, project: str | None = None) -> None:
-        self._house = house
+    def __init__(self, settings: Settings, store: Store, caller: Caller, project: str | None = None) -> None:
+        self._settings = settings
+        self._store = store
         self._caller = caller
         self._project = project
 
@@ -30,7 +32,7 @@ class CallWrites:
             start = packer.start(validated(STARTED, self._parse(body)).start)
             return [{"id": start.id, "trace_id": start.trace_id}]
 
-        return (await self._store(body, pack))[0]
+        return (await self._keep(body, pack))[0]
 
     async def end(self, body: bytes, must_exist: bool = False) -> None:
         """Store one end; with `must_exist` an unknown call raises NotFound."""
@@ -39,7 +41,7 @@ class CallWrites:
             packer.end(validated(ENDED, self._parse(body)).end)
             return []
 
-        await self._store(body, pack, must_exist)
+        await self._keep(body, pack, must_exist)
 
     async def batch(self, body: bytes) -> Answer:
         """Store starts and ends in any order; returns one answer per item."""
@@ -55,7 +57,7 @@ class CallWrites:
                     answers.append({})
             return answers
 
-        return await self._store(body, pack)
+        return await self._keep(body, pack)
 
     async def complete(self, body: bytes) -> None:
         """Store whole calls."""
@@ -65,7 +67,7 @@ class CallWrites:
                 packer.complete(call)
             return []
 
-        await self._store(body, pack)
+        await self._keep(body, pack)
 
     def _parse(self, body: bytes) -> object:
         return parse_body(body, self._caller)
@@ -86,8 +88,8 @@ class CallWrites:
             )
         return self._caller.open(project_id)
 
-    async def _store(self, body: bytes, pack: Callable[[Packer], Answer], must_exist: bool = False) -> Answer:
-        packer = Packer(_cached(self._open), self._caller.user, self._house.settings.large_field_bytes)
+    async def _keep(self, body: bytes, pack: Callable[[Packer], Answer], must_exist: bool = False) -> Answer:
+        packer = Packer(_cached(self._open), self._caller.user, self._settings.large_field_bytes)
         answers = await off_loop(len(body), lambda: pack(packer))
         packed = packer.packed
         if must_exist:
@@ -99,17 +101,17 @@ class CallWrites:
         """Store what is packed, and the agent spans among it: files first, then the calls that point to them."""
         if packed.files or packed.blobs:
             await self._keep_files(packed)
-        await self._house.store.calls.write(packed.starts, packed.ends, agents)
+        await self._store.calls.write(packed.starts, packed.ends, agents)
 
     async def _require(self, packed: Packed) -> None:
         for end in packed.ends:
-            if not await self._house.store.calls.exists(end.project, end.id):
+            if not await self._store.calls.exists(end.project, end.id):
                 raise NotFound(f"Call {end.id} not found in project {refs.external_project(end.project)}")
 
     async def _keep_files(self, packed: Packed) -> None:
         """Make media and large fields durable before the calls that point to them."""
         for file in packed.files:
-            await self._house.store.files.create(
+            await self._store.files.create(
                 file.project, file.name, file.digest, len(file.content), await self._blob(file.content)
             )
         keys = [await self._blob(content) for content in packed.blobs]
@@ -117,7 +119,7 @@ class CallWrites:
             files[name] = keys[index]
 
     async def _blob(self, content: bytes) -> str:
-        return await asyncio.to_thread(self._house.store.blobs.put_bytes, content)
+        return await asyncio.to_thread(self._store.blobs.put_bytes, content)
 
 
 def _cached(open_project: Callable[[str], str]) -> Callable[[str], str]:

@@ -9,8 +9,8 @@ from fastapi import Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.house import House
-from heddle.http import Admin, Empty, Reader, Services, Writer, answer, group
+from heddle.http import Admin, Empty, Reader, SettingsDep, StoreDep, Writer, answer, group, local
+from heddle.store.base import Store
 from heddle.store.control.feedback import SPANS, STRUCTURES
 from heddle.trace.feedback import rules
 from heddle.trace.feedback.aggregate import Aggregate
@@ -45,82 +45,83 @@ Row = dict[str, Any]
 
 
 @router.post("/feedback/create", response_model=FeedbackCreateRes)
-async def feedback_create(body: FeedbackCreateReq, caller: Writer, house: Services) -> Response:
+async def feedback_create(body: FeedbackCreateReq, caller: Writer, store: StoreDep) -> Response:
     """Store one row; one with the same id is replaced."""
-    rows = await prepare([body], caller, house)
-    await house.store.feedback.create(rows)
+    rows = await prepare([body], caller, store)
+    await store.feedback.create(rows)
     return answer(_created(rows[0]))
 
 
 @router.post("/feedback/batch/create", response_model=FeedbackBatchCreateRes)
-async def feedback_batch_create(body: FeedbackBatchCreateReq, caller: Writer, house: Services) -> Response:
+async def feedback_batch_create(body: FeedbackBatchCreateReq, caller: Writer, store: StoreDep) -> Response:
     """Store rows; one that is refused fails them all."""
-    rows = await prepare(body.batch, caller, house)
-    await house.store.feedback.create(rows)
+    rows = await prepare(body.batch, caller, store)
+    await store.feedback.create(rows)
     return answer({"res": await asyncio.to_thread(lambda: [_created(row) for row in rows])})
 
 
 @router.post("/feedback/replace", response_model=FeedbackCreateRes)
-async def feedback_replace(body: FeedbackReplaceReq, caller: Writer, house: Services) -> Response:
+async def feedback_replace(body: FeedbackReplaceReq, caller: Writer, store: StoreDep) -> Response:
     """Store a row in place of another, which need not exist; a refused row leaves the other as it was."""
-    rows = await prepare([body], caller, house)
-    await house.store.feedback.create(rows, replaced=(rows[0]["project"], body.feedback_id, caller.user))
+    rows = await prepare([body], caller, store)
+    await store.feedback.create(rows, replaced=(rows[0]["project"], body.feedback_id, caller.user))
     return answer(_created(rows[0]))
 
 
 @router.post("/feedback/query", response_model=FeedbackQueryRes)
-async def feedback_query(body: FeedbackQueryReq, caller: Reader, house: Services) -> Response:
+@local
+async def feedback_query(body: FeedbackQueryReq, caller: Reader, settings: SettingsDep, store: StoreDep) -> Response:
     """The rows that match, oldest first."""
     project = caller.open(body.project_id)
-    selected = await house.store.feedback.query(project, body.selection(house, body.fields))
+    selected = await store.feedback.query(project, body.selection(settings, body.fields))
     return answer({"result": selected.rows, "total_count": selected.total})
 
 
 @router.post("/feedback/purge", response_model=Empty)
-async def feedback_purge(body: FeedbackPurgeReq, caller: Admin, house: Services) -> Response:
+async def feedback_purge(body: FeedbackPurgeReq, caller: Admin, store: StoreDep) -> Response:
     """Delete rows by their ids, for good."""
     project = caller.open(body.project_id)
-    await house.store.feedback.purge(project, purge_ids(body.query, PURGE_MESSAGE, lists=False), caller.user)
+    await store.feedback.purge(project, purge_ids(body.query, PURGE_MESSAGE, lists=False), caller.user)
     return answer({})
 
 
 @router.post("/feedback/stats", response_model=FeedbackStatsRes)
-async def feedback_stats(body: FeedbackStatsReq, caller: Reader, house: Services) -> Response:
+async def feedback_stats(body: FeedbackStatsReq, caller: Reader, store: StoreDep) -> Response:
     """Figures over payload values, in time buckets and over the whole range."""
     project = caller.open(body.project_id)
     window = body.window()
     stats = Stats(body, window)
     if body.metrics:
-        await house.store.feedback.scan(project, window, ("created_at", "payload"), stats.take)
+        await store.feedback.scan(project, window, ("created_at", "payload"), stats.take)
     return answer(stats.answer())
 
 
 @router.post("/feedback/payload_schema", response_model=FeedbackPayloadSchemaRes)
-async def feedback_payload_schema(body: FeedbackPayloadSchemaReq, caller: Reader, house: Services) -> Response:
+async def feedback_payload_schema(body: FeedbackPayloadSchemaReq, caller: Reader, store: StoreDep) -> Response:
     """Which values the payloads hold, seen in the newest payload of each trigger."""
     project = caller.open(body.project_id)
-    payloads = await house.store.feedback.newest_payloads(project, body.window(), body.sample_limit)
+    payloads = await store.feedback.newest_payloads(project, body.window(), body.sample_limit)
     return answer({"paths": payload_paths(payloads)})
 
 
 @router.post("/feedback/aggregate", response_model=FeedbackAggregateRes)
-async def feedback_aggregate(body: FeedbackAggregateReq, caller: Reader, house: Services) -> Response:
+async def feedback_aggregate(body: FeedbackAggregateReq, caller: Reader, store: StoreDep) -> Response:
     """Tags and ratings of scorers, counted and summed by time and dimension."""
     project = caller.open(body.project_id)
     aggregate = Aggregate(body)
-    await house.store.feedback.scan(project, aggregate.window, aggregate.columns, aggregate.take)
+    await store.feedback.scan(project, aggregate.window, aggregate.columns, aggregate.take)
     return answer(aggregate.answer())
 
 
-async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, house: House) -> list[Row]:
+async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, store: Store) -> list[Row]:
     """The rows to store; raises InvalidRequest for the first item that breaks a rule."""
     projects = {project_id: caller.open(project_id) for project_id in {item.project_id for item in items}}
     for number, item in enumerate(items, 1):
         rules.check(item, projects[item.project_id])
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
-    await _check_queues(items, projects, house)
-    await _check_annotations(items, projects, house)
+    await _check_queues(items, projects, store)
+    await _check_annotations(items, projects, store)
 
     def rows() -> list[Row]:
         payloads = [rules.payload_text(item) for item in items]
@@ -134,20 +135,20 @@ async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, house: Hou
     return await asyncio.to_thread(rows) if len(items) > _AT_ONCE else rows()
 
 
-async def _check_queues(items: Sequence[FeedbackCreateReq], projects: dict[str, str], house: House) -> None:
+async def _check_queues(items: Sequence[FeedbackCreateReq], projects: dict[str, str], store: Store) -> None:
     for project_id, project in projects.items():
         wanted = {item.queue_id: None for item in items if item.project_id == project_id and item.queue_id}
-        live = await house.store.annotation_queues.live(project, list(wanted)) if wanted else set()
+        live = await store.annotation_queues.live(project, list(wanted)) if wanted else set()
         for queue_id in wanted:
             if queue_id not in live:
                 raise InvalidRequest(f"Queue {queue_id[:200]} not found or has been deleted")
 
 
-async def _check_annotations(items: Sequence[FeedbackCreateReq], projects: dict[str, str], house: House) -> None:
+async def _check_annotations(items: Sequence[FeedbackCreateReq], projects: dict[str, str], store: Store) -> None:
     for project_id, project in projects.items():
         annotations = [item for item in items if item.project_id == project_id and item.annotation_ref]
         wanted = sorted({item.annotation_ref for item in annotations if item.annotation_ref})
-        specs = await house.store.objects.values(project, wanted) if wanted else {}
+        specs = await store.objects.values(project, wanted) if wanted else {}
         for number, item in enumerate(annotations, 1):
             await rules.check_annotation_value(item, specs.get(item.annotation_ref or ""))
             if number % _AT_ONCE == 0:

@@ -14,9 +14,10 @@ from heddle.trace.content import LONG_STRING
 from heddle.trace.otel.dump import parent_of, to_dump
 from heddle.trace.otel.expand import expand
 from heddle.trace.otel.reading import SpanReading, is_about_agents, read
-from heddle.trace.otel.span import Json, OtelEvent, OtelSpan
+from heddle.trace.otel.span import OtelEvent, OtelSpan
 from heddle.wire import jsontext, times
 from heddle.wire.calls import ERROR, SUCCESS, End, Start
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _MAX_STEP = 2**63 - 1

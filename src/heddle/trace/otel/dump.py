@@ -4,8 +4,9 @@ from functools import lru_cache
 from typing import Any
 
 from heddle.trace.otel.expand import Conflict, expand, flatten
-from heddle.trace.otel.span import KINDS, STATUS_CODES, Json, OtelEvent, OtelLink, OtelSpan
+from heddle.trace.otel.span import KINDS, STATUS_CODES, OtelEvent, OtelLink, OtelSpan
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
 
 def to_dump(span: OtelSpan, attributes: Json, texts: list[str], resource: Any) -> Json:

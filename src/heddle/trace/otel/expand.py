@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from heddle.errors import HeddleError
-from heddle.trace.otel.span import Json
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 
 MAX_PARTS = 64
 """A key of more parts is kept whole."""

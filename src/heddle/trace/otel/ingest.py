@@ -8,8 +8,9 @@ import orjson
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.house import House
 from heddle.request_body import off_loop
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.trace.calls.pack import Packed, Packer, run_id
 from heddle.trace.calls.write import CallWrites
 from heddle.trace.inference_calls import lenient
@@ -17,10 +18,11 @@ from heddle.trace.otel import json_decode, protobuf
 from heddle.trace.otel.call import Setting, SpanPacker
 from heddle.trace.otel.dump import resource_dump
 from heddle.trace.otel.expand import Conflict
-from heddle.trace.otel.span import Json, OtelSpan, ResourceSpans
+from heddle.trace.otel.span import OtelSpan, ResourceSpans
 from heddle.wire import jsontext, refs
 from heddle.wire.calls import Start
-from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, op_value
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Records, op_value
 from heddle.wire.spans import AgentSpan
 
 MOST_MESSAGES = 20
@@ -53,8 +55,12 @@ class Rejected:
 class Export:
     """The spans of one request; `project_id` is the `entity/project` of its header, for resources that name none."""
 
-    def __init__(self, house: House, caller: Caller, project_id: str | None) -> None:
-        self._house = house
+    def __init__(
+        self, settings: Settings, store: Store, records: Records, caller: Caller, project_id: str | None
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._records = records
         self._caller = caller
         self._project_id = project_id
         self._rejected = Rejected()
@@ -64,12 +70,12 @@ class Export:
         packed, agents = await off_loop(len(body), lambda: self._pack(body, is_json))
         if packed.starts:
             await self._name_ops(packed.starts)
-            await CallWrites(self._house, self._caller).keep(packed, agents)
+            await CallWrites(self._settings, self._store, self._caller).keep(packed, agents)
         return self._rejected
 
     def _pack(self, body: bytes, is_json: bool) -> tuple[Packed, list[AgentSpan]]:
         groups = (json_decode if is_json else protobuf).decode(body)
-        packer = Packer(self._caller.open, self._caller.user, self._house.settings.large_field_bytes)
+        packer = Packer(self._caller.open, self._caller.user, self._settings.large_field_bytes)
         spans = SpanPacker(packer)
         convert = self._convert if b"weave:" in body or b"weave-trace-internal:" in body else None
         for group, project in self._routed(groups):
@@ -127,10 +133,10 @@ class Export:
 
     async def _ops(self, project: str, names: list[str]) -> dict[str, str]:
         """The refs of ops by their names; those that are not there are stored with a stub of a source."""
-        digests = await self._house.store.objects.latest.digests(project, "op", names)
+        digests = await self._store.objects.latest.digests(project, "op", names)
         found = {name: refs.object_ref(project, "op", name, digest) for name, digest in digests.items()}
         if missing := [name for name in names if name not in found]:
-            records, project_id = self._house.records, refs.external_project(project)
+            records, project_id = self._records, refs.external_project(project)
             assert project_id is not None, "the project was opened by its name"
             value = op_value(await records.put_file(self._caller, project_id, OP_FILE, PLACEHOLDER_SOURCE.encode()))
             made = await asyncio.gather(*(records.publish(self._caller, project_id, name, value) for name in missing))

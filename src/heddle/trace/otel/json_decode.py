@@ -16,7 +16,6 @@ from heddle.trace.otel.span import (
     KINDS,
     MAX_DEPTH,
     STATUS_CODES,
-    Json,
     OtelEvent,
     OtelLink,
     OtelSpan,
@@ -24,6 +23,7 @@ from heddle.trace.otel.span import (
     check_parts,
 )
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 
 _UINT64, _UINT32, _INT64 = 2**64 - 1, 2**32 - 1, 2**63
 

@@ -13,7 +13,8 @@ from struct import Struct
 from typing import Any
 
 from heddle.errors import InvalidRequest
-from heddle.trace.otel.span import MAX_DEPTH, Json, OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
+from heddle.trace.otel.span import MAX_DEPTH, OtelEvent, OtelLink, OtelSpan, ResourceSpans, check_parts
+from heddle.wire.jsontypes import Json
 
 VARINT, FIXED64, BYTES, START_GROUP, END_GROUP, FIXED32 = range(6)
 MAX_GROUPS = 40

@@ -14,7 +14,8 @@ from heddle.trace.otel.conventions.convention import Convention, Rows, as_text, 
 from heddle.trace.otel.conventions.messages import system_texts, thoughts
 from heddle.trace.otel.dump import kind_name, status_name, to_span
 from heddle.trace.otel.expand import listed, parts, pick
-from heddle.trace.otel.span import Json, OtelSpan
+from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 INPUTS = (

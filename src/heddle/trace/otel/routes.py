@@ -5,9 +5,12 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from heddle.errors import UnsupportedMedia
-from heddle.http import ResponseModel, Services, Writer, answer, group
+from heddle.http import RecordsDep, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot, local
+from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.trace.otel import protobuf
 from heddle.trace.otel.ingest import Export
+from heddle.wire.records import Records
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 router: APIRouter = group("OpenTelemetry")
@@ -48,20 +51,30 @@ class OTelExportRes(ResponseModel):
 
 
 @router.post("/otel/v1/traces", response_model=OTelExportRes, openapi_extra=_OPENAPI)
-async def otel_traces(request: Request, caller: Writer, house: Services) -> Response:
+@hot
+@local
+async def otel_traces(
+    request: Request, caller: Writer, settings: SettingsDep, store: StoreDep, records: RecordsDep
+) -> Response:
     """Store spans as calls; the answer is in the encoding of the request."""
-    return await _export(request, caller, house)
+    return await _export(request, caller, settings, store, records)
 
 
 @router.post("/agents/otel/v1/traces", response_model=OTelExportRes, openapi_extra=_OPENAPI)
-async def agents_otel_traces(request: Request, caller: Writer, house: Services) -> Response:
+@hot
+@local
+async def agents_otel_traces(
+    request: Request, caller: Writer, settings: SettingsDep, store: StoreDep, records: RecordsDep
+) -> Response:
     """Store spans of agents and conversations as calls; the same as `/otel/v1/traces`."""
-    return await _export(request, caller, house)
+    return await _export(request, caller, settings, store, records)
 
 
-async def _export(request: Request, caller: Writer, house: Services) -> Response:
+async def _export(request: Request, caller: Writer, settings: Settings, store: Store, records: Records) -> Response:
     is_json = _is_json(request.headers.get("content-type", ""))
-    rejected = await Export(house, caller, request.headers.get("project_id")).store(await request.body(), is_json)
+    rejected = await Export(settings, store, records, caller, request.headers.get("project_id")).store(
+        await request.body(), is_json
+    )
     if not is_json:
         return Response(protobuf.response(rejected.count, rejected.text), media_type=PROTOBUF)
     partial = {"rejected_spans": rejected.count, "error_message": rejected.text} if rejected.count else None

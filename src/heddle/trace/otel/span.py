@@ -1,11 +1,10 @@
 """A span as it was exported, decoded from either encoding of OTLP."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from heddle.errors import TooLarge
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 STATUS_CODES = ("UNSET", "OK", "ERROR")
 MAX_PARTS = 200_000

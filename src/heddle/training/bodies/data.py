@@ -1,15 +1,15 @@
 """Rows of supervised jobs: where they come from, and what each must hold."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
 from heddle.training.bodies.trajectories import Item, Part, Tool
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 FIELD = "training_data_url"
 _MOST_NAMED = 5
 

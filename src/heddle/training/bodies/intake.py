@@ -30,12 +30,12 @@ from heddle.store.blobs.base import Blobs
 from heddle.store.disk import room
 from heddle.training import payload
 from heddle.training.bodies.experimental_config import is_known
+from heddle.training.bodies.log_metrics import log_metrics
 from heddle.training.bodies.requests import CreateJob, CreateJobFromSource
 from heddle.training.bodies.trajectories import LogRequest
-from heddle.training.services.log_metrics import log_metrics
 from heddle.wire import jsonpieces, jsontext
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 GROUPS, SETTINGS = "trajectory_groups", "experimental_config"
 LARGE = 2 << 20
 """Bytes of a body above which a process of its own checks it; to check this many stops the others for about 0.1 s."""

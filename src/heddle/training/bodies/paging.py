@@ -1,14 +1,14 @@
 """Pages as clients of the OpenAI kind turn them: `after` is the id of the last item seen (contract training.md, 1)."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import Query
 
 from heddle.errors import InvalidRequest
+from heddle.wire.jsontypes import Json
 
 T = TypeVar("T")
-Json = dict[str, Any]
 MOST, USUAL = 100, 20
 
 After = Annotated[str | None, Query(max_length=200, description="The id of the last item of the page before")]

@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from heddle.training.bodies.experimental_config import ExperimentalConfig, check_unknown
+from heddle.training.bodies.source import SourceRequest
 from heddle.training.bodies.trajectories import AboveZero, Count, Part, Step, TrajectoryGroup
-from heddle.training.calls.source import SourceRequest
 from heddle.training.queue.promotion import PromotionRequest
 from heddle.training.sft_config import SftConfig
 

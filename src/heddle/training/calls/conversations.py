@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.training.calls.rewards import value_at
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 _REQUESTS = ("inputs", "inputs.kwargs", "inputs.body", "inputs.request")
 """Where the calls of the usual clients keep the request: messages, and tools beside them."""
 _POLICY = re.compile(r"(?:^|[/-])(?P<name>[^/]*)@(?P<step>\d{1,15})$|policy-step-(?P<plain>\d{1,15})$")

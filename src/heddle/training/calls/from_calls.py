@@ -13,9 +13,9 @@ from typing import Any
 
 from heddle.training.calls.conversations import Completion, completion_of, histories, is_completion
 from heddle.training.calls.rewards import CALL_FIELDS, Reward, RewardOf, value_at
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import split_path
 
-Json = dict[str, Any]
 GroupBy = str | Sequence[str]
 GROUP_FIELDS = (*CALL_FIELDS, "op_name", "trace_id", "parent_id", "thread_id")
 _ATTRIBUTES = (

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.wire import jsontext
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import split_path
 
-Json = dict[str, Any]
 RewardOf = Callable[[Json], float | None]
 CALL_FIELDS = ("inputs", "output", "attributes", "summary")
 _PAYLOAD_PATHS = {

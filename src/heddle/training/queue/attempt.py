@@ -10,9 +10,9 @@ from heddle.store.control.jobs import JobRow
 from heddle.training import handover
 from heddle.training.base import Failed, Finished, Started, Stepped, Task
 from heddle.training.queue.events import EventLog
-from heddle.training.queue.figures import TrainingFigures
 from heddle.training.queue.handed_over import HandedOver
 from heddle.training.queue.messages import Stopped, Warm
+from heddle.training.queue.metrics import TrainingMetrics
 from heddle.training.queue.process import ProcessEnded, ProcessOptions, TrainingProcess
 
 logger = logging.getLogger("heddle.training")
@@ -36,7 +36,7 @@ class Work:
 class Slot:
     """A place for one job at a time, with its process; `wake` is set when there may be work, `to_warm` for what."""
 
-    def __init__(self, number: int, options: ProcessOptions, log: EventLog, figures: TrainingFigures) -> None:
+    def __init__(self, number: int, options: ProcessOptions, log: EventLog, figures: TrainingMetrics) -> None:
         self.name = f"slot-{number}"
         self.wake = asyncio.Event()
         self.work: Work | None = None

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from heddle.training.base import Failed, Finished, Message, Saved, Started, Stepped, Task
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)

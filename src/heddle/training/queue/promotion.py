@@ -1,6 +1,6 @@
 """Safe promotion: a new step becomes the latest policy only if an evaluation does not fall (ours, opt-in)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, FiniteFloat
 
@@ -10,8 +10,7 @@ from heddle.store.control.jobs import JobRow
 from heddle.store.control.training import ModelRow
 from heddle.training.hooks import Verdict
 from heddle.wire.evaluations import Evaluator, Sampling, Scored
-
-Json = dict[str, Any]
+from heddle.wire.jsontypes import Json
 
 
 class PromotionRequest(RequestModel):

@@ -16,8 +16,8 @@ from heddle.training import folders, handover
 from heddle.training.base import Failed, Finished
 from heddle.training.queue.attempt import Slot, Work
 from heddle.training.queue.events import EventLog, now
-from heddle.training.queue.figures import TrainingFigures
 from heddle.training.queue.messages import Stopped, Warm
+from heddle.training.queue.metrics import TrainingMetrics
 from heddle.training.queue.process import ProcessEnded, ProcessOptions
 from heddle.training.queue.publish import CANCELLED_MESSAGE, Publisher
 from heddle.training.queue.tasks import Impossible, TaskBuilder
@@ -43,7 +43,7 @@ class Supervisor:
         jobs: TrainJobs,
         policies: PolicyHost,
         payload: Callable[[str], Path],
-        figures: TrainingFigures,
+        figures: TrainingMetrics,
         options: ProcessOptions | None = None,
     ) -> None:
         """`payload` gives the path of a blob; `options` replaces how processes are started."""

@@ -9,19 +9,20 @@ from typing import Any
 from fastapi import Response
 
 from heddle.errors import HeddleError
-from heddle.http import BearerReader, Services, answer, group
+from heddle.http import BearerReader, answer, group
 from heddle.training.bodies.paging import page
+from heddle.training.dependencies import TrainingDep
 from heddle.training.service import INSTALL, Training
 
 router = group("Training")
 
 
 @router.get("/v1/preview/base-models", response_model=None)
-async def list_base_models(caller: BearerReader, house: Services) -> Response:  # noqa: ARG001
+async def list_base_models(caller: BearerReader, training: TrainingDep) -> Response:  # noqa: ARG001
     """The base models that trainable models can be made from."""
     items = []
-    for base in await house.training.policies.base_models():
-        shape = await house.training.models.shape(base)
+    for base in await training.policies.base_models():
+        shape = await training.models.shape(base)
         items.append(
             {
                 "id": base.id,
@@ -43,9 +44,8 @@ async def health() -> Response:
 
 
 @router.get("/v1/system-check", response_model=None)
-async def system_check(caller: BearerReader, house: Services) -> Response:  # noqa: ARG001
+async def system_check(caller: BearerReader, training: TrainingDep) -> Response:  # noqa: ARG001
     """Whether training is possible here: each check with what to do where it fails."""
-    training = house.training
     checks = [_setting(training), _extra(training), await _model(training), await asyncio.to_thread(_disk, training)]
     settings = training.settings
     workers = {

@@ -4,10 +4,11 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body, validated_body
+from heddle.http import BearerReader, BearerWriter, answer, group, inlined_body, validated_body
 from heddle.store.control.training import CheckpointRow
 from heddle.training.bodies.paging import USUAL, After, Limit, Order, cut, page
 from heddle.training.bodies.requests import DeleteCheckpoints
+from heddle.training.dependencies import TrainingDep
 from heddle.wire import times
 
 router = group("Training")
@@ -30,13 +31,13 @@ def _shown(row: CheckpointRow) -> dict[str, Any]:
 async def list_checkpoints(
     model_id: str,
     caller: BearerReader,
-    house: Services,
+    training: TrainingDep,
     after: After = None,
     limit: Limit = USUAL,
     order: Order = "asc",
 ) -> Response:
     """The checkpoints of a model by step, a page at a time."""
-    models = house.training.models
+    models = training.models
     rows = await models.checkpoints(await models.find(model_id, caller))
     chosen, has_more = cut(rows, lambda row: row.id, after, limit, order)
     return answer(page([_shown(row) for row in chosen], has_more))
@@ -45,10 +46,10 @@ async def list_checkpoints(
 @router.delete(
     "/v1/preview/models/{model_id}/checkpoints", response_model=None, openapi_extra=inlined_body(DeleteCheckpoints)
 )
-async def delete_checkpoints(model_id: str, request: Request, caller: BearerWriter, house: Services) -> Response:
+async def delete_checkpoints(model_id: str, request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
     """Delete steps and give their space back; steps that are still needed are refused (409), and nothing is deleted."""
     wanted = await validated_body(DeleteCheckpoints, request)
-    models = house.training.models
+    models = training.models
     row = await models.find(model_id, caller)
     deleted, missing = await models.delete_checkpoints(row, wanted.steps, caller.user)
     return answer({"deleted_count": deleted, "not_found_steps": missing})

@@ -1,21 +1,22 @@
 """`/v1/preview/training-jobs`: jobs on trajectories, and for every kind of job its state, events, data and end."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import Header, Request, Response
 
 from heddle.auth import Caller, Scope
-from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body
+from heddle.event_streams import EventStreams
+from heddle.http import BearerReader, BearerWriter, EventStreamsDep, StateDep, answer, group, inlined_body
+from heddle.server_state import ServerState
 from heddle.store.control.jobs import OPEN, EventRow, JobRow
 from heddle.training.bodies.paging import USUAL, After, Limit, Order, cut, page
 from heddle.training.bodies.requests import CreateJob
+from heddle.training.dependencies import TrainingDep
 from heddle.training.routes.stored import with_body
+from heddle.training.service import Training
 from heddle.wire import times
-
-if TYPE_CHECKING:
-    from heddle.house import House
 
 router = group("Training")
 EVENT_STREAM = "text/event-stream"
@@ -52,9 +53,8 @@ def _event(row: EventRow) -> dict[str, Any]:
 
 
 @router.post("/v1/preview/training-jobs", response_model=None, openapi_extra=inlined_body(CreateJob))
-async def create_job(request: Request, caller: BearerWriter, house: Services) -> Response:
+async def create_job(request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
     """Queue a job on trajectory groups, or on a source of them (ours); what it needs is durable before the answer."""
-    training = house.training
     taken = await training.intake.take("job", request.stream())
     training.require()
     return answer({"id": (await training.jobs.create(taken, caller)).id})
@@ -63,7 +63,7 @@ async def create_job(request: Request, caller: BearerWriter, house: Services) ->
 @router.get("/v1/preview/training-jobs", response_model=None)
 async def list_jobs(
     caller: BearerReader,
-    house: Services,
+    training: TrainingDep,
     model_id: str | None = None,
     state: State | None = None,
     after: After = None,
@@ -71,7 +71,6 @@ async def list_jobs(
     order: Order = "asc",
 ) -> Response:
     """The jobs of a model, or of every model that the caller's key reaches, oldest first."""
-    training = house.training
     if model_id is None:
         rows = await training.jobs.reached(caller)
     else:
@@ -82,31 +81,32 @@ async def list_jobs(
 
 
 @router.get("/v1/preview/training-jobs/{job_id}", response_model=None)
-async def read_job(job_id: str, caller: BearerReader, house: Services) -> Response:
+async def read_job(job_id: str, caller: BearerReader, training: TrainingDep) -> Response:
     """One job."""
-    return answer(shown(await house.training.jobs.find(job_id, caller)))
+    return answer(shown(await training.jobs.find(job_id, caller)))
 
 
 @router.post("/v1/preview/training-jobs/{job_id}/cancel", response_model=None)
-async def cancel_job(job_id: str, caller: BearerWriter, house: Services) -> Response:
+async def cancel_job(job_id: str, caller: BearerWriter, training: TrainingDep) -> Response:
     """Give a job up: one that waits ends at once, one that runs within seconds, with training_failed (cancelled)."""
     caller.require(Scope.READ)
-    training = house.training
     return answer(shown(await training.jobs.cancel(await training.jobs.find(job_id, caller))))
 
 
 @router.get("/v1/preview/training-jobs/{job_id}/trajectories", response_model=None)
-async def read_trajectories(job_id: str, caller: BearerReader, house: Services) -> Response:
+async def read_trajectories(job_id: str, caller: BearerReader, training: TrainingDep) -> Response:
     """What a job is trained on: its trajectory groups, or its rows."""
-    job = await house.training.jobs.find(job_id, caller)
-    return with_body({"id": job.id, "model_id": job.model_id}, house.training.jobs.body(job.payload))
+    job = await training.jobs.find(job_id, caller)
+    return with_body({"id": job.id, "model_id": job.model_id}, training.jobs.body(job.payload))
 
 
 @router.get("/v1/preview/training-jobs/{job_id}/events", response_model=None)
 async def list_events(
     job_id: str,
     caller: BearerReader,
-    house: Services,
+    event_streams: EventStreamsDep,
+    training: TrainingDep,
+    state: StateDep,
     after: After = None,
     limit: Limit = USUAL,
     accept: Annotated[str, Header()] = "",
@@ -114,8 +114,8 @@ async def list_events(
 ) -> Response:
     """The events of a job in order, a page at a time; as server-sent events when the client accepts those."""
     if EVENT_STREAM in accept.lower():
-        return await _stream(house, job_id, caller, last_event_id or after)
-    jobs = house.training.jobs
+        return await _stream(event_streams, training, state, job_id, caller, last_event_id or after)
+    jobs = training.jobs
     job = await jobs.find(job_id, caller)
     rows = await jobs.events(job, await jobs.place(job, after), limit + 1)
     return answer(page([_event(row) for row in rows[:limit]], len(rows) > limit))
@@ -125,23 +125,27 @@ async def list_events(
 async def stream_events(
     job_id: str,
     caller: BearerReader,
-    house: Services,
+    event_streams: EventStreamsDep,
+    training: TrainingDep,
+    state: StateDep,
     after: After = None,
     last_event_id: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Response:
     """The events of a job as server-sent events, from the place after `Last-Event-ID` on, until the job has ended."""
-    return await _stream(house, job_id, caller, last_event_id or after)
+    return await _stream(event_streams, training, state, job_id, caller, last_event_id or after)
 
 
-async def _stream(house: "House", job_id: str, caller: Caller, after: str | None) -> Response:
-    job = await house.training.jobs.find(job_id, caller)
-    place = await house.training.jobs.place(job, after)
-    return house.event_streams.answer(caller, _sent_events(house, job, place))
+async def _stream(
+    event_streams: EventStreams, training: Training, state: ServerState, job_id: str, caller: Caller, after: str | None
+) -> Response:
+    job = await training.jobs.find(job_id, caller)
+    place = await training.jobs.place(job, after)
+    return event_streams.answer(caller, _sent_events(training, state, job, place))
 
 
-async def _sent_events(house: "House", job: JobRow, place: int) -> AsyncIterator[bytes]:
-    jobs, silent = house.training.jobs, 0
-    while not house.stopping:
+async def _sent_events(training: Training, state: ServerState, job: JobRow, place: int) -> AsyncIterator[bytes]:
+    jobs, silent = training.jobs, 0
+    while not state.stopping:
         rows = await jobs.wait_for_events(job, place, _LOOK_SECONDS)
         for row in rows:
             place = row.seq

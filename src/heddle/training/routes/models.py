@@ -5,10 +5,11 @@ from typing import Any
 from fastapi import Request, Response
 
 from heddle.auth import Scope
-from heddle.http import BearerReader, BearerWriter, Services, answer, group, inlined_body, validated_body
+from heddle.http import BearerReader, BearerWriter, answer, group, inlined_body, validated_body
 from heddle.store.control.training import ModelRow
 from heddle.training.bodies.paging import USUAL, After, Limit, Order, cut, page
 from heddle.training.bodies.requests import CreateModel, Rollback
+from heddle.training.dependencies import TrainingDep
 from heddle.training.service import Training
 from heddle.wire import times
 
@@ -30,9 +31,8 @@ async def shown(training: Training, row: ModelRow) -> dict[str, Any]:
 
 
 @router.post("/v1/preview/models", response_model=None, openapi_extra=inlined_body(CreateModel))
-async def create_model(request: Request, caller: BearerWriter, house: Services) -> Response:
+async def create_model(request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
     """Make a trainable model; its name can be asked at once, and answers as the base model does."""
-    training = house.training
     wanted = await validated_body(CreateModel, request)
     training.require()
     return answer(await shown(training, await training.models.create(wanted, caller)))
@@ -41,7 +41,7 @@ async def create_model(request: Request, caller: BearerWriter, house: Services) 
 @router.get("/v1/preview/models", response_model=None)
 async def list_models(
     caller: BearerReader,
-    house: Services,
+    training: TrainingDep,
     entity: str | None = None,
     project: str | None = None,
     name: str | None = None,
@@ -53,32 +53,32 @@ async def list_models(
     wanted = {"entity": entity, "project": project, "name": name}
     rows = [
         row
-        for row in await house.training.models.reached(caller)
+        for row in await training.models.reached(caller)
         if all(value is None or getattr(row, field) == value for field, value in wanted.items())
     ]
     chosen, has_more = cut(rows, lambda row: row.id, after, limit, order)
-    return answer(page([await shown(house.training, row) for row in chosen], has_more))
+    return answer(page([await shown(training, row) for row in chosen], has_more))
 
 
 @router.get("/v1/preview/models/{model_id}", response_model=None)
-async def read_model(model_id: str, caller: BearerReader, house: Services) -> Response:
+async def read_model(model_id: str, caller: BearerReader, training: TrainingDep) -> Response:
     """One trainable model."""
-    return answer(await shown(house.training, await house.training.models.find(model_id, caller)))
+    return answer(await shown(training, await training.models.find(model_id, caller)))
 
 
 @router.delete("/v1/preview/models/{model_id}", response_model=None)
-async def delete_model(model_id: str, caller: BearerWriter, house: Services) -> Response:
+async def delete_model(model_id: str, caller: BearerWriter, training: TrainingDep) -> Response:
     """Cancel a model's jobs and delete it with its checkpoints and logs; the space is free again."""
-    row = await house.training.models.find(model_id, caller)
-    deleted = await house.training.models.delete(row, caller.user)
+    row = await training.models.find(model_id, caller)
+    deleted = await training.models.delete(row, caller.user)
     return answer({"model_id": row.id, "deleted_checkpoints": deleted, "deleted_run": row.run_id is not None})
 
 
 @router.post("/v1/preview/models/{model_id}/rollback", response_model=None, openapi_extra=inlined_body(Rollback))
-async def roll_back(model_id: str, request: Request, caller: BearerWriter, house: Services) -> Response:
+async def roll_back(model_id: str, request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
     """Let the model's bare name mean a step that there is; nothing is deleted (ours)."""
     caller.require(Scope.READ)
     wanted = await validated_body(Rollback, request)
-    row = await house.training.models.find(model_id, caller)
-    await house.training.models.roll_back(row, wanted.step)
-    return answer(await shown(house.training, row))
+    row = await training.models.find(model_id, caller)
+    await training.models.roll_back(row, wanted.step)
+    return answer(await shown(training, row))

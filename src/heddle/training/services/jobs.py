@@ -5,7 +5,6 @@ import uuid
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import Conflict, NotFound
@@ -21,15 +20,14 @@ from heddle.training.bodies.paging import unknown_cursor
 from heddle.training.bodies.references import reference_folder
 from heddle.training.bodies.requests import CreateSftJob, JobHead
 from heddle.training.bodies.resources import resources
-from heddle.training.calls.source import SourceRequest
-from heddle.training.calls.source import resolve as resolve_source
+from heddle.training.bodies.source import SourceRequest
+from heddle.training.bodies.source import resolve as resolve_source
 from heddle.training.queue.promotion import Promotion, usual_answer
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.services.models import TrainableModels
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 from heddle.wire.training import CallSource
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 from heddle.errors import InvalidRequest, NotFound
 from heddle.training import payload
-from heddle.training.base import Json, Renderer, TokenSequence, TrainingError
+from heddle.training.base import Renderer, TokenSequence, TrainingError
 from heddle.training.bodies.intake import GROUPS
 from heddle.training.config import RlConfig
 from heddle.training.tokens.advantages import group_advantages
 from heddle.training.tokens.sampled import is_choice
 from heddle.training.tokens.sequences import sequences
+from heddle.wire.jsontypes import Json
 
 MOST_TOKENS = 20_000
 _PREVIEW = 300

@@ -7,7 +7,8 @@ the absolute scale of rewards never matters.
 import math
 from collections.abc import Sequence
 
-from heddle.training.base import Json, TokenSequence
+from heddle.training.base import TokenSequence
+from heddle.wire.jsontypes import Json
 
 SMALL = 1e-6
 GHOST = 1e-9

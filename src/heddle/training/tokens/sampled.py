@@ -4,7 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from heddle.training.base import Json, Renderer, TrainingError
+from heddle.training.base import Renderer, TrainingError
+from heddle.wire.jsontypes import Json
 
 _NAMED = re.compile(r"token_id:(-?\d{1,18})")
 

@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from heddle.training.base import Json, Renderer, TokenSequence, TrainingError
+from heddle.training.base import Renderer, TokenSequence, TrainingError
 from heddle.training.config import RlConfig
 from heddle.training.tokens.advantages import group_advantages, trajectory_weight
 from heddle.training.tokens.sampled import Turn, is_choice, sampled_turn
+from heddle.wire.jsontypes import Json
 
 LARGEST_REWARD = 1e100
 """Squares of larger ones would not be finite."""

@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from heddle.training.base import Json, Renderer, Row, Started, Task, TrainingError
+from heddle.training.base import Renderer, Row, Started, Task, TrainingError
 from heddle.training.config import RlConfig
 from heddle.training.tokens.advantages import learning_rate_multiplier, reward_spread
 from heddle.training.tokens.packing import pack
@@ -17,6 +17,7 @@ from heddle.training.trainer.layout import Layout, lay_out
 from heddle.training.trainer.loss import SMALL, Objective, correlation, objective, probability_sums
 from heddle.training.trainer.policy import Policy, Which
 from heddle.training.trainer.ranks import PER_TOKEN, Ranks, part_of
+from heddle.wire.jsontypes import Json
 
 OF_JOB = ("num_groups_submitted", "num_groups_trainable", "num_trajectories", "num_datums")
 """Counts of the whole job that every gradient step repeats, as it does rewards: clients read gradient steps only."""

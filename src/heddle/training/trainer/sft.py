@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from heddle.training.base import Json, Renderer, Row, Started, Task, TrainingError
+from heddle.training.base import Renderer, Row, Started, Task, TrainingError
 from heddle.training.sft_config import SftConfig
 from heddle.training.trainer.layout import lay_out
 from heddle.training.trainer.policy import Policy
 from heddle.training.trainer.ranks import Ranks
 from heddle.training.trainer.rl import check
+from heddle.wire.jsontypes import Json
 
 CHUNK = 1024
 """Tokens whose logits are in memory at once."""

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from heddle.errors import InvalidRequest
-from heddle.training.base import Json, TokenSequence
+from heddle.training.base import TokenSequence
 from heddle.training.config import BOUNDS, LossName, RlConfig
 from heddle.training.tokens.advantages import group_advantages, trajectory_weight
 from heddle.training.tokens.sequences import share_prompt
 from heddle.training.trainer.loss import SMALL, Tokens, correlation, objective, probability_sums, shift
+from heddle.wire.jsontypes import Json
 
 _INPUTS = (
     "new_logprobs",

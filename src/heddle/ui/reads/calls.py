@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 
-from heddle.house import House
-from heddle.http import Reader, RequestModel, Services, answer, group
+from heddle.http import PricesDep, Reader, RequestModel, StoreDep, answer, group
+from heddle.store.base import Store
 from heddle.ui.reads import calls_row
 from heddle.ui.reads.calls_bars import bars
 from heddle.ui.reads.calls_query import Chosen, Listed, page_of, query_of
@@ -38,13 +38,13 @@ class FacetsReq(RequestModel):
 
 
 @router.post("/_ui/api/calls", include_in_schema=False)
-async def calls(body: Listed, request: Request, caller: Reader, house: Services) -> Response:
+async def calls(body: Listed, request: Request, caller: Reader, store: StoreDep, prices: PricesDep) -> Response:
     """A page: rows in order, and whether there are more before and after it."""
-    query = page_of(await query_of(house, caller, body), body)
-    cost = await house.prices(query.project)
+    query = page_of(await query_of(store, prices, caller, body), body)
+    cost = await prices(query.project)
     paths = [split_path(column) for column in body.columns]
     rows: list[dict[str, Any]] = []
-    async for slice_ in _read(house, query):
+    async for slice_ in _read(store, query):
         # Payloads of a megabyte each take their time.
         rows += await asyncio.to_thread(
             lambda part: [calls_row.row(call, cost, paths, given) for call, given in part], slice_
@@ -58,32 +58,32 @@ async def calls(body: Listed, request: Request, caller: Reader, house: Services)
 
 
 @router.post("/_ui/api/calls/summary", include_in_schema=False)
-async def summary(body: Chosen, request: Request, caller: Reader, house: Services) -> Response:
+async def summary(body: Chosen, request: Request, caller: Reader, store: StoreDep, prices: PricesDep) -> Response:
     """How many calls are selected, how many of them failed, and how they lie in time."""
-    query = await query_of(house, caller, body, timed=False)
-    return _packed(request, answer(await bars(house, query, body.start, body.end)))
+    query = await query_of(store, prices, caller, body, timed=False)
+    return _packed(request, answer(await bars(store, query, body.start, body.end)))
 
 
 @router.post("/_ui/api/calls/facets", include_in_schema=False)
-async def facets(body: FacetsReq, request: Request, caller: Reader, house: Services) -> Response:
+async def facets(body: FacetsReq, request: Request, caller: Reader, store: StoreDep) -> Response:
     """The ops of the project, and what its newest calls hold: users, threads, models, kinds, paths of their values."""
     project = caller.open(body.project_id)
     ops: Counter[str] = Counter()
-    for op in await house.store.call_counts.ops(project, _MOST_OPS):
+    for op in await store.call_counts.ops(project, _MOST_OPS):
         ops[refs.operation_name(op.op_name)] += op.calls
     query = CallsQuery(project, sort=(SortTerm("started_at", True), SortTerm("id", True)), limit=_SAMPLE)
     sample = Sample()
-    async for slice_ in _read(house, query):
+    async for slice_ in _read(store, query):
         await asyncio.to_thread(sample.take, slice_)
     return _packed(request, answer({"ops": ops.most_common(), **sample.shown()}))
 
 
-async def _read(house: House, query: CallsQuery) -> AsyncIterator[list[WithFeedback]]:
+async def _read(store: Store, query: CallsQuery) -> AsyncIterator[list[WithFeedback]]:
     """Calls with their feedback, so that only one slice of payloads is held."""
     wanted = replace(query, columns=_BODIES, shortened=True)
-    async for slice_ in house.store.calls.stream(wanted):
+    async for slice_ in store.calls.stream(wanted):
         targets = [refs.call_ref(query.project, call.id) for call in slice_]
-        feedback = await house.store.feedback.for_refs(query.project, targets)
+        feedback = await store.feedback.for_refs(query.project, targets)
         yield [(call, feedback.get(target, [])) for call, target in zip(slice_, targets, strict=True)]
 
 

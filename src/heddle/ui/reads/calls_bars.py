@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from heddle.house import House
+from heddle.store.base import Store
 from heddle.wire import times
 from heddle.wire.calls import CallsQuery, CallSums
 
@@ -15,9 +15,9 @@ _WIDTHS = (
 )
 
 
-async def bars(house: House, query: CallsQuery, start: float | None, end: float | None) -> dict[str, Any]:
+async def bars(store: Store, query: CallsQuery, start: float | None, end: float | None) -> dict[str, Any]:
     """Counts of the selected calls between two instants (seconds; None is the first call, and now)."""
-    bounds = await house.store.call_counts.bounds(query.project)
+    bounds = await store.call_counts.bounds(query.project)
     if bounds is None:
         return {"count": 0, "errors": 0, "bars": None, "any": False}
     latest = max(bounds[1] + 1, _now() if start is not None else 0)
@@ -29,17 +29,17 @@ async def bars(house: House, query: CallsQuery, start: float | None, end: float 
     first, buckets = lower // width * width, -(-(upper - lower // width * width) // width)
     # Outside an open range there is nothing to leave out.
     clipped = (first if start is None else lower, first + width * buckets if end is None else upper)
-    sums = await _sums(house, query, first, width, buckets, *clipped)
+    sums = await _sums(store, query, first, width, buckets, *clipped)
     total, errors = [item.calls for item in sums], [item.errors for item in sums]
     shown = {"start": first / times.SECOND, "step": width / times.SECOND, "total": total, "errors": errors}
     return {"count": sum(total), "errors": sum(errors), "bars": shown, "any": True}
 
 
 async def _sums(
-    house: House, query: CallsQuery, first: int, width: int, buckets: int, lower: int, upper: int
+    store: Store, query: CallsQuery, first: int, width: int, buckets: int, lower: int, upper: int
 ) -> list[CallSums]:
     """The sums of all buckets; what the first and the last hold outside the range is left out."""
-    counts = house.store.call_counts
+    counts = store.call_counts
     sums = await counts.sums(query, first, width, buckets)
     for index, start, end in ((0, lower, first + width), (buckets - 1, first + width * (buckets - 1), upper)):
         start, end = max(start, lower), min(end, upper)

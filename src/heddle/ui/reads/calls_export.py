@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 
 from heddle.errors import InvalidRequest, ValidationFailed
-from heddle.http import Reader, Services, answer, group
+from heddle.http import PricesDep, Reader, StoreDep, answer, group
 from heddle.request_body import validated
 from heddle.ui.reads import calls_parquet
 from heddle.ui.reads.calls_query import Chosen, query_of
@@ -35,7 +35,7 @@ Record = dict[str, Any]
 
 
 @router.get("/_ui/api/calls/export", include_in_schema=False)
-async def export(request: Request, caller: Reader, house: Services) -> Response:
+async def export(request: Request, caller: Reader, store: StoreDep, prices: PricesDep) -> Response:
     """The selected calls, newest first: `format` jsonl, csv or parquet, `chosen` the selection as JSON.
 
     `check` answers only whether the format can be written here.
@@ -50,8 +50,10 @@ async def export(request: Request, caller: Reader, house: Services) -> Response:
         return answer({})
     # What stands in the address is not converted on the way in, as bodies are.
     body = validated(_CHOSEN, refs.convert_in(_json(asked.get("chosen", "")), caller.may_read))
-    query = replace(await query_of(house, caller, body), sort=_ORDER, columns=frozenset((*JSON_COLUMNS, "exception")))
-    records = (await _aside(_records, slice_) async for slice_ in house.store.calls.stream(query))
+    query = replace(
+        await query_of(store, prices, caller, body), sort=_ORDER, columns=frozenset((*JSON_COLUMNS, "exception"))
+    )
+    records = (await _aside(_records, slice_) async for slice_ in store.calls.stream(query))
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", body.project_id.partition("/")[2]) or "project"
     headers = {"Content-Disposition": f'attachment; filename="{name}-calls.{kind}"', "Cache-Control": "no-store"}
     return StreamingResponse(_WRITERS[kind](records), media_type=_KINDS[kind], headers=headers)

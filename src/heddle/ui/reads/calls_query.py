@@ -9,11 +9,12 @@ from pydantic import Field as Checked
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.house import House
 from heddle.http import RequestModel
+from heddle.store.base import Store
 from heddle.wire import times
 from heddle.wire.callfilter import CallConditions
 from heddle.wire.calls import CallsQuery, CostTest, Filter, SortTerm
+from heddle.wire.inference import PricesOf
 from heddle.wire.query import And, Compare, Comparison, Field, Literal, Operation, Or, QueryBody
 
 LATENCY = "summary.weave.latency_ms"
@@ -51,13 +52,13 @@ class Listed(Chosen):
     columns: list[str] = Checked(default_factory=list, max_length=40)
 
 
-async def query_of(house: House, caller: Caller, body: Chosen, timed: bool = True) -> CallsQuery:
+async def query_of(store: Store, prices: PricesOf, caller: Caller, body: Chosen, timed: bool = True) -> CallsQuery:
     """The selection in the store's terms; `timed` puts the range of time into it."""
     project = caller.open(body.project_id)
-    days = await house.store.projects.retention(project)
+    days = await store.projects.retention(project)
     cost = None
     if body.cost is not None:
-        cost = CostTest(body.cost.op, body.cost.dollars, await house.prices(project))
+        cost = CostTest(body.cost.op, body.cost.dollars, await prices(project))
     return CallsQuery(
         project,
         _filter(body.filter),

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from heddle.callview import problem_of
+from heddle.call_summary import problem_of
 from heddle.ui.reads import calls_preview as preview
 from heddle.wire import refs
 from heddle.wire.calls import STATUS_WORDS, SUCCESS, CallRow

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Response
 from pydantic import BaseModel
 
-from heddle.http import Reader, Services, answer, group
+from heddle.http import PricesDep, Reader, StoreDep, answer, group
 from heddle.wire import refs, times
 from heddle.wire.calls import UsageSum
 from heddle.wire.inference import CostOf, cost_of_tokens
@@ -42,7 +42,8 @@ class Group(BaseModel):
 async def costs(
     project: str,
     caller: Reader,
-    house: Services,
+    store: StoreDep,
+    prices: PricesDep,
     by: By = "model",
     start: Instant = 0,
     end: Instant = 0,
@@ -51,7 +52,7 @@ async def costs(
     """Costs per group and bucket; instants are seconds since 1970, 0 is the first call and now; `zone` is seconds."""
     opened = caller.open(project)
     upper = end or times.now() / 1e6 + 1
-    first = await house.store.breakdowns.first_usage(opened)
+    first = await store.breakdowns.first_usage(opened)
     lower = max(start, first / 1e6 if start == 0 and first is not None else start)
     if first is None or lower >= upper:
         known = None if first is None else first / 1e6
@@ -61,9 +62,9 @@ async def costs(
     # Buckets begin on a full hour or day; what lies before the range is left out of the first.
     dimension = by if by in ("op", "user") else ""
     shift, width = int(aligned * 1e6), step * 1_000_000
-    limits, cuts = (int(lower * 1e6), int(upper * 1e6)), await house.prices.changes(opened)
-    found = await house.store.breakdowns.usage(opened, dimension, *limits, shift, width, cuts)
-    groups = _groups(found, by, await house.prices(opened), shift, width)
+    limits, cuts = (int(lower * 1e6), int(upper * 1e6)), await prices.changes(opened)
+    found = await store.breakdowns.usage(opened, dimension, *limits, shift, width, cuts)
+    groups = _groups(found, by, await prices(opened), shift, width)
     shown = [entry.model_dump() for entry in groups]
     return answer({"by": by, "start": aligned, "end": upper, "step": step, "groups": shown, "first": first / 1e6})
 
@@ -94,16 +95,16 @@ def _name(row: UsageSum, by: By, shift: int, width: int) -> str:
 
 @router.get("/_ui/api/prices", include_in_schema=False)
 async def prices(
-    project: str, caller: Reader, house: Services, model: Annotated[list[str] | None, Query()] = None
+    project: str, caller: Reader, store: StoreDep, prices: PricesDep, model: Annotated[list[str] | None, Query()] = None
 ) -> Response:
     """The models that a project used (and further ones), each with the price that holds now and heddle's own."""
     opened = caller.open(project)
     now = times.now()
     used: Counter[str] = Counter()
-    for row in await house.store.breakdowns.usage(opened, "", 0, now + 1, 0, now + 1):
+    for row in await store.breakdowns.usage(opened, "", 0, now + 1, 0, now + 1):
         used[row.model] += row.calls
     used.update(dict.fromkeys(model or (), 0))
-    own, default = await house.prices(opened), await house.prices("")
+    own, default = await prices(opened), await prices("")
     models = [
         {"model": name, "calls": calls, "price": rates(own, name, now), "default": rates(default, name, now)}
         for name, calls in used.most_common()

@@ -3,27 +3,26 @@
 from collections.abc import Iterable
 from itertools import groupby
 from statistics import fmean
-from typing import Any
 
 import orjson
 from fastapi import Response
 
 from heddle.errors import InvalidRequest
 from heddle.gate.comparison import ERRORS, less_is_better, row_of
-from heddle.http import Reader, Services, answer, group
+from heddle.http import PricesDep, Reader, StoreDep, answer, group
 from heddle.wire import refs
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
-from heddle.wire.trials import TrialFigures, TrialsQuery
+from heddle.wire.jsontypes import Json
+from heddle.wire.trials import TrialsQuery, TrialStats
 
 router = group("Pages")
-Json = dict[str, Any]
 MOST_RUNS = 100
 _DIGITS = 6
 
 
 @router.get("/_ui/api/evaluation_values/{entity}/{project}", include_in_schema=False)
 async def evaluation_values(
-    entity: str, project: str, runs: str, caller: Reader, house: Services, columns: bool = True
+    entity: str, project: str, runs: str, caller: Reader, store: StoreDep, prices: PricesDep, columns: bool = True
 ) -> Response:
     """Every measure of runs (ids with commas) by row, as the regression gate computes it; null where there is none.
 
@@ -33,12 +32,11 @@ async def evaluation_values(
     chosen = tuple(dict.fromkeys(run for run in runs.split(",") if run))
     if not 0 < len(chosen) <= MOST_RUNS:
         raise InvalidRequest(f"runs must name 1 to {MOST_RUNS} runs")
-    prices = await house.prices(internal)
+    cost_of = await prices(internal)
 
-    def fold(trials: Iterable[TrialFigures]) -> Json:
-        return _values(trials, chosen, prices, columns)
+    def fold(trials: Iterable[TrialStats]) -> Json:
+        return _values(trials, chosen, cost_of, columns)
 
-    store = house.store
     own = f"{refs.INTERNAL}{internal}/"
     wanted = {ref for ref in await store.trials.refs_in_scores(internal, chosen) if ref.startswith(own)}
     stored = await store.objects.values(internal, wanted) if wanted else {}
@@ -46,7 +44,7 @@ async def evaluation_values(
     return answer(await store.trials.fold(query, True, True, fold, with_answers=True))
 
 
-def _values(trials: Iterable[TrialFigures], runs: tuple[str, ...], prices: CostOf, columns: bool) -> Json:
+def _values(trials: Iterable[TrialStats], runs: tuple[str, ...], prices: CostOf, columns: bool) -> Json:
     """Rows in one order for all runs, and a column per run and measure."""
     found: dict[str, dict[str, dict[str, float]]] = {run: {} for run in runs}
     counts = dict.fromkeys(runs, 0)
@@ -87,7 +85,7 @@ def _short(value: float | None) -> float | int | None:
     return int(value) if value.is_integer() else float(f"{value:.{_DIGITS}g}")
 
 
-def _trial(trial: TrialFigures, prices: CostOf) -> Json:
+def _trial(trial: TrialStats, prices: CostOf) -> Json:
     """A trial as the gate reads it from the public interface."""
     return {
         "model_output": trial.has_answer or None,
@@ -98,6 +96,6 @@ def _trial(trial: TrialFigures, prices: CostOf) -> Json:
     }
 
 
-def _cost(trial: TrialFigures, prices: CostOf) -> float | None:
+def _cost(trial: TrialStats, prices: CostOf) -> float | None:
     """What the answer came to; None where no model of it has a price."""
     return sum_of_costs(cost_of_tokens(prices, entry, trial.priced_at) for entry in trial.usage)

@@ -2,40 +2,44 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import orjson
 from fastapi import Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError
-from heddle.http import Reader, Services, answer, group
+from heddle.http import EventStreamsDep, Reader, StateDep, answer, group
+from heddle.inference.dependencies import InferenceDep
+from heddle.inference.service import Inference
+from heddle.server_state import ServerState
 from heddle.ui.session import is_still_welcome
+from heddle.wire.jsontypes import Json
 
 router = group("Pages")
 
-Json = dict[str, Any]
 _LOOK_SECONDS = 0.5
 _SAME_LOOKS = 10
 """Figures that stay the same are sent again after so many looks, so that a chart goes on."""
 
 
 @router.get("/_ui/api/inference", include_in_schema=False)
-async def inference(caller: Reader, house: Services) -> Response:
+async def inference(caller: Reader, inference: InferenceDep) -> Response:
     """The figures once."""
-    return answer(await _figures(caller, house))
+    return answer(await _figures(caller, inference))
 
 
 @router.get("/_ui/api/inference/live", include_in_schema=False)
-async def follow_inference(request: Request, caller: Reader, house: Services) -> Response:
+async def follow_inference(
+    request: Request, caller: Reader, event_streams: EventStreamsDep, inference: InferenceDep, state: StateDep
+) -> Response:
     """The figures as server-sent events, at most two a second, until the page goes."""
-    return house.event_streams.answer(caller, _changes(request, caller, house))
+    return event_streams.answer(caller, _changes(request, caller, inference, state))
 
 
-async def _changes(request: Request, caller: Caller, house: Services) -> AsyncIterator[bytes]:
+async def _changes(request: Request, caller: Caller, inference: Inference, state: ServerState) -> AsyncIterator[bytes]:
     number, same, before = 0, 0, b""
-    while await is_still_welcome(request, house):
-        found = orjson.dumps(await _figures(caller, house))
+    while await is_still_welcome(request, state):
+        found = orjson.dumps(await _figures(caller, inference))
         same = same + 1 if found == before else 0
         if not same or same % _SAME_LOOKS == 0:
             number += 1
@@ -44,8 +48,8 @@ async def _changes(request: Request, caller: Caller, house: Services) -> AsyncIt
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _figures(caller: Caller, house: Services) -> Json:
-    service = house.inference
+async def _figures(caller: Caller, inference: Inference) -> Json:
+    service = inference
     try:
         model = await service.model()
     except HeddleError as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import Response
 
-from heddle.http import Reader, Services, answer, group
+from heddle.http import Reader, StoreDep, answer, group
 from heddle.wire import refs, times
 from heddle.wire.calls import OpActivity
 
@@ -13,10 +13,10 @@ router = group("Pages")
 
 
 @router.get("/_ui/api/ops", include_in_schema=False)
-async def ops(project: str, caller: Reader, house: Services) -> Response:
+async def ops(project: str, caller: Reader, store: StoreDep) -> Response:
     """Per name: calls, the last one, and of the newest ones the median time and the share that failed."""
     by_name: dict[str, list[OpActivity]] = {}
-    for activity in await house.store.breakdowns.ops(caller.open(project)):
+    for activity in await store.breakdowns.ops(caller.open(project)):
         by_name.setdefault(refs.operation_name(activity.op), []).append(activity)
     return answer({"ops": [_shown(name, found) for name, found in by_name.items()]})
 

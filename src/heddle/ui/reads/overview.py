@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import Query, Response
 
-from heddle.http import Reader, Services, answer, group
+from heddle.http import PricesDep, Reader, StoreDep, answer, group
+from heddle.store.base import Store
 from heddle.store.control.feedback import Window
 from heddle.wire import times
 from heddle.wire.calls import UsageSum
-from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.inference import CostOf, PricesOf, cost_of_tokens, sum_of_costs
 from heddle.wire.overview import ProjectOverview, TimeSpan
 
 router = group("Pages")
@@ -28,23 +29,24 @@ Seconds = Annotated[float | None, Query(ge=0, le=1e11)]
 async def overview(
     project: str,
     caller: Reader,
-    house: Services,
+    store: StoreDep,
+    prices: PricesDep,
     start: Seconds = None,
     end: Seconds = None,
     zone: Annotated[int, Query(ge=-1440, le=1440)] = 0,
 ) -> Response:
     """Counts, latencies, usage and feedback in buckets; `zone` is how many minutes the reader's clock is behind UTC."""
     internal, now = caller.open(project), times.now()
-    first = await house.store.overviews.first_started_at(internal)
+    first = await store.overviews.first_started_at(internal)
     until = now if end is None else int(end * times.SECOND)
     since = (first or now - _DAY * times.SECOND) if start is None else int(start * times.SECOND)
     span = span_of(min(since, until - 1), until, zone)
     before = TimeSpan(2 * since - until, since, until - since)
-    cost_of = await house.prices(internal)
-    found, usage = await _read(house, internal, span)
+    cost_of = await prices(internal)
+    found, usage = await _read(store, prices, internal, span)
     earlier = None
     if start is not None and first is not None and first < since:
-        earlier = _totals(*await _read(house, internal, before), cost_of)
+        earlier = _totals(*await _read(store, prices, internal, before), cost_of)
     return answer(
         {
             "has_calls": first is not None,
@@ -58,16 +60,16 @@ async def overview(
             "totals": _totals(found, usage, cost_of),
             "before": earlier,
             "models": _models(usage, cost_of),
-            "feedback": await _feedback(house, internal, span),
+            "feedback": await _feedback(store, internal, span),
         }
     )
 
 
-async def _read(house: Services, project: str, span: TimeSpan) -> tuple[ProjectOverview, list[UsageSum]]:
-    cuts = await house.prices.changes(project)
+async def _read(store: Store, prices: PricesOf, project: str, span: TimeSpan) -> tuple[ProjectOverview, list[UsageSum]]:
+    cuts = await prices.changes(project)
     place = (span.start, span.end, span.start, span.width)
-    usage = await house.store.breakdowns.usage(project, "", *place, cuts)
-    return await house.store.overviews.read(project, span), usage
+    usage = await store.breakdowns.usage(project, "", *place, cuts)
+    return await store.overviews.read(project, span), usage
 
 
 def span_of(start: int, end: int, zone: int) -> TimeSpan:
@@ -120,7 +122,7 @@ def _tokens(usage: Sequence[UsageSum]) -> int:
     return sum(row.prompt + row.completion for row in usage)
 
 
-async def _feedback(house: Services, project: str, span: TimeSpan) -> list[dict[str, Any]]:
+async def _feedback(store: Store, project: str, span: TimeSpan) -> list[dict[str, Any]]:
     """How much feedback of which kind came in each bucket that has any."""
     counts: dict[int, dict[str, int]] = {}
 
@@ -130,5 +132,5 @@ async def _feedback(house: Services, project: str, span: TimeSpan) -> list[dict[
         bucket = counts.setdefault((created_at - span.start) // span.width, {})
         bucket[kind] = bucket.get(kind, 0) + 1
 
-    await house.store.feedback.scan(project, Window(span.start, span.end), ("created_at", "feedback_type"), take)
+    await store.feedback.scan(project, Window(span.start, span.end), ("created_at", "feedback_type"), take)
     return [{"bucket": bucket, **kinds} for bucket, kinds in sorted(counts.items())]

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import Response
 
-from heddle.http import Reader, RequestModel, Services, Writer, answer, group
+from heddle.http import PricesDep, Reader, RequestModel, StoreDep, Writer, answer, group
 from heddle.wire import refs, times
 from heddle.wire.calls import ProjectActivity
 from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
@@ -16,14 +16,14 @@ _LATELY = 30 * times.DAY
 
 
 @router.get("/_ui/api/projects", include_in_schema=False)
-async def projects(caller: Reader, house: Services) -> Response:
+async def projects(caller: Reader, store: StoreDep, prices: PricesDep) -> Response:
     """Every project that the caller reaches, the one with the newest call first; cost and errors of 30 days."""
-    found = await house.store.project_activity.all(times.now() - _LATELY, house.prices.changes)
+    found = await store.project_activity.all(times.now() - _LATELY, prices.changes)
     named = [(activity, refs.external_project(activity.project)) for activity in found]
     reached = [(activity, name) for activity, name in named if name is not None and caller.reaches(name)]
     reached.sort(key=lambda pair: (-(pair[0].last_started_at or 0), pair[1]))
-    prices = await asyncio.gather(*(house.prices(activity.project) for activity, _ in reached))
-    shown = [_shown(*pair, cost_of) for pair, cost_of in zip(reached, prices, strict=True)]
+    costs = await asyncio.gather(*(prices(activity.project) for activity, _ in reached))
+    shown = [_shown(*pair, cost_of) for pair, cost_of in zip(reached, costs, strict=True)]
     return answer({"projects": shown})
 
 
@@ -34,10 +34,10 @@ class NewProject(RequestModel):
 
 
 @router.post("/_ui/api/projects", include_in_schema=False)
-async def make_project(body: NewProject, caller: Writer, house: Services) -> Response:
+async def make_project(body: NewProject, caller: Writer, store: StoreDep) -> Response:
     """Make a project known; nothing happens to one that is."""
-    await house.store.projects.make(caller.open(body.id), None)
-    house.store.project_activity.forget()
+    await store.projects.make(caller.open(body.id), None)
+    store.project_activity.forget()
     return answer({"id": body.id})
 
 

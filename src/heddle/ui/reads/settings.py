@@ -11,9 +11,9 @@ from pydantic import Field
 import heddle
 from heddle.auth import Caller, Scope
 from heddle.errors import Forbidden, InvalidRequest, NotFound
-from heddle.house import House
-from heddle.http import Admin, Reader, RequestModel, Services, answer, group
-from heddle.settings import TABLE
+from heddle.http import Admin, AuthenticatorDep, Reader, RequestModel, SettingsDep, StoreDep, answer, group
+from heddle.settings import TABLE, Settings
+from heddle.store.base import Store
 from heddle.store.control.keys import KeyRow
 from heddle.store.sizes import Sizes
 from heddle.wire import times
@@ -45,10 +45,10 @@ class _Measured:
         self._at = -_SIZES_SECONDS
         self._sizes: Sizes | None = None
 
-    async def of(self, house: House) -> Sizes:
+    async def of(self, store: Store) -> Sizes:
         """The sizes now."""
         if self._sizes is None or time.monotonic() - self._at > _SIZES_SECONDS:
-            self._sizes, self._at = await house.store.sizes(), time.monotonic()
+            self._sizes, self._at = await store.sizes(), time.monotonic()
         return self._sizes
 
 
@@ -56,43 +56,45 @@ _measured = _Measured()
 
 
 @router.get("/_ui/api/settings", include_in_schema=False)
-async def settings(caller: Reader, house: Services) -> Response:
+async def settings(caller: Reader, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
     """The server's version, its providers, and each setting that was given, with where it came from; no secrets."""
     everything = _is_operator(caller)
-    given = [row for row in TABLE if getattr(house.settings, row.name) != row.default]
+    given = [row for row in TABLE if getattr(settings, row.name) != row.default]
     told: dict[str, Any] = {
         "version": heddle.__version__,
-        "schema": house.store.schema,
-        "needs_key": house.gate.needs_key,
+        "schema": store.schema,
+        "needs_key": authenticator.needs_key,
         "is_operator": everything,
         "given": [
             {
                 "name": row.name,
-                "value": _value(house, row.name, row.show(getattr(house.settings, row.name))),
+                "value": _value(settings, row.name, row.show(getattr(settings, row.name))),
                 "default": row.show(row.default),
-                "source": house.settings.sources.get(row.name, "") if everything else "",
+                "source": settings.sources.get(row.name, "") if everything else "",
                 "sentence": row.sentence,
             }
             for row in given
             if everything or row.name not in _PRIVATE
         ],
-        "providers": _providers(house) if everything else [{"name": found["name"]} for found in _providers(house)],
-        "image_provider": house.settings.image_provider,
+        "providers": _providers(settings)
+        if everything
+        else [{"name": found["name"]} for found in _providers(settings)],
+        "image_provider": settings.image_provider,
     }
     return answer(told)
 
 
 @router.get("/_ui/api/storage", include_in_schema=False)
-async def storage(caller: Admin, house: Services) -> Response:
+async def storage(caller: Admin, settings: SettingsDep, store: StoreDep) -> Response:
     """How much room the data folder takes, and where it is."""
     if not _is_operator(caller):
         raise Forbidden("Storage is the whole server's: this needs an admin key that is not bound to a project")
-    sizes = await _measured.of(house)
+    sizes = await _measured.of(store)
     return answer(
         {
-            "folder": os.path.abspath(house.settings.data),
-            "schema": house.store.schema,
-            "limit": house.settings.max_database_bytes,
+            "folder": os.path.abspath(settings.data),
+            "schema": store.schema,
+            "limit": settings.max_database_bytes,
             "parts": [
                 {"name": "database", "bytes": sizes.database},
                 {"name": "write_ahead_log", "bytes": sizes.write_ahead_log},
@@ -107,17 +109,17 @@ async def storage(caller: Admin, house: Services) -> Response:
 
 
 @router.get("/_ui/api/keys", include_in_schema=False)
-async def keys(caller: Admin, house: Services) -> Response:
+async def keys(caller: Admin, store: StoreDep) -> Response:
     """The keys within the caller's own binding, newest first."""
-    used = await house.store.sessions.counts(times.now())
-    rows = [row for row in await house.store.keys.all() if _within(caller, row.entity, row.project)]
+    used = await store.sessions.counts(times.now())
+    rows = [row for row in await store.keys.all() if _within(caller, row.entity, row.project)]
     return answer({"keys": [_shown(row, used.get(row.id, 0), caller) for row in reversed(rows)]})
 
 
 @router.post("/_ui/api/keys", include_in_schema=False)
-async def create_key(body: KeyReq, caller: Admin, house: Services) -> Response:
+async def create_key(body: KeyReq, caller: Admin, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
     """Make a key within the caller's own binding; its secret is answered this once."""
-    if not house.gate.needs_key:
+    if not authenticator.needs_key:
         # Whoever is on this machine would otherwise keep a key for the time when one is needed.
         raise Forbidden("Nobody is asked for a key here, so keys are made on the command line: heddle keys create")
     entity, project = body.entity or None, body.project or None
@@ -127,19 +129,19 @@ async def create_key(body: KeyReq, caller: Admin, house: Services) -> Response:
     if unknown:
         raise InvalidRequest(f"scope = {unknown[0][:100]!r} cannot be used: allowed are {', '.join(Scope)}")
     scopes = frozenset(Scope(word) for word in body.scopes)
-    key, row = await house.store.keys.create(body.user.strip(), scopes, entity, project, caller.user)
+    key, row = await store.keys.create(body.user.strip(), scopes, entity, project, caller.user)
     return answer({"key": key, **_shown(row, 0, caller)})
 
 
 @router.delete("/_ui/api/keys/{key_id}", include_in_schema=False)
-async def revoke_key(key_id: str, caller: Admin, house: Services) -> Response:
+async def revoke_key(key_id: str, caller: Admin, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
     """Make a key useless from now on, and end its sessions."""
-    row = next((row for row in await house.store.keys.all() if row.id == key_id), None)
+    row = next((row for row in await store.keys.all() if row.id == key_id), None)
     if row is None or not _within(caller, row.entity, row.project):
         raise NotFound(f"There is no key {key_id[:100]!r} within reach of yours")
-    await house.store.keys.revoke(key_id, caller.user)
-    await house.store.sessions.end_of_key(key_id)
-    house.gate.forget()
+    await store.keys.revoke(key_id, caller.user)
+    await store.sessions.end_of_key(key_id)
+    authenticator.forget()
     return answer({})
 
 
@@ -170,11 +172,11 @@ def _shown(row: KeyRow, sessions: int, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _value(house: House, name: str, value: str) -> str:
+def _value(settings: Settings, name: str, value: str) -> str:
     if name not in _SECRET or "://" not in value:
         return value
     if name == "providers":
-        return ", ".join(f"{found['name']} ({found['address']})" for found in _providers(house))
+        return ", ".join(f"{found['name']} ({found['address']})" for found in _providers(settings))
     return ", ".join(_host(address) for address in value.split(","))
 
 
@@ -184,10 +186,10 @@ def _host(address: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
 
 
-def _providers(house: House) -> list[dict[str, Any]]:
+def _providers(settings: Settings) -> list[dict[str, Any]]:
     """The providers of the settings; of their keys only the variable's name, and whether it is set."""
     found = []
-    for entry in house.settings.providers.split(";") if house.settings.providers != "none" else ():
+    for entry in settings.providers.split(";") if settings.providers != "none" else ():
         name, _, rest = entry.strip().partition("=")
         url, _, variable = rest.partition(",")
         address = _host(url) + urlsplit(url).path.rstrip("/")

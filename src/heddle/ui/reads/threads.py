@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
 
-from heddle.http import Reader, Services, answer, group
+from heddle.http import PricesDep, Reader, StoreDep, answer, group
 from heddle.wire import times
 from heddle.wire.calls import ThreadRow
 
@@ -24,7 +24,8 @@ async def threads(
     entity: str,
     project: str,
     caller: Reader,
-    house: Services,
+    store: StoreDep,
+    prices: PricesDep,
     sort: Literal["thread", "turns", "duration", "started", "active"] = "active",
     descending: bool = True,
     search: str = "",
@@ -34,11 +35,11 @@ async def threads(
 ) -> Response:
     """A page of threads; `search` is a part of their name, `thread` the whole name of one."""
     internal = caller.open(f"{entity}/{project}")
-    rows = await house.store.calls.threads(internal, [thread] if thread else None, None, None)
+    rows = await store.calls.threads(internal, [thread] if thread else None, None, None)
     found = [row for row in rows if search.lower() in row.thread_id.lower()]
     page = sorted(found, key=SORTS[sort], reverse=descending)[offset : offset + limit]
-    price = await house.prices(internal)
-    figures = await house.store.thread_sums.figures(internal, [row.thread_id for row in page], price) if page else []
+    price = await prices(internal)
+    figures = await store.thread_sums.figures(internal, [row.thread_id for row in page], price) if page else []
     shown = [
         {
             "thread_id": row.thread_id,

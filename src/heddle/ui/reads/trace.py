@@ -10,7 +10,8 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from heddle.errors import NotFound
-from heddle.http import Reader, Services, answer, group
+from heddle.http import PricesDep, Reader, StoreDep, answer, group
+from heddle.store.base import Store
 from heddle.wire.calls import ERROR, RUNNING, SUCCESS
 from heddle.wire.inference import CostOf, cost_of_tokens
 from heddle.wire.outline import ORPHAN, ROOT, Outline, Span
@@ -26,33 +27,33 @@ _GZIP_LEVEL = 4
 
 @router.get("/_ui/api/trace/{entity}/{project}/{trace_id:path}", include_in_schema=False)
 async def trace(
-    entity: str, project: str, trace_id: str, request: Request, caller: Reader, house: Services
+    entity: str, project: str, trace_id: str, request: Request, caller: Reader, store: StoreDep, prices: PricesDep
 ) -> Response:
     """A line about the trace, then lines of columns; `?known=` its version answers `{"same": true}` while it holds.
 
     The lines are described beside `Columns`. `?call=` asks for the position of one call.
     """
     internal = caller.open(f"{entity}/{project}")
-    outline = await house.store.trace_spans.outline(internal, trace_id, MOST_SPANS, request.query_params.get("call"))
+    outline = await store.trace_spans.outline(internal, trace_id, MOST_SPANS, request.query_params.get("call"))
     if not outline.rids:
         raise NotFound(f"The project {entity}/{project} holds no call of the trace {trace_id[:200]!r}")
     if request.query_params.get("known") == outline.version:
         return answer({"same": True})
-    pages = _pages(house, outline, Columns(await house.prices(internal)))
+    pages = _pages(store, outline, Columns(await prices(internal)))
     headers = {"Vary": "Accept-Encoding", "Cache-Control": "no-store"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         pages, headers["Content-Encoding"] = _compressed(pages), "gzip"
     return StreamingResponse(pages, media_type="application/jsonl", headers=headers)
 
 
-async def _pages(house: Services, outline: Outline, columns: "Columns") -> AsyncIterator[bytes]:
+async def _pages(store: Store, outline: Outline, columns: "Columns") -> AsyncIterator[bytes]:
     shown = len(outline.rids)
     head = {"total": outline.total, "shown": shown, "selected": outline.selected, "version": outline.version}
     yield orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE)
     start, size = 0, _FIRST_PAGE
     while start < shown:
         stop = min(shown, start + size)
-        spans = await house.store.trace_spans.spans(outline, start, stop)
+        spans = await store.trace_spans.spans(outline, start, stop)
         yield await asyncio.to_thread(columns.page, outline, start, spans)
         start, size = stop, _PAGE
 

@@ -3,22 +3,25 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import Header, Query, Request, Response
 
 from heddle.errors import HeddleError, NotFound
-from heddle.http import Reader, Services, answer, group
+from heddle.http import EventStreamsDep, Reader, StateDep, StoreDep, answer, group
+from heddle.server_state import ServerState
 from heddle.store.base import Store
 from heddle.store.control.train_runs import RunJob
 from heddle.store.control.training import CheckpointRow, LogRow, ModelRow
+from heddle.training.dependencies import TrainingDep
+from heddle.training.service import Training
 from heddle.ui.session import is_still_welcome
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
 router = group("Pages")
 
-Json = dict[str, Any]
 _SPARK = 60
 _LOOK_SECONDS = 0.5
 _SILENT_LOOKS = 30
@@ -26,22 +29,22 @@ _SILENT_LOOKS = 30
 
 
 @router.get("/_ui/api/training", include_in_schema=False)
-async def training(project: str, caller: Reader, house: Services) -> Response:
+async def training(project: str, caller: Reader, store: StoreDep, training: TrainingDep) -> Response:
     """The trainable models of a project with how their jobs went, the one at work last first."""
     caller.open(project)
-    models = [row for row in await house.store.train_models.all() if row.project_id == project]
+    models = [row for row in await store.train_models.all() if row.project_id == project]
     by_model: dict[str, list[RunJob]] = {row.id: [] for row in models}
-    for job in await house.store.train_runs.jobs(list(by_model)):
+    for job in await store.train_runs.jobs(list(by_model)):
         by_model[job.model_id].append(job)
     shown = [_summary(row, by_model[row.id]) for row in models]
     shown.sort(key=lambda model: model["last_at"] or model["created_at"], reverse=True)
-    return answer({"models": shown, "problem": await _problem(house)})
+    return answer({"models": shown, "problem": await _problem(training)})
 
 
-async def _problem(house: Services) -> str | None:
+async def _problem(training: Training) -> str | None:
     try:
-        house.training.require()
-        return None if await house.training.policies.base_models() else "This server serves no model to train"
+        training.require()
+        return None if await training.policies.base_models() else "This server serves no model to train"
     except HeddleError as error:
         return error.reason
 
@@ -95,10 +98,10 @@ def run_job(job: RunJob) -> Json:
 
 
 @router.get("/_ui/api/training/runs/{run}", include_in_schema=False)
-async def read_run(run: str, caller: Reader, house: Services) -> Response:
+async def read_run(run: str, caller: Reader, store: StoreDep, training: TrainingDep) -> Response:
     """The whole run of a model, named by its id or by that of one of its jobs (which is then the chosen one)."""
-    model, job_id = await _find(run, caller, house)
-    jobs = await house.store.train_runs.jobs([model.id])
+    model, job_id = await _find(run, caller, store)
+    jobs = await store.train_runs.jobs([model.id])
     return answer(
         {
             "id": model.id,
@@ -108,16 +111,15 @@ async def read_run(run: str, caller: Reader, house: Services) -> Response:
             "lora": model.lora,
             "created_at": times.to_iso(model.created_at),
             "created_by": model.created_by,
-            "latest_step": await house.training.models.latest(model),
+            "latest_step": await training.models.latest(model),
             "job": job_id,
             "jobs": [run_job(job) for job in jobs],
-            **await _steps(house.store, model.id),
+            **await _steps(store, model.id),
         }
     )
 
 
-async def _find(run: str, caller: Reader, house: Services) -> tuple[ModelRow, str | None]:
-    store = house.store
+async def _find(run: str, caller: Reader, store: Store) -> tuple[ModelRow, str | None]:
     model = await store.train_models.find(run.lower())
     job = None if model is not None else await store.train_jobs.find(run.lower())
     if job is not None:
@@ -163,21 +165,25 @@ async def follow_run(
     run: str,
     request: Request,
     caller: Reader,
-    house: Services,
+    store: StoreDep,
+    event_streams: EventStreamsDep,
+    state: StateDep,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     last_event_id: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Response:
     """Server-sent events: jobs that changed, from the first number on that was open when the page last heard."""
-    model, _ = await _find(run, caller, house)
+    model, _ = await _find(run, caller, store)
     place = int(last_event_id) if last_event_id and re.fullmatch("[0-9]{1,15}", last_event_id) else after
-    return house.event_streams.answer(caller, _changes(request, house, model.id, place))
+    return event_streams.answer(caller, _changes(request, store, state, model.id, place))
 
 
-async def _changes(request: Request, house: Services, model_id: str, place: int) -> AsyncIterator[bytes]:
-    store, silent = house.store, 0
+async def _changes(
+    request: Request, store: Store, state: ServerState, model_id: str, place: int
+) -> AsyncIterator[bytes]:
+    silent = 0
     known: dict[str, Json] = {}
     yield b": following\n\n"
-    while await is_still_welcome(request, house):
+    while await is_still_welcome(request, state):
         jobs = [run_job(job) for job in await store.train_runs.jobs([model_id], place)]
         changed = [job for job in jobs if known.get(job["id"]) != job]
         known = {job["id"]: job for job in jobs}
@@ -200,13 +206,13 @@ def _floor(jobs: list[Json], place: int) -> int:
 
 @router.get("/_ui/api/training/events", include_in_schema=False)
 async def read_events(
-    job: str, caller: Reader, house: Services, after: Annotated[int, Query(ge=-1, le=2**53)] = -1
+    job: str, caller: Reader, store: StoreDep, after: Annotated[int, Query(ge=-1, le=2**53)] = -1
 ) -> Response:
     """The events of one job behind a place, with their times, and its settings."""
-    await _find(job, caller, house)
-    found = await house.store.train_jobs.find(job.lower())
+    await _find(job, caller, store)
+    found = await store.train_jobs.find(job.lower())
     if found is None:
         raise NotFound("There is no such training job")
-    events = await house.store.train_jobs.events(found.id, after)
+    events = await store.train_jobs.events(found.id, after)
     shown = [{"type": row.type, "data": row.data, "at": row.created_at / times.SECOND} for row in events]
     return answer({"id": found.id, "config": found.config, "events": shown})

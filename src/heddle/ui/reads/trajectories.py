@@ -1,27 +1,28 @@
 """The trajectories behind a step: which bodies there are, the groups of one, and one trajectory with its tokens."""
 
 from pathlib import Path
-from typing import Any
 
 from fastapi import Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, NotFound
-from heddle.http import Reader, Services, answer, group
+from heddle.http import Reader, StoreDep, answer, group
+from heddle.store.base import Store
 from heddle.store.control.training import ModelRow
+from heddle.training.dependencies import TrainingDep
+from heddle.training.service import Training
 from heddle.wire import times
+from heddle.wire.jsontypes import Json
 
 router = group("Pages")
 
-Json = dict[str, Any]
-
 
 @router.get("/_ui/api/trajectories", include_in_schema=False)
-async def bodies(model: str, caller: Reader, house: Services) -> Response:
+async def bodies(model: str, caller: Reader, store: StoreDep) -> Response:
     """What a model was trained on and what was logged for it, the newest first."""
-    row = await _model(model, caller, house)
-    jobs = await house.store.train_runs.jobs([row.id])
-    logs = await house.store.train_models.logs(row.id)
+    row = await _model(model, caller, store)
+    jobs = await store.train_runs.jobs([row.id])
+    logs = await store.train_models.logs(row.id)
     shown: list[Json] = [
         {
             "body": f"job:{job.id}",
@@ -50,45 +51,47 @@ async def bodies(model: str, caller: Reader, house: Services) -> Response:
 
 
 @router.get("/_ui/api/trajectories/groups", include_in_schema=False)
-async def groups(model: str, body: str, caller: Reader, house: Services) -> Response:
+async def groups(model: str, body: str, caller: Reader, store: StoreDep, training: TrainingDep) -> Response:
     """The groups of one body with rewards and advantages."""
-    row = await _model(model, caller, house)
-    key, settings, _ = await _body(row, body, house)
-    return answer({"groups": await house.training.rollouts.groups(key, settings)})
+    row = await _model(model, caller, store)
+    key, settings, _ = await _body(row, body, store)
+    return answer({"groups": await training.rollouts.groups(key, settings)})
 
 
 @router.get("/_ui/api/trajectories/one", include_in_schema=False)
-async def one(model: str, body: str, index: int, place: int, caller: Reader, house: Services) -> Response:
+async def one(
+    model: str, body: str, index: int, place: int, caller: Reader, store: StoreDep, training: TrainingDep
+) -> Response:
     """The trajectory `index` of the group at `place`, with the token sequences that are trained."""
-    row = await _model(model, caller, house)
-    key, settings, longest = await _body(row, body, house)
-    base = await _folder(row, house)
-    return answer(await house.training.rollouts.trajectory(key, settings, (place, index), base, longest))
+    row = await _model(model, caller, store)
+    key, settings, longest = await _body(row, body, store)
+    base = await _folder(row, training)
+    return answer(await training.rollouts.trajectory(key, settings, (place, index), base, longest))
 
 
-async def _model(model_id: str, caller: Caller, house: Services) -> ModelRow:
-    row = await house.store.train_models.find(model_id.lower())
+async def _model(model_id: str, caller: Caller, store: Store) -> ModelRow:
+    row = await store.train_models.find(model_id.lower())
     if row is None or not caller.reaches(row.project_id):
         raise NotFound("There is no such model")
     return row
 
 
-async def _body(row: ModelRow, name: str, house: Services) -> tuple[str, Json | None, int]:
+async def _body(row: ModelRow, name: str, store: Store) -> tuple[str, Json | None, int]:
     """Where a body lies, the settings that it is trained with, and how long its sequences may be."""
     kind, _, body_id = name.partition(":")
     if kind == "job":
-        job = await house.store.train_jobs.find(body_id)
+        job = await store.train_jobs.find(body_id)
         if job is not None and job.model_id == row.id:
             return job.payload, job.config["settings"], int(job.config.get("sequence") or 2**31)
     else:
-        for log in await house.store.train_models.logs(row.id):
+        for log in await store.train_models.logs(row.id):
             if log.id == body_id:
                 return log.payload, None, 2**31
     raise NotFound("There are no such trajectories")
 
 
-async def _folder(row: ModelRow, house: Services) -> Path | None:
+async def _folder(row: ModelRow, training: Training) -> Path | None:
     try:
-        return Path((await house.training.models.base(row.base_model)).folder)
+        return Path((await training.models.base(row.base_model)).folder)
     except HeddleError:
         return None

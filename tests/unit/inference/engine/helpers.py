@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heddle.inference.engine.base import AdapterRef, Constraint, Sampling, TokenRequest
+from heddle.inference.engine.base import AdapterRef, Sampling, TokenRequest
 from heddle.inference.engine.local.engine import EngineCore
+from heddle.inference.structured.constraint import Constraint
 
 
 def request(

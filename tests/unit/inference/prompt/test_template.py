@@ -225,7 +225,7 @@ def test_the_front_loads_without_the_packages_of_the_extra() -> None:
         "import sys\n"
         "for name in ('jinja2', 'tokenizers', 'llguidance', 'torch', 'transformers'): sys.modules[name] = None\n"
         "import heddle.inference.prompt.template, heddle.inference.tokenization.stop, heddle.inference.tools\n"
-        "import heddle.inference.reasoning\n"
+        "import heddle.inference.prompt.reasoning\n"
         "from pathlib import Path\n"
         "from heddle.errors import ExtraMissing\n"
         "from heddle.inference.tokenization.tokenizer import Tokenizer\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from heddle.inference.models.source import TINY_FOLDER
-from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+from heddle.inference.trajectory_renderer import TrajectoryRenderer
 
 USER = [{"role": "user", "content": "Hello"}]
 

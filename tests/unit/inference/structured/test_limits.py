@@ -12,9 +12,9 @@ from heddle.bounded import BoundedProcesses
 from heddle.errors import InvalidRequest
 from heddle.inference.chat import compile_process
 from heddle.inference.chat.compile_process import compile_constraint
-from heddle.inference.engine.base import Constraint
 from heddle.inference.models.source import TINY_FOLDER
 from heddle.inference.structured import StructuredOutputs, limits
+from heddle.inference.structured.constraint import Constraint
 from heddle.inference.structured.grammars import lark_of
 from heddle.inference.structured.schema import JsonStyle, compiled_schema
 

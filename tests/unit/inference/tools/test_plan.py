@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from heddle.errors import InvalidRequest
 from heddle.inference.models.source import TINY_FOLDER
-from heddle.inference.reasoning import after_optional_reasoning, detect_marks
+from heddle.inference.prompt.reasoning import after_optional_reasoning, detect_marks
 from heddle.inference.tokenization.tokenizer import Tokenizer
 from heddle.inference.tools import ToolFormat, ToolPlan, detect_format
 from heddle.inference.tools.formats import HERMES, JSON, LLAMA, MISTRAL, MISTRAL_NAMED

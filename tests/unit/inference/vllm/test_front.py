@@ -11,7 +11,7 @@ from heddle.inference.chat.rollout import Rollout
 from heddle.inference.engine.base import EngineInfo, Sampling
 from heddle.inference.engine.vllm.body import one_lark
 from heddle.inference.models.source import TINY_FOLDER
-from heddle.inference.reasoning import ReasoningMarks, after_open_reasoning
+from heddle.inference.prompt.reasoning import ReasoningMarks, after_open_reasoning
 from heddle.inference.structured import StructuredOutputs, constraint_for
 from heddle.inference.tokenization.tokenizer import Tokenizer
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from heddle.inference.models.source import TINY_FOLDER
-from heddle.inference.prompt.trajectory_renderer import TrajectoryRenderer
+from heddle.inference.trajectory_renderer import TrajectoryRenderer
 from heddle.models.load import load_model
 from heddle.training import payload
 from heddle.training.base import Message, Task

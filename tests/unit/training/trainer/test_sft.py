@@ -8,9 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from heddle.training.base import Json, Message, Started, Stepped, TrainingError  # noqa: E402
+from heddle.training.base import Message, Started, Stepped, TrainingError  # noqa: E402
 from heddle.training.sft_config import SftConfig  # noqa: E402
 from heddle.training.trainer.sft import examples, rows  # noqa: E402
+from heddle.wire.jsontypes import Json  # noqa: E402
 from tests.unit.training.trainer.jobs import END, RENDERER, make_task, perform  # noqa: E402
 
 CHAT = [

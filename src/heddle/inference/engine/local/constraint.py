@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heddle.errors import ExtraMissing
-from heddle.inference.engine.base import Constraint, RequestRefused
+from heddle.inference.engine.base import RequestRefused
 from heddle.inference.engine.grammar import grammar_tokenizer, matcher, plain
+from heddle.inference.structured.constraint import Constraint
 
 MOST_COMPILED = 8
 """What a grammar's matchers found out about it is kept with it, up to 50 MiB."""

@@ -3,13 +3,12 @@
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import orjson
 
 from heddle.inference.engine.base import RequestRefused, Sampling, TokenRequest
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 Decode = Callable[[tuple[int, ...]], str]
 _SIGN = 1 << 63
 _MOST = 2**31 - 1

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
@@ -14,6 +14,7 @@ from heddle.inference.engine.vllm.body import Decode, body_of, streams
 from heddle.inference.engine.vllm.events import Reader, Strange
 from heddle.inference.engine.vllm.http import Client, Refused, Unanswered
 from heddle.inference.engine.vllm.metrics import read_figures
+from heddle.wire.jsontypes import Json
 
 logger = logging.getLogger("heddle.inference.engine")
 
@@ -28,7 +29,6 @@ HEALTH_SECONDS = 10.0
 ADAPTER_SECONDS = 120.0
 FIGURES_SECONDS = 1.0
 State = Literal["loading", "ready", "failed"]
-Json = dict[str, Any]
 
 
 class ReplicaFailed(Exception):

@@ -9,7 +9,6 @@ from typing import Any
 from heddle.trace.otel.conventions.convention import (
     PARAMETERS,
     Convention,
-    Json,
     as_object,
     as_text,
     count,
@@ -21,6 +20,7 @@ from heddle.trace.otel.conventions.convention import (
 )
 from heddle.trace.otel.conventions.messages import call_part, reasoning_part, result_part, text_part
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _BASE = "gcp.vertex.agent."

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
-Json = dict[str, Any]
 Fields = Mapping[str, tuple[str, ...]]
 """A field of `AgentSpan` and its attributes; the first that gives a value counts."""
 Rows = tuple[tuple[str, Callable[[Any], Any], tuple[str, ...]], ...]

@@ -13,19 +13,10 @@ spans below it and is therefore not counted again: it stays a custom attribute.
 from collections.abc import Iterable
 from typing import Any
 
-from heddle.trace.otel.conventions.convention import (
-    Convention,
-    Fields,
-    Json,
-    as_text,
-    branch,
-    fill_from,
-    offer,
-    parsed,
-    told,
-)
+from heddle.trace.otel.conventions.convention import Convention, Fields, as_text, branch, fill_from, offer, parsed, told
 from heddle.trace.otel.conventions.messages import message, messages_of
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 FIELDS: Fields = {

@@ -7,7 +7,6 @@ whose names begin with `input` are added up for the input, likewise for the outp
 from heddle.trace.otel.conventions.convention import (
     PARAMETERS,
     Convention,
-    Json,
     as_object,
     count,
     fill_from,
@@ -16,6 +15,7 @@ from heddle.trace.otel.conventions.convention import (
 )
 from heddle.trace.otel.conventions.messages import answered, asked
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 OPERATIONS = {

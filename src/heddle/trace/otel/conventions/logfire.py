@@ -10,7 +10,6 @@ the requests below it.
 
 from heddle.trace.otel.conventions.convention import (
     Convention,
-    Json,
     as_list,
     as_object,
     as_text,
@@ -22,6 +21,7 @@ from heddle.trace.otel.conventions.convention import (
 from heddle.trace.otel.conventions.genai import read_events
 from heddle.trace.otel.conventions.messages import messages_of, simple
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _ALL = ("pydantic_ai.all_messages", "all_messages_events")

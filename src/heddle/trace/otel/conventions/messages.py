@@ -7,7 +7,8 @@ kept as it came. Also whole bodies of requests to models and of their answers, a
 from collections.abc import Iterable
 from typing import Any
 
-from heddle.trace.otel.conventions.convention import Json, as_text, objects, parsed
+from heddle.trace.otel.conventions.convention import as_text, objects, parsed
+from heddle.wire.jsontypes import Json
 
 ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
 _TEXTS = ("text", "input_text", "output_text")

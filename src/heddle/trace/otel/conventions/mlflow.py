@@ -6,7 +6,6 @@ Tokens: `mlflow.chat.tokenUsage` counts cached tokens inside; MLflow adds up Ant
 from heddle.trace.otel.conventions.convention import (
     PARAMETERS,
     Convention,
-    Json,
     as_object,
     count,
     fill_from,
@@ -19,6 +18,7 @@ from heddle.trace.otel.conventions.convention import (
 )
 from heddle.trace.otel.conventions.messages import answered, asked
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 OPERATIONS = {

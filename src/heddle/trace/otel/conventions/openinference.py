@@ -13,7 +13,6 @@ from typing import Any
 from heddle.trace.otel.conventions.convention import (
     PARAMETERS,
     Convention,
-    Json,
     as_object,
     as_text,
     branch,
@@ -26,6 +25,7 @@ from heddle.trace.otel.conventions.convention import (
 )
 from heddle.trace.otel.conventions.messages import answered, asked, call_part, joined, message, simple
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 KIND = "openinference.span.kind"

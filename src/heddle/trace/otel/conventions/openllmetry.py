@@ -12,7 +12,6 @@ from typing import Any
 
 from heddle.trace.otel.conventions.convention import (
     Convention,
-    Json,
     as_object,
     as_text,
     branch,
@@ -25,6 +24,7 @@ from heddle.trace.otel.conventions.convention import (
 )
 from heddle.trace.otel.conventions.messages import joined, message, simple
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _KINDS = {"workflow": "invoke_workflow", "agent": "invoke_agent", "tool": "execute_tool"}

@@ -11,7 +11,6 @@ those are added. The run's span repeats the sum (version 4: the last step) of it
 
 from heddle.trace.otel.conventions.convention import (
     Convention,
-    Json,
     as_list,
     as_object,
     as_text,
@@ -32,6 +31,7 @@ from heddle.trace.otel.conventions.messages import (
     text_part,
 )
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
 _RUNS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.decoding import Decoder
-from heddle.edge import MULTIPART_SLACK, body_limit
 from heddle.errors import Forbidden, InvalidRequest, UnsupportedMedia
+from heddle.middleware import MULTIPART_SLACK, body_limit
 from heddle.origins import check_origin, public_address
 from heddle.settings import Settings
 from tests.support import attacks

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from heddle.errors import ExtraMissing, HeddleError
+from heddle.errors import HeddleError
+from heddle.training.bodies.source import SourceRequest, resolve
 from heddle.training.calls.rewards import Reward
-from heddle.training.calls.source import SourceRequest, resolve
+from heddle.wire.jsontypes import Json
 from heddle.wire.training import CallSelection
 
 if TYPE_CHECKING:
     import httpx
 
-Json = dict[str, Any]
-_INSTALL = "pip install 'heddle[inference]'"
 _MOST_BYTES = 1 << 30
 _EXPANDED = {"expand_columns": ["inputs.messages", "inputs.tools", "output"]}
 
@@ -77,7 +76,8 @@ async def fetch_trajectory_groups(
         reward=Reward.of(reward),
         group_by=group_by,
     )
-    httpx = _httpx()
+    import httpx
+
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     async with httpx.AsyncClient(base_url=base_url.rstrip("/"), headers=headers, timeout=600.0) as client:
         resolved = await resolve(source, HttpCalls(client), None, max_bytes=_MOST_BYTES, policy=policy)
@@ -101,11 +101,3 @@ def _refusal(status: int, body: bytes) -> HeddleError:
     error = HeddleError(f"The server answered {status}: {reason or body[:500].decode('utf-8', 'replace')}")
     error.status = status
     return error
-
-
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing(f"Fetching calls needs an extra that is not installed: {_INSTALL}") from None
-    return httpx

@@ -1,7 +1,6 @@
 """`source` of a training job: calls of the trace service instead of trajectory groups in the body (ours)."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,11 +12,12 @@ from heddle.errors import InvalidRequest, TooLarge
 from heddle.training.bodies.trajectories import Trajectory
 from heddle.training.calls.from_calls import GROUP_FIELDS, Found, collect
 from heddle.training.calls.rewards import CALL_FIELDS, Reward
+from heddle.wire.batched import batched
 from heddle.wire.callfilter import CallConditions, OrderTerm
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query, split_path
 from heddle.wire.training import CallSelection, CallSource
 
-Json = dict[str, Any]
 MOST_CALLS = 10_000
 _TRACES_AT_ONCE = 500
 _LEFT_OUT = {
@@ -112,7 +112,7 @@ async def resolve(
     if not subjects:
         raise InvalidRequest(f"source: no call of {source.project_id} fits; nothing to train on", param="source")
     budget, every = _Budget(max_bytes), list[Json]()
-    for traces in _parts(list(dict.fromkeys(call["trace_id"] for call in subjects))):
+    for traces in batched(list(dict.fromkeys(call["trace_id"] for call in subjects)), _TRACES_AT_ONCE):
         selection = CallSelection(source.project_id, {"trace_ids": traces})
         every += await _read(calls, caller, selection, budget)
     found = await asyncio.to_thread(_collect, source, subjects, every, policy)
@@ -177,11 +177,6 @@ async def _read(calls: CallSource, caller: Any, selection: CallSelection, budget
 
 def _parsed(lines: bytes) -> list[Json]:
     return [orjson.loads(line) for line in lines.splitlines() if line]
-
-
-def _parts(items: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(items), _TRACES_AT_ONCE):
-        yield items[start : start + _TRACES_AT_ONCE]
 
 
 def _why(found: Found) -> str:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,14 +12,12 @@ from heddle import failures
 from heddle.body_reader import BodyReader
 from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
 from heddle.origins import check_origin, is_by_a_browser
+from heddle.server_state import ServerState
 from heddle.settings import Settings
 from heddle.turns import OWNER, owner_of
 from heddle.wire import ids
 
-if TYPE_CHECKING:
-    from heddle.house import House
-
-logger = logging.getLogger("heddle.edge")
+logger = logging.getLogger("heddle.middleware")
 access = logging.getLogger("heddle.access")
 
 TRACES = "/traces"
@@ -41,8 +39,8 @@ _NOT_SHOWN = (b"content-security-policy", b"default-src 'none'; frame-ancestors 
 """Of answers that are no page: a browser that is led to one shows and runs nothing of it."""
 
 
-class Edge:
-    """ASGI middleware around the whole application; finds the House at `app.state.house`."""
+class RequestMiddleware:
+    """ASGI middleware around the whole application; finds its ServerState at `app.state.services`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -67,14 +65,14 @@ class Edge:
             exchange.finish()
 
     async def _serve(self, exchange: "_Exchange") -> None:
-        house, scope, headers = exchange.house, exchange.scope, exchange.headers
-        if house.stopping:
+        state, scope, headers = exchange.state, exchange.scope, exchange.headers
+        if state.stopping:
             raise Unavailable("The server is stopping", retry_after=2)
         if len(headers) < len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
             raise InvalidRequest("A request has one Host header")
-        check_origin(scope["method"], headers, house.settings)
+        check_origin(scope["method"], headers, state.settings)
         try:
-            scope["heddle.caller"] = await house.gate.recognise(headers, scope["method"])
+            scope["heddle.caller"] = await state.authenticator.recognise(headers, scope["method"])
             OWNER.set(owner_of(scope["heddle.caller"]))
         except NotAuthenticated as problem:
             # Nothing is read from a stranger, but what logs one in.
@@ -105,7 +103,7 @@ class _Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.started = time.perf_counter()
-        self.house: House = scope["app"].state.house
+        self.state: ServerState = scope["app"].state.services
         path: str = scope["path"]
         if path.startswith(TRACES) and (len(path) == len(TRACES) or path[len(TRACES)] == "/"):
             raw_path = scope.get("raw_path", b"")[len(TRACES) :]
@@ -128,9 +126,9 @@ class _Exchange:
         client = scope.get("client")
         self.body = BodyReader(
             self._receive,
-            body_limit(scope["path"], self.house.settings),
-            self.house.settings,
-            self.house.unfinished_bodies,
+            body_limit(scope["path"], self.state.settings),
+            self.state.settings,
+            self.state.unfinished_bodies,
             client[0] if client else "",
             encoding if is_encoded else None,
         )
@@ -170,7 +168,7 @@ class _Exchange:
         if b"content-security-policy" not in given:
             kept.append(_NOT_SHOWN)
         unread = self.has_body and (self.body is None or not self.body.is_complete)
-        if self.house.draining or self.status == 401 or unread:
+        if self.state.draining or self.status == 401 or unread:
             kept.append(_CLOSE)
         return kept
 
@@ -186,9 +184,9 @@ class _Exchange:
         if self.body is not None:
             self.body.close()
             received = self.body.received
-        method, settings = self.scope["method"], self.house.settings
+        method, settings = self.scope["method"], self.state.settings
         template = getattr(self.scope.get("route"), "path", "(none)")
-        self.house.metrics.answered(template, method, self.status or CLIENT_GONE, seconds, received, self.sent)
+        self.state.metrics.answered(template, method, self.status or CLIENT_GONE, seconds, received, self.sent)
         if settings.access_log == "all" or (settings.access_log == "errors" and self.status >= 400):
             caller = self.scope.get("heddle.caller")
             fields = (method, self.scope["path"][:300], self.status, seconds * 1000, received, self.sent)

@@ -21,7 +21,7 @@ _LAST = {
 """Figures of a gradient step, and the gauges that show them."""
 
 
-class TrainingFigures:
+class TrainingMetrics:
     """Counts what training does, and shows the last gradient step."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

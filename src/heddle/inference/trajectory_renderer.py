@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -12,8 +12,8 @@ from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.template import build_prompt
 from heddle.inference.tokenization.tokenizer import Tokenizer
 from heddle.inference.tools.request import Tool
+from heddle.wire.jsontypes import Json
 
-Json = dict[str, Any]
 T = TypeVar("T")
 _MESSAGES = TypeAdapter(list[ChatMessage])
 _TOOLS = TypeAdapter(list[Tool])

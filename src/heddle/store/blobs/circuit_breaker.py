@@ -20,7 +20,7 @@ STALLED_SECONDS = 3.0
 RETRY_AFTER = 2
 
 
-class Gate:
+class CircuitBreaker:
     """Before every request to one store; any thread may pass."""
 
     def __init__(self) -> None:

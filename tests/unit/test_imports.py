@@ -1,0 +1,37 @@
+"""What the rules of pyproject.toml cannot say of imports."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent.parent / "src" / "heddle"
+
+
+def imported(path: Path) -> set[str]:
+    """Every module and name that a file imports, wherever it does so."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    named = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return named | {
+        f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+
+
+def test_torch_stays_in_the_engines_process() -> None:
+    """The server itself imports no torch: only what the worker runs does."""
+    allowed = ("models", "inference/engine/local", "training/trainer", "demo/tiny")
+    heavy = ("torch.", "transformers.", "heddle.models.")
+    found = {
+        str(path.relative_to(SOURCE).parent)
+        for path in SOURCE.rglob("*.py")
+        if any(f"{name}.".startswith(heavy) for name in imported(path))
+    }
+    assert {folder for folder in found if not folder.startswith(allowed)} == set()
+
+
+def test_no_private_module_of_a_library_is_imported() -> None:
+    private = {
+        (str(path.relative_to(SOURCE)), name)
+        for path in SOURCE.rglob("*.py")
+        for name in imported(path)
+        if not name.startswith(("heddle.", "__future__")) and any(part.startswith("_") for part in name.split("."))
+    }
+    assert private == set()

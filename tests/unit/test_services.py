@@ -1,0 +1,21 @@
+"""What routes ask for is among the services, with the type that they expect."""
+
+from typing import get_type_hints
+
+from heddle.app import served_routes
+from heddle.http import Service, dependency
+from heddle.server_state import ServerState
+from heddle.services import Services
+
+
+def test_each_dependency_is_a_service_of_its_type() -> None:
+    types, shared = get_type_hints(Services), get_type_hints(ServerState)
+    asked = [
+        (found.name, hint.__origin__, route.is_local)
+        for route in served_routes()
+        for hint in get_type_hints(route.endpoint, include_extras=True).values()
+        if isinstance(found := dependency(hint), Service)
+    ]
+    assert [(name, kind) for name, kind, _ in asked if types.get(name) is not kind] == []
+    assert {name for name, _, is_local in asked if is_local} <= set(shared), "a worker has no other services"
+    assert len(asked) > 200
