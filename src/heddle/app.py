@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
 import heddle
-from heddle import bounded, failures
+from heddle import failures
 from heddle.compat import graphql, pages
 from heddle.edge import Edge
 from heddle.errors import HeddleError
@@ -42,6 +42,7 @@ from heddle.inference.engine.make import make_engine
 from heddle.inference.figures import InferenceFigures
 from heddle.inference.policies import Policies
 from heddle.inference.service import Inference
+from heddle.ipc import bounded
 from heddle.settings import Settings
 from heddle.store.open import opened_store
 from heddle.trace import (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from heddle.bounded import BoundedProcesses, Json, TooMuchWork, answer_jobs
+from heddle.ipc.bounded import BoundedProcesses, Json, TooMuchWork, answer_jobs
 
 _KEPT_BYTES = 1 << 20
 processes = BoundedProcesses(__name__, kept_bytes=_KEPT_BYTES)

@@ -8,12 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from heddle.bounded import BoundedProcesses, Json, TooMuchWork, answer_jobs
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
 from heddle.inference.engine.base import Constraint
 from heddle.inference.reasoning import ReasoningMarks, after_open_reasoning, after_optional_reasoning
 from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for, grammar_tokenizer
 from heddle.inference.tools import ToolPlan
+from heddle.ipc.bounded import BoundedProcesses, Json, TooMuchWork, answer_jobs
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

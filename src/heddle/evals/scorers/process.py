@@ -1,7 +1,7 @@
 """The process in which patterns and schemas are read, and patterns, schemas and long texts scored."""
 
-from heddle.bounded import Json, answer_jobs
 from heddle.evals.scorers.kinds import KINDS, CannotScore
+from heddle.ipc.bounded import Json, answer_jobs
 
 
 def _answer(job: Json) -> Json:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from heddle.bounded import BoundedProcesses
 from heddle.errors import InvalidRequest
 from heddle.inference import compile_process
 from heddle.inference.compile_process import compile_constraint
@@ -18,6 +17,7 @@ from heddle.inference.structured import StructuredOutputs, limits
 from heddle.inference.structured.grammars import lark_of
 from heddle.inference.structured.schema import compiled_schema
 from heddle.inference.structured.style import JsonStyle
+from heddle.ipc.bounded import BoundedProcesses
 
 pytestmark = pytest.mark.skipif(not (TINY_FOLDER / "tokenizer.json").is_file(), reason="the tiny model is not built")
 

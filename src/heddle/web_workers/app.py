@@ -12,14 +12,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from heddle.edge import TRACES
 from heddle.errors import HeddleError
 from heddle.house import House
+from heddle.ipc.rpc import Client
 from heddle.metrics import Metrics
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.trace.inference_calls import InferencePrices
 from heddle.trace.records import TraceRecords
-from heddle.workers.line import Line
-from heddle.workers.proxy import CLIENT, Proxy
-from heddle.workers.verbs import COUNTED, Answered
+from heddle.web_workers.methods import COUNTED, Answered
+from heddle.web_workers.proxy import CLIENT, Proxy
 
 LOCAL = frozenset((
     "/call/start", "/call/end", "/call/upsert_batch", "/v2/{entity}/{project}/calls/complete",
@@ -53,11 +53,11 @@ class WorkerMetrics(Metrics):
         """Note one answer."""
         self._answers.append((route, method, status, seconds, received, sent))
 
-    async def report(self, line: Line) -> None:
+    async def report(self, writing: Client) -> None:
         """Tell what was counted since the last report."""
         counted = (self._answers, self._lag_seconds, self._limits)
         self._answers, self._lag_seconds, self._limits = [], [], []
-        await line.call(COUNTED, *counted)
+        await writing.call(COUNTED, *counted)
 
 
 class WorkerHouse(House):
@@ -69,16 +69,16 @@ class WorkerHouse(House):
         self.records = TraceRecords(self)
         self.prices = InferencePrices(store)
 
-    async def report(self, line: Line) -> None:
+    async def report(self, writing: Client) -> None:
         """Tell, again and again, what was answered and which keys were used."""
         while True:
             await asyncio.sleep(_REPORT_SECONDS)
-            await self.report_once(line)
+            await self.report_once(writing)
 
-    async def report_once(self, line: Line) -> None:
+    async def report_once(self, writing: Client) -> None:
         """Tell what is to be told now."""
         with contextlib.suppress(HeddleError):
-            await self.metrics.report(line)
+            await self.metrics.report(writing)
             await self.gate.note_use()
 
 
