@@ -3,20 +3,19 @@
 import json
 import os
 import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from heddle.errors import ExtraMissing, InvalidRequest
+import httpx
+
+from heddle.errors import InvalidRequest
 from heddle.settings import Settings
 from heddle.wire.inference import ProviderFailed
 
-if TYPE_CHECKING:
-    import httpx
-
-INSTALL = "pip install 'heddle[inference]'"
 LONGEST_SECONDS = 600.0
 _CHAT = "chat/completions"
 _CONNECT_SECONDS = 10.0
@@ -114,8 +113,7 @@ class ProviderClient:
         return value
 
     @asynccontextmanager
-    async def _sent(self, path: str, body: Json) -> "AsyncIterator[httpx.Response]":
-        httpx = need_httpx()
+    async def _sent(self, path: str, body: Json) -> AsyncIterator[httpx.Response]:
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))
         url = f"{self._provider.base_url}/{path}"
         try:
@@ -132,7 +130,7 @@ class ProviderClient:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ProviderFailed(f"{self._provider.name} cannot be reached: {type(error).__name__}") from None
 
-    async def _refusal(self, response: "httpx.Response") -> ProviderFailed:
+    async def _refusal(self, response: httpx.Response) -> ProviderFailed:
         text = b""
         async for part in response.aiter_bytes():
             text += part
@@ -164,15 +162,6 @@ def _message(body: Any) -> str:
 
 
 @cache
-def _trusted() -> Any:
+def _trusted() -> ssl.SSLContext:
     """What servers are recognised by; made once, as reading the certificates takes longer than a request."""
-    return need_httpx().create_ssl_context()
-
-
-def need_httpx() -> Any:
-    """The module httpx; raises ExtraMissing."""
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing(f"Asking other providers needs an extra that is not installed: {INSTALL}") from None
-    return httpx
+    return httpx.create_ssl_context()

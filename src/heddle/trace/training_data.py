@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import httpx
 import orjson
 
 from heddle.auth import Caller
-from heddle.errors import ExtraMissing, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.house import House
 from heddle.paths import OutsideRoot, resolve
 from heddle.wire import digests, jsontext, refs
@@ -18,7 +19,6 @@ from heddle.wire import digests, jsontext, refs
 Json = dict[str, Any]
 PARAM = "training_data_url"
 _SECONDS = 600.0
-_INSTALL = "pip install 'heddle[inference]'"
 _MOST_ROWS = 10_000_000
 
 
@@ -142,7 +142,6 @@ def _local(url: str, sources: Sequence[str], max_bytes: int, data: Path) -> byte
 
 
 async def _download(url: str, max_bytes: int) -> bytes:
-    httpx = _httpx()
     content = bytearray()
     try:
         # Redirects could lead to an address that nobody allowed.
@@ -190,11 +189,3 @@ def _objects(rows: Sequence[Any]) -> list[Json]:
         if not isinstance(row, dict):
             raise InvalidRequest(f"{PARAM}: row {place} of the dataset is no object", param=PARAM)
     return list(rows)
-
-
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing(f"Reading addresses needs an extra that is not installed: {_INSTALL}") from None
-    return httpx

@@ -2,13 +2,12 @@
 
 import asyncio
 import ssl
-import sys
 from typing import Any
 
 import pytest
 
 from heddle import settings as table
-from heddle.errors import ExtraMissing, InvalidRequest
+from heddle.errors import InvalidRequest
 from heddle.inference import providers
 from heddle.inference.providers import Provider, ProviderClient, ProviderFailed, checked_headers, configured
 from heddle.settings import BadSetting, Settings
@@ -91,11 +90,3 @@ def test_the_key_comes_from_its_variable_and_the_version_is_a_parameter() -> Non
     assert (sent["headers"]["Authorization"], sent["headers"]["x-a"]) == ("Bearer k", "b")
     with pytest.raises(ProviderFailed, match="set the variable P_KEY"):
         ProviderClient(provider, environment={})
-
-
-def test_without_httpx_the_answer_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    client = ProviderClient(Provider("p", "http://127.0.0.1:9/v1"))
-    with pytest.raises(ExtraMissing, match="pip install") as missing:
-        asyncio.run(client.complete(BODY))
-    assert missing.value.status == 501

@@ -8,12 +8,12 @@ import base64
 import hashlib
 import hmac
 import secrets
-from typing import Any
 from urllib.parse import unquote
 
-from heddle.errors import ExtraMissing, InvalidRequest
+import httpx
 
-INSTALL = "pip install 'heddle[inference]'"
+from heddle.errors import InvalidRequest
+
 PREFIX = "whsec_"
 _SECRET_BYTES = 24
 _SECONDS = 10.0
@@ -33,14 +33,13 @@ def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 def check_address(url: str, allowed: str) -> None:
-    """Raise InvalidRequest for an address outside the setting `alert_webhooks`, ExtraMissing without the client."""
+    """Raise InvalidRequest for an address outside the setting `alert_webhooks`."""
     prefixes = [item.strip() for item in allowed.split(",") if item.strip()] if allowed != "none" else []
     if not any(_lies_below(url, prefix) for prefix in prefixes):
         known = ", ".join(prefixes) or "none"
         raise InvalidRequest(
             f"webhook_url {url[:200]!r} is not allowed: the setting alert_webhooks says where messages may go ({known})"
         )
-    client()
 
 
 def _lies_below(url: str, prefix: str) -> bool:
@@ -55,7 +54,6 @@ def _lies_below(url: str, prefix: str) -> bool:
 
 async def send(url: str, secret: str, message_id: str, timestamp: int, body: str) -> str | None:
     """Send a message once; None when it was taken, else what went wrong. Redirects are not followed."""
-    httpx = client()
     content = body.encode()
     headers = {
         "content-type": "application/json",
@@ -76,12 +74,3 @@ async def send(url: str, secret: str, message_id: str, timestamp: int, body: str
         return f"gave no answer within {_WHOLE_SECONDS:g} s"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return f"cannot be reached: {type(error).__name__}"
-
-
-def client() -> Any:
-    """The HTTP client's module; raises ExtraMissing."""
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing(f"Webhooks need an extra that is not installed: {INSTALL}") from None
-    return httpx

@@ -2,20 +2,17 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx
 from pydantic import ValidationError
 
-from heddle.errors import ExtraMissing, HeddleError
+from heddle.errors import HeddleError
 from heddle.training.calls.rewards import Reward
 from heddle.training.calls.source import SourceRequest, resolve
 from heddle.wire.training import CallSelection
 
-if TYPE_CHECKING:
-    import httpx
-
 Json = dict[str, Any]
-_INSTALL = "pip install 'heddle[inference]'"
 _MOST_BYTES = 1 << 30
 _EXPANDED = {"expand_columns": ["inputs.messages", "inputs.tools", "output"]}
 
@@ -23,7 +20,7 @@ _EXPANDED = {"expand_columns": ["inputs.messages", "inputs.tools", "output"]}
 class HttpCalls:
     """A CallSource that asks POST /calls/stream_query of a server."""
 
-    def __init__(self, client: "httpx.AsyncClient") -> None:
+    def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
     async def read(self, _caller: Any, selection: CallSelection) -> AsyncIterator[bytes]:
@@ -32,8 +29,13 @@ class HttpCalls:
         async with self._client.stream("POST", "/calls/stream_query", json=body) as response:
             if response.status_code != 200:
                 raise _refusal(response.status_code, await response.aread())
-            async for line in response.aiter_lines():
-                yield line.encode()
+            rest = b""
+            async for part in response.aiter_bytes():
+                *lines, rest = (rest + part).split(b"\n")
+                for line in lines:
+                    yield line
+            if rest:
+                yield rest
 
 
 def stream_query(selection: CallSelection) -> Json:
@@ -77,7 +79,6 @@ async def fetch_trajectory_groups(
         reward=Reward.of(reward),
         group_by=group_by,
     )
-    httpx = _httpx()
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     async with httpx.AsyncClient(base_url=base_url.rstrip("/"), headers=headers, timeout=600.0) as client:
         resolved = await resolve(source, HttpCalls(client), None, max_bytes=_MOST_BYTES, policy=policy)
@@ -101,11 +102,3 @@ def _refusal(status: int, body: bytes) -> HeddleError:
     error = HeddleError(f"The server answered {status}: {reason or body[:500].decode('utf-8', 'replace')}")
     error.status = status
     return error
-
-
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing(f"Fetching calls needs an extra that is not installed: {_INSTALL}") from None
-    return httpx
