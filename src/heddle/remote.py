@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 import httpx
 
 from heddle.errors import HeddleError
+from heddle.wire.lines import LineSplitter
 
 Json = dict[str, Any]
 DEFAULT_SERVER = "http://127.0.0.1:8470"
@@ -76,11 +77,10 @@ class Remote:
     def lines(self, path: str, body: Mapping[str, Any] | None = None) -> Generator[Any]:
         """The values of a line stream, as they come; a GET without a body."""
         with self._sent("GET" if body is None else "POST", path, body) as answer:
-            rest = b""
+            splitter = LineSplitter()
             for part in answer.iter_bytes():
-                *lines, rest = (rest + part).split(b"\n")
-                yield from (self._parsed(line, path) for line in lines if line.strip())
-            if rest.strip():
+                yield from (self._parsed(line, path) for line in splitter.feed(part) if line.strip())
+            if rest := splitter.end().strip():
                 yield self._parsed(rest, path)
 
     def save(self, path: str, body: Mapping[str, Any], target: IO[bytes]) -> None:
@@ -115,7 +115,7 @@ class Remote:
                 if answer.status_code != 200:
                     raise self._refusal(answer, path)
                 yield answer
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             why = str(error) or type(error).__name__
             raise Unreachable(f"no answer from {self.server} ({why}); is the server running there?") from None
 

@@ -15,6 +15,7 @@ import httpx
 from heddle.errors import InvalidRequest
 from heddle.settings import Settings
 from heddle.wire.inference import ProviderFailed
+from heddle.wire.lines import split_lines
 
 LONGEST_SECONDS = 600.0
 _CHAT = "chat/completions"
@@ -87,9 +88,9 @@ class ProviderClient:
         options = {"stream": True, "stream_options": {"include_usage": True}}
         async with self._sent(_CHAT, {**body, **options}) as response:
             is_empty = True
-            async for line in response.aiter_lines():
-                data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
-                if data == "[DONE]":
+            async for line in split_lines(response.aiter_bytes()):
+                data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+                if data == b"[DONE]":
                     return
                 if data:
                     is_empty = False
@@ -97,13 +98,13 @@ class ProviderClient:
             if is_empty:
                 raise ProviderFailed(f"{self._provider.name} answered no stream of chunks")
 
-    def _chunk(self, data: str) -> Json:
+    def _chunk(self, data: bytes) -> Json:
         chunk = self._object(data)
         if "error" in chunk and "choices" not in chunk:
             raise ProviderFailed(f"{self._provider.name}: {_message(chunk)}")
         return chunk
 
-    def _object(self, text: str | bytes) -> Json:
+    def _object(self, text: bytes) -> Json:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

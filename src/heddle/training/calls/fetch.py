@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from heddle.errors import HeddleError
 from heddle.training.calls.rewards import Reward
 from heddle.training.calls.source import SourceRequest, resolve
+from heddle.wire.lines import split_lines
 from heddle.wire.training import CallSelection
 
 Json = dict[str, Any]
@@ -29,13 +30,8 @@ class HttpCalls:
         async with self._client.stream("POST", "/calls/stream_query", json=body) as response:
             if response.status_code != 200:
                 raise _refusal(response.status_code, await response.aread())
-            rest = b""
-            async for part in response.aiter_bytes():
-                *lines, rest = (rest + part).split(b"\n")
-                for line in lines:
-                    yield line
-            if rest:
-                yield rest
+            async for line in split_lines(response.aiter_bytes()):
+                yield line
 
 
 def stream_query(selection: CallSelection) -> Json:
