@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from heddle.bounded import BoundedProcesses, TooMuchWork, answer_jobs
+from heddle.ipc.bounded import BoundedProcesses, TooMuchWork, answer_jobs
 from heddle.wire.jsontypes import Json
 
 _KEPT_BYTES = 1 << 20

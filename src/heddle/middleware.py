@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heddle import failures
 from heddle.body_reader import BodyReader
 from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
+from heddle.ipc.fair_semaphore import OWNER, owner_of
 from heddle.origins import check_origin, is_by_a_browser
 from heddle.server_state import ServerState
 from heddle.settings import Settings
-from heddle.turns import OWNER, owner_of
 from heddle.wire import ids
 
 logger = logging.getLogger("heddle.middleware")

@@ -1,10 +1,8 @@
 """The API of a running server, for command line tools: JSON over kept connections, with one key."""
 
-import http.client
 import json
 import os
 import ssl
-import time
 from base64 import b64encode
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +10,11 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
+import httpx
+
 from heddle.errors import HeddleError
 from heddle.wire.jsontypes import Json
+from heddle.wire.lines import LineSplitter
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 SERVER_VARIABLE = "HEDDLE_SERVER"
@@ -24,6 +25,7 @@ _IDLE_SECONDS = 2.0
 _TIMEOUT_SECONDS = 120.0
 MOST_BYTES = 512 * 1024 * 1024
 """Of one JSON answer, and of one line of a stream: as much as a source that is not hostile may need."""
+_ERROR_BYTES = 1_000_000
 
 
 class Unreachable(HeddleError):
@@ -58,9 +60,12 @@ class Remote:
         given = [os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)] if from_environment else []
         self._key = key or next(iter(given), None)
         self._basic_user = basic_user
-        self._timeout = timeout
-        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
-        self._parts = _checked(self.server)
+        # As other programs of this machine: by its own certificates, and past no proxy.
+        verify: ssl.SSLContext | bool = (
+            ssl.create_default_context() if _checked(self.server).scheme == "https" else False
+        )
+        limits = httpx.Limits(max_connections=None, keepalive_expiry=_IDLE_SECONDS)
+        self._client = httpx.Client(timeout=timeout, limits=limits, verify=verify, trust_env=False)
 
     def get(self, path: str, **query: Any) -> Any:
         """The JSON answer of a GET; query values that are None are left out, lists repeat their name."""
@@ -74,16 +79,21 @@ class Remote:
     def lines(self, path: str, body: Mapping[str, Any] | None = None) -> Generator[Any]:
         """The values of a line stream, as they come; a GET without a body."""
         with self._sent("GET" if body is None else "POST", path, body) as answer:
-            while line := answer.readline(MOST_BYTES + 1):
-                self._check_size(line, path)
-                if line.strip():
-                    yield self._parsed(line, path)
+            splitter = LineSplitter()
+            for part in answer.iter_raw():
+                for line in splitter.feed(part):
+                    self._check_size(len(line), path)
+                    if line.strip():
+                        yield self._parsed(line, path)
+                self._check_size(splitter.pending, path)
+            if rest := splitter.end().strip():
+                yield self._parsed(rest, path)
 
     def save(self, path: str, body: Mapping[str, Any], target: IO[bytes]) -> None:
         """Write the answer of a POST, whatever it holds, to a file."""
         with self._sent("POST", path, body) as answer:
-            while chunk := answer.read(1 << 20):
-                target.write(chunk)
+            for part in answer.iter_raw():
+                target.write(part)
 
     def project(self, project_id: str) -> "Project":
         """The API for one `entity/project`; raises HeddleError for another form."""
@@ -94,12 +104,14 @@ class Remote:
 
     def _json(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         with self._sent(method, path, body) as answer:
-            text = answer.read(MOST_BYTES + 1)
-            self._check_size(text, path)
-            return self._parsed(text, path)
+            text = bytearray()
+            for part in answer.iter_raw():
+                text += part
+                self._check_size(len(text), path)
+            return self._parsed(bytes(text), path)
 
-    def _check_size(self, text: bytes, path: str) -> None:
-        if len(text) > MOST_BYTES:
+    def _check_size(self, size: int, path: str) -> None:
+        if size > MOST_BYTES:
             raise HeddleError(f"{self.server}{path} answered more than {MOST_BYTES} bytes, which is not read")
 
     def _parsed(self, text: bytes, path: str) -> Any:
@@ -109,50 +121,37 @@ class Remote:
             raise Unreachable(f"{self.server}{path} answered no JSON; is this a heddle server?") from None
 
     @contextmanager
-    def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> Iterator[http.client.HTTPResponse]:
+    def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> Iterator[httpx.Response]:
         """An answer of status 200, whose connection goes back when it was read to its end."""
-        connection, answer = self._connection(), None
+        data = None if body is None else json.dumps(body).encode()
         try:
-            data = None if body is None else json.dumps(body).encode()
-            connection.request(method, self._parts.path + path, data, self._headers(path))
-            answer = connection.getresponse()
-            if answer.status != 200:
-                raise self._refusal(answer, path)
-            yield answer
-        except (OSError, http.client.HTTPException) as error:
+            with self._client.stream(method, self.server + path, content=data, headers=self._headers(path)) as answer:
+                if answer.status_code != 200:
+                    raise self._refusal(answer, path)
+                yield answer
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             why = str(error) or type(error).__name__
             raise Unreachable(f"no answer from {self.server} ({why}); is the server running there?") from None
-        finally:
-            if answer is not None and answer.isclosed() and connection.sock is not None:
-                self._idle.append((time.monotonic(), connection))
-            else:
-                connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        while self._idle:
-            since, connection = self._idle.pop()
-            if time.monotonic() - since < _IDLE_SECONDS:
-                return connection
-            connection.close()
-        host, port = str(self._parts.hostname), self._parts.port
-        if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=ssl.create_default_context())
-        return http.client.HTTPConnection(host, port, timeout=self._timeout)
 
     def _headers(self, path: str) -> dict[str, str]:
-        known = {"Content-Type": "application/json", "Accept": "*/*", "User-Agent": "heddle"}
+        known = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "heddle"}
         # The inference routes want a bearer token also where no key is checked.
         key = self._key or ("none" if path.startswith("/v1/") else None)
         if key and self._basic_user is not None:
             return known | {"Authorization": f"Basic {b64encode(f'{self._basic_user}:{key}'.encode()).decode()}"}
         return known | ({"Authorization": f"Bearer {key}"} if key else {})
 
-    def _refusal(self, answer: http.client.HTTPResponse, path: str) -> Refused:
-        text = answer.read(1_000_000).decode("utf-8", "replace")
-        reason = _reason(text) or text[:300] or answer.reason
-        if answer.status == 401:
+    def _refusal(self, answer: httpx.Response, path: str) -> Refused:
+        text = b""
+        for part in answer.iter_raw():
+            text += part
+            if len(text) > _ERROR_BYTES:
+                break
+        told = text.decode("utf-8", "replace")
+        reason = _reason(told) or told[:300] or answer.reason_phrase
+        if answer.status_code == 401:
             reason += f"; give the key with --key or {KEY_VARIABLES[0]}"
-        return Refused(f"{self.server}{path} answered {answer.status}: {reason}", answer.status)
+        return Refused(f"{self.server}{path} answered {answer.status_code}: {reason}", answer.status_code)
 
 
 def _checked(address: str) -> SplitResult:

@@ -57,7 +57,7 @@ async def _serve(settings: Settings, listener: socket.socket, out: BackgroundStr
             app, address = create_app(settings, services), _address(settings.host, listener)
             if settings.workers > 1:
                 # Only who asks for them pays for what workers need.
-                from heddle.workers.crew import serve_with_workers
+                from heddle.web_workers.supervisor import serve_with_workers
 
                 await serve_with_workers(services, app, listener, lambda: _say(services, address, out), out)
             else:

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from heddle import bounded
 from heddle.errors import HeddleError
 from heddle.evals.jobs.service import Jobs
 from heddle.evals.monitors.service import Monitors
@@ -22,6 +21,7 @@ from heddle.inference.metrics import InferenceMetrics
 from heddle.inference.models.engine_factory import make_engine
 from heddle.inference.policies import Policies
 from heddle.inference.service import Inference
+from heddle.ipc import bounded
 from heddle.metrics import Metrics
 from heddle.retention import Retention
 from heddle.server_state import ServerState

@@ -24,7 +24,7 @@ def worker_pids(process: HeddleProcess) -> list[int]:
     )
     own = [int(word) for word in found.stdout.split()]
     lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in own if Path(f"/proc/{pid}/cmdline").exists()}
-    return [pid for pid, line in lines.items() if b"heddle.workers" in line]
+    return [pid for pid, line in lines.items() if b"heddle.web_workers" in line]
 
 
 def test_what_one_worker_stores_every_other_reads(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def workers(heddle: HeddleProcess) -> list[psutil.Process]:
     """The training processes of a server."""
     assert heddle.process is not None
     children = psutil.Process(heddle.process.pid).children(recursive=True)
-    return [child for child in children if "heddle.worker" in child.cmdline()]
+    return [child for child in children if "heddle.trainer_process" in child.cmdline()]
 
 
 class Patient:
@@ -96,7 +96,7 @@ def by_hand(task: dict[str, Any], folder: Path, steps: int) -> bytes:
     (folder / "task.json").write_text(json.dumps(quiet))
     many = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(task["ranks"]), "-m"]
     starter = many if task["ranks"] > 1 else []
-    command = [sys.executable, "-m", *starter, "heddle.worker", "--job", str(folder)]
+    command = [sys.executable, "-m", *starter, "heddle.trainer_process", "--job", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     kinds = [json.loads(line)["type"] for line in done.stdout.splitlines()]

@@ -17,10 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from heddle.trainer_process.serve import serve
 from heddle.training.base import Finished, Message, Saved, Started, Stepped, Task, TrainingError
-from heddle.training.queue.messages import Warm
-from heddle.worker.serve import serve
-from heddle.worker.task import Request
+from heddle.training.queue.messages import Request, Warm
 
 ADAPTER = "adapter_model.safetensors"
 

@@ -21,7 +21,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import ValidationError
 
-from heddle.children import die_with_parent
 from heddle.inference.engine.base import (
     AdapterRef,
     Constraint,
@@ -34,6 +33,7 @@ from heddle.inference.engine.base import (
 )
 from heddle.inference.engine.local.client import LocalEngine, LocalOptions
 from heddle.inference.tokenization.tokenizer import Tokenizer
+from heddle.ipc.child import die_with_parent
 from tests.support.vllm_words import CompletionRequest, choice_of, entries_of, metrics_of
 
 VERSION = "0.32.0"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from heddle.bounded import BoundedProcesses, TooMuchWork
 from heddle.evals.scorers.builtin import BuiltinScorer, builtin
-from heddle.turns import OWNER, Turns
+from heddle.ipc.bounded import BoundedProcesses, TooMuchWork
+from heddle.ipc.fair_semaphore import OWNER, FairSemaphore
 
 MODULE = "heddle.evals.scorers.process"
 
@@ -117,23 +117,23 @@ def test_one_owner_leaves_a_place_to_the_others(endless: BoundedProcesses) -> No
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-        assert (endless._turns._free, len(endless._turns._waiting)) == (2, 0) or endless._at_work
+        assert (endless._places._free, len(endless._places._waiting)) == (2, 0) or endless._at_work
 
     asyncio.run(main())
 
 
 def test_owners_who_wait_are_served_in_turn() -> None:
-    turns, order = Turns(2), []
+    places, order = FairSemaphore(2), []
 
     def wait(owner: str) -> None:
         OWNER.set(owner)
-        turns.wait().add_done_callback(lambda future: order.append(future.result()))
+        places.acquire().add_done_callback(lambda future: order.append(future.result()))
 
     for owner in ("a", "a", "a", "b", "c", "c"):
         wait(owner)
     assert order == ["a", "b"]
     for owner in ("a", "b", "a", "c"):
-        turns.give_back(owner)
+        places.release(owner)
     assert order == ["a", "b", "a", "c", "a", "c"]
     OWNER.set("")
 

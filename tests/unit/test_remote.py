@@ -112,9 +112,9 @@ def test_every_form_of_an_error_is_one_line(server: Server, status: int, body: b
 
 
 def test_lines_come_one_by_one(server: Server) -> None:
-    server.answers["/lines"] = (200, b'{"a": 1}\n\n{"a": 2}\n{"a": 3}')
+    server.answers["/lines"] = (200, b'{"a": 1}\n\n{"a": 2}\n' + '{"a": "\u2028\x85"}'.encode())
     remote = Remote(server.url)
-    assert list(remote.lines("/lines", {})) == [{"a": 1}, {"a": 2}, {"a": 3}]
+    assert list(remote.lines("/lines", {})) == [{"a": 1}, {"a": 2}, {"a": "\u2028\x85"}]
     half = remote.lines("/lines", {})
     assert next(half) == {"a": 1}
     half.close()

@@ -1,14 +1,22 @@
 """`POST /graphql`: the few account questions that SDKs ask at start; there is no account service behind it."""
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
+from graphql.error import GraphQLSyntaxError
+from graphql.language import (
+    FieldNode,
+    OperationDefinitionNode,
+    OperationType,
+    SelectionSetNode,
+    parse,
+)
+from graphql.utilities import value_from_ast_untyped
 from pydantic import Field as ModelField
 
 from heddle.auth import Caller, Scope
-from heddle.compat.graphql_text import Field, GraphQLProblem, Operation, fill, parse
 from heddle.errors import Forbidden, HeddleError
 from heddle.http import RequestModel, ResponseModel, StoreDep, answer, group
 from heddle.request_body import caller_of
@@ -20,6 +28,17 @@ router = group("Compatibility")
 
 PERMISSION_ERROR = "PERMISSION_ERROR"
 MAX_DESCRIPTION = 10_000
+MAX_TEXT = 100_000
+MAX_TOKENS = 2000
+
+
+class GraphQLProblem(Exception):
+    """Something that goes into the `errors` list; `code` becomes an extension."""
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
 
 
 class GraphQLReq(RequestModel):
@@ -44,7 +63,7 @@ async def graphql(
     """Answer one operation; failures come as a list of errors with status 200."""
     questions = _Questions(store, caller, str(request.base_url).rstrip("/"))
     try:
-        operation = _choose(parse(body.query), body.operation_name)
+        operation = _parse(body.query, body.operation_name)
         return answer({"data": await questions.run(operation, body.variables or {})})
     except GraphQLProblem as problem:
         error: dict[str, Any] = {"message": problem.message}
@@ -53,11 +72,30 @@ async def graphql(
         return answer({"data": None, "errors": [error]})
 
 
-def _choose(operations: list[Operation], name: str | None) -> Operation:
-    chosen = [operation for operation in operations if name is None or operation.name == name]
+def _parse(text: str, name: str | None) -> OperationDefinitionNode:
+    """The operation of that name, or the only one; raises GraphQLProblem for anything that is not understood."""
+    if len(text) > MAX_TEXT:
+        raise GraphQLProblem(f"The query is longer than {MAX_TEXT} characters")
+    try:
+        definitions = parse(text, no_location=True, max_tokens=MAX_TOKENS).definitions
+    except GraphQLSyntaxError as error:
+        raise GraphQLProblem(error.message) from None
+    operations = [found for found in definitions if isinstance(found, OperationDefinitionNode)]
+    chosen = [found for found in operations if name is None or (found.name is not None and found.name.value == name)]
     if len(chosen) != 1:
         raise GraphQLProblem(f"Unknown operation named {name!r}." if name else "Must provide operation name.")
+    if chosen[0].operation is OperationType.SUBSCRIPTION:
+        raise GraphQLProblem("Only queries and mutations are served here")
     return chosen[0]
+
+
+def _fields(selections: SelectionSetNode) -> Iterator[tuple[str, str, FieldNode]]:
+    """Each selected field with its name in the answer and its own name."""
+    for field in selections.selections:
+        if not isinstance(field, FieldNode):
+            raise GraphQLProblem("Fragments are not served here")
+        name = field.name.value
+        yield field.alias.value if field.alias else name, name, field
 
 
 class _Questions:
@@ -68,21 +106,25 @@ class _Questions:
         self._caller = caller
         self._address = address
 
-    async def run(self, operation: Operation, variables: dict[str, Any]) -> dict[str, Any]:
+    async def run(self, operation: OperationDefinitionNode, variables: dict[str, Any]) -> dict[str, Any]:
         """The `data` of an operation."""
         known: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {"upsertModel": self._upsert_model}
-        if operation.kind == "query":
+        if operation.operation is OperationType.QUERY:
             known = {"viewer": self._viewer, "project": self._project, "model": self._project}
             known |= {"serverInfo": self._server_info, "entity": self._entity}
-        data = {}
-        for field in operation.selection:
-            if field.name == "__typename":
-                data[field.key] = operation.kind.capitalize()
-            elif field.name not in known:
-                raise _unknown(field.name, operation.kind.capitalize())
+        # A variable that was not given is null.
+        given = {found.variable.name.value: None for found in operation.variable_definitions} | variables
+        root, data = operation.operation.value.capitalize(), {}
+        for key, name, field in _fields(operation.selection_set):
+            if name == "__typename":
+                data[key] = root
+            elif name not in known:
+                raise _unknown(name, root)
             else:
-                found = await known[field.name](fill(field.arguments, variables))
-                data[field.key] = _select(found, field)
+                arguments = {
+                    argument.name.value: value_from_ast_untyped(argument.value, given) for argument in field.arguments
+                }
+                data[key] = _select(await known[name](arguments), field)
         return data
 
     async def _viewer(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -174,17 +216,17 @@ def _unknown(name: str, owner: str) -> GraphQLProblem:
     )
 
 
-def _select(value: Any, field: Field) -> Any:
+def _select(value: Any, field: FieldNode) -> Any:
     """The asked part of a found value."""
     if isinstance(value, list):
         return [_select(item, field) for item in value]
     if not isinstance(value, dict):
         return value
-    if not field.selection:
-        raise GraphQLProblem(f'Field "{field.name}" must have a selection of subfields.')
+    if field.selection_set is None:
+        raise GraphQLProblem(f'Field "{field.name.value}" must have a selection of subfields.')
     chosen = {}
-    for child in field.selection:
-        if child.name not in value:
-            raise _unknown(child.name, field.name)
-        chosen[child.key] = _select(value[child.name], child)
+    for key, name, child in _fields(field.selection_set):
+        if name not in value:
+            raise _unknown(name, field.name.value)
+        chosen[key] = _select(value[name], child)
     return chosen

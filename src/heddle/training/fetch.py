@@ -2,18 +2,17 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx
 from pydantic import ValidationError
 
 from heddle.errors import HeddleError
 from heddle.training.bodies.source import SourceRequest, resolve
 from heddle.training.calls.rewards import Reward
 from heddle.wire.jsontypes import Json
+from heddle.wire.lines import split_lines
 from heddle.wire.training import CallSelection
-
-if TYPE_CHECKING:
-    import httpx
 
 _MOST_BYTES = 1 << 30
 _EXPANDED = {"expand_columns": ["inputs.messages", "inputs.tools", "output"]}
@@ -22,7 +21,7 @@ _EXPANDED = {"expand_columns": ["inputs.messages", "inputs.tools", "output"]}
 class HttpCalls:
     """A CallSource that asks POST /calls/stream_query of a server."""
 
-    def __init__(self, client: "httpx.AsyncClient") -> None:
+    def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
     async def read(self, _caller: Any, selection: CallSelection) -> AsyncIterator[bytes]:
@@ -31,8 +30,8 @@ class HttpCalls:
         async with self._client.stream("POST", "/calls/stream_query", json=body) as response:
             if response.status_code != 200:
                 raise _refusal(response.status_code, await response.aread())
-            async for line in response.aiter_lines():
-                yield line.encode()
+            async for line in split_lines(response.aiter_bytes()):
+                yield line
 
 
 def stream_query(selection: CallSelection) -> Json:
@@ -76,8 +75,6 @@ async def fetch_trajectory_groups(
         reward=Reward.of(reward),
         group_by=group_by,
     )
-    import httpx
-
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     async with httpx.AsyncClient(base_url=base_url.rstrip("/"), headers=headers, timeout=600.0) as client:
         resolved = await resolve(source, HttpCalls(client), None, max_bytes=_MOST_BYTES, policy=policy)

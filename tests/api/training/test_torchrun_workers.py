@@ -18,7 +18,7 @@ VARIABLES = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 def launch(root: Path, jobs: int, log: Path) -> "subprocess.Popen[bytes]":
     """torchrun with two processes that watch a folder."""
     meeting = ["--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
-    worker = ["-m", "heddle.worker", "--watch", str(root), "--jobs", str(jobs)]
+    worker = ["-m", "heddle.trainer_process", "--watch", str(root), "--jobs", str(jobs)]
     command = [sys.executable, "-m", "torch.distributed.run", *meeting, *worker]
     with log.open("wb") as output:
         return subprocess.Popen(command, env=os.environ | VARIABLES, stdout=output, stderr=output)

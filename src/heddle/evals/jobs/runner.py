@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from heddle.errors import HeddleError
 from heddle.evals.jobs.run import Closing, JobCancelled, JobRun, Worker, first_failure
+from heddle.ipc.fair_semaphore import OWNER, owner_of
 from heddle.settings import Settings
 from heddle.store.control.eval_jobs import CANCELLED, FAILED, LEASE_SECONDS, SUCCEEDED, EvalJobs, JobRow
-from heddle.turns import OWNER, owner_of
 from heddle.wire import times
 from heddle.wire.inference import ProviderFailed
 from heddle.wire.jsontypes import Json

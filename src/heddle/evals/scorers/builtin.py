@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.bounded import BoundedProcesses, TooMuchWork
 from heddle.errors import InvalidRequest
 from heddle.evals.scorers.base import Ask, as_text
 from heddle.evals.scorers.kinds import KINDS, CannotScore, Kind
+from heddle.ipc.bounded import BoundedProcesses, TooMuchWork
 from heddle.wire.jsontypes import Json
 
 LONGEST_ANSWER = 100_000

@@ -1,7 +1,7 @@
 """The process in which patterns and schemas are read, and patterns, schemas and long texts scored."""
 
-from heddle.bounded import answer_jobs
 from heddle.evals.scorers.kinds import KINDS, CannotScore
+from heddle.ipc.bounded import answer_jobs
 from heddle.wire.jsontypes import Json
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from heddle.bounded import CPU_SECONDS, BoundedProcesses, TooMuchWork, answer_jobs
 from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed
+from heddle.ipc.bounded import CPU_SECONDS, BoundedProcesses, TooMuchWork, answer_jobs
 from heddle.wire.jsontypes import Json
 
 T = TypeVar("T")

@@ -3,19 +3,20 @@
 import json
 import os
 import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import httpx
 
 from heddle.errors import InvalidRequest
 from heddle.settings import Settings
 from heddle.wire.inference import ProviderFailed
 from heddle.wire.jsontypes import Json
-
-if TYPE_CHECKING:
-    import httpx
+from heddle.wire.lines import split_lines
 
 LONGEST_SECONDS = 600.0
 _CHAT = "chat/completions"
@@ -87,9 +88,9 @@ class ProviderClient:
         options = {"stream": True, "stream_options": {"include_usage": True}}
         async with self._sent(_CHAT, {**body, **options}) as response:
             is_empty = True
-            async for line in response.aiter_lines():
-                data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
-                if data == "[DONE]":
+            async for line in split_lines(response.aiter_bytes()):
+                data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+                if data == b"[DONE]":
                     return
                 if data:
                     is_empty = False
@@ -97,13 +98,13 @@ class ProviderClient:
             if is_empty:
                 raise ProviderFailed(f"{self._provider.name} answered no stream of chunks")
 
-    def _chunk(self, data: str) -> Json:
+    def _chunk(self, data: bytes) -> Json:
         chunk = self._object(data)
         if "error" in chunk and "choices" not in chunk:
             raise ProviderFailed(f"{self._provider.name}: {_message(chunk)}")
         return chunk
 
-    def _object(self, text: str | bytes) -> Json:
+    def _object(self, text: bytes) -> Json:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -113,9 +114,7 @@ class ProviderClient:
         return value
 
     @asynccontextmanager
-    async def _sent(self, path: str, body: Json) -> "AsyncIterator[httpx.Response]":
-        import httpx
-
+    async def _sent(self, path: str, body: Json) -> AsyncIterator[httpx.Response]:
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))
         url = f"{self._provider.base_url}/{path}"
         try:
@@ -132,7 +131,7 @@ class ProviderClient:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ProviderFailed(f"{self._provider.name} cannot be reached: {type(error).__name__}") from None
 
-    async def _refusal(self, response: "httpx.Response") -> ProviderFailed:
+    async def _refusal(self, response: httpx.Response) -> ProviderFailed:
         text = b""
         async for part in response.aiter_bytes():
             text += part
@@ -164,8 +163,6 @@ def _message(body: Any) -> str:
 
 
 @cache
-def _trusted() -> Any:
+def _trusted() -> ssl.SSLContext:
     """What servers are recognised by; made once, as reading the certificates takes longer than a request."""
-    import httpx
-
     return httpx.create_ssl_context()

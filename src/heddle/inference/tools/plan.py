@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from heddle import json_schemas
-from heddle.bounded import TooMuchWork
 from heddle.errors import InvalidRequest
 from heddle.inference.structured.compiler import checked
 from heddle.inference.structured.constraint import Constraint
@@ -16,6 +15,7 @@ from heddle.inference.tools.formats import ToolFormat
 from heddle.inference.tools.grammar import CallGrammar
 from heddle.inference.tools.parser import ToolParser
 from heddle.inference.tools.request import NamedToolChoice, Tool, ToolChoice
+from heddle.ipc.bounded import TooMuchWork
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

@@ -10,6 +10,8 @@ import hmac
 import secrets
 from urllib.parse import unquote
 
+import httpx
+
 from heddle.errors import InvalidRequest
 
 PREFIX = "whsec_"
@@ -52,8 +54,6 @@ def _lies_below(url: str, prefix: str) -> bool:
 
 async def send(url: str, secret: str, message_id: str, timestamp: int, body: str) -> str | None:
     """Send a message once; None when it was taken, else what went wrong. Redirects are not followed."""
-    import httpx
-
     content = body.encode()
     headers = {
         "content-type": "application/json",

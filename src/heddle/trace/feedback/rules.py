@@ -9,8 +9,8 @@ import emoji
 import orjson
 
 from heddle import json_schemas
-from heddle.bounded import TooMuchWork
 from heddle.errors import InvalidRequest
+from heddle.ipc.bounded import TooMuchWork
 from heddle.trace.feedback.models import FeedbackCreateReq
 from heddle.wire import jsontext, refs
 

@@ -1,17 +1,15 @@
-"""What the server and a training process say to each other: one JSON object per line.
+"""What the server and a training process say to each other, as objects; on shared storage one JSON line each.
 
-To the process go `{"type": "task", ...Task}`, `{"type": "warm", ...Warm}` and `{"type": "cancel", "job_id": ...}`; back
-come the messages of `base` (`started`, `stepped`, `saved`, `finished`, `failed`), `stopped` after a cancellation,
-`crashed` before it ends in an error, and `beat` while it lives.
+To the process go a `Task`, `Warm` and `Cancel`; back come the messages of `base`, `Stopped` after a cancellation,
+`Crashed` before it ends in an error, and `Beat` while it lives.
 """
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from heddle.training.base import Failed, Finished, Message, Saved, Started, Stepped, Task
-from heddle.wire.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +19,13 @@ class Warm:
     base_folder: str
     device: str
     dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Give a task up."""
+
+    job_id: str
 
 
 @dataclass(slots=True)
@@ -40,6 +45,7 @@ class Beat:
     """The process lives."""
 
 
+Request = Task | Warm
 Answer = Message | Stopped | Crashed | Beat
 _KINDS: dict[str, type[Any]] = {
     "started": Started,
@@ -55,9 +61,9 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode(message: Answer) -> bytes:
-    """One line. Figures that are no finite numbers are left out: JSON has none."""
-    values = {name: _finite(value) if isinstance(value, dict) else value for name, value in asdict(message).items()}
-    return _line({"type": _NAMES[type(message)], **values})
+    """One line."""
+    value = {"type": _NAMES[type(message)], **asdict(message)}
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def decode(line: bytes) -> Answer:
@@ -70,37 +76,12 @@ def decode(line: bytes) -> Answer:
     return message
 
 
-def encode_task(task: Task) -> bytes:
-    """The line that gives a process its task."""
-    return _line({"type": "task", **task.as_json()})
-
-
-def encode_warm(warm: Warm) -> bytes:
-    """The line that lets a process prepare for jobs."""
-    return _line({"type": "warm", **asdict(warm)})
-
-
-def encode_cancel(job_id: str) -> bytes:
-    """The line that asks a process to give a task up."""
-    return _line({"type": "cancel", "job_id": job_id})
-
-
-def decode_request(line: bytes) -> Task | Warm | str:
-    """A task, what to prepare for, or the id of the job to give up; raises ValueError."""
-    value = json.loads(line)
-    kind = value.pop("type", None)
-    if kind == "task":
-        return Task(**value)
-    if kind == "warm":
-        return Warm(**value)
-    if kind == "cancel":
-        return str(value["job_id"])
-    raise ValueError(f"no request to a training process: {line[:200]!r}")
+def finite(message: Message) -> Message:
+    """The message without figures that are no finite numbers: JSON has none."""
+    if isinstance(message, Finished):
+        return replace(message, metrics=_finite(message.metrics))
+    return replace(message, data=_finite(message.data)) if isinstance(message, Started | Stepped) else message
 
 
 def _finite(figures: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if math.isfinite(value)}
-
-
-def _line(value: Json) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"

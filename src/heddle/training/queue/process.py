@@ -5,22 +5,24 @@ import contextlib
 import logging
 import re
 import shutil
+import socket
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from heddle.children import Child
-from heddle.training.base import Task
-from heddle.training.queue.messages import Answer, Beat, Crashed, Warm, decode, encode_cancel, encode_task, encode_warm
+from heddle.ipc.child import Child
+from heddle.ipc.connection import Connection, FrameTooLarge
+from heddle.training.queue.messages import Answer, Beat, Cancel, Crashed, Warm
 
 logger = logging.getLogger("heddle.training")
 
-MODULE = "heddle.worker"
+MODULE = "heddle.trainer_process"
 TORCHRUN = "torch.distributed.run"
 START_SECONDS = 120.0
 """How long the interpreter (and torchrun) may take until the process says its first word."""
 BEATS_PER_LEASE = 6
-LINE_BYTES = 8 << 20
+MESSAGE_BYTES = 8 << 20
 KILLED_RANK = re.compile(r"\s*exitcode\s*:\s*-9\b")
 LOOK_SECONDS = 0.05
 GRACE_SECONDS = 1.0
@@ -63,68 +65,52 @@ class ProcessOptions:
         return [TORCHRUN, *many, self.module, *own]
 
 
-class TrainingProcess:
+class TrainingProcess(Connection):
     """One process, which does one task after the other and keeps its model between them."""
 
-    def __init__(
-        self, child: Child, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, options: ProcessOptions
-    ) -> None:
+    def __init__(self, child: Child, options: ProcessOptions) -> None:
+        super().__init__(MESSAGE_BYTES)
         self._child = child
-        self._reader = reader
-        self._writer = writer
         self._options = options
+        self._messages: asyncio.Queue[Answer | None] = asyncio.Queue()
         self._reason: str | None = None
 
     @classmethod
     async def start(cls, options: ProcessOptions) -> "TrainingProcess":
         """Start a process and wait until it has connected. Raises ProcessEnded; cancelling ends the process."""
-        folder = Path(tempfile.mkdtemp(prefix="heddle-training-"))
-        connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
-        connected = asyncio.get_running_loop().create_future()
-
-        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if connected.done():
-                writer.close()
-            else:
-                connected.set_result((reader, writer))
-
+        loop, folder = asyncio.get_running_loop(), Path(tempfile.mkdtemp(prefix="heddle-training-"))
         try:
-            server = await asyncio.start_unix_server(accept, folder / "socket", limit=LINE_BYTES)
-            try:
-                child = Child(
-                    "the training process", options.arguments(folder / "socket"), logger, environment=ENVIRONMENT
-                )
-                reader, writer = await _connected(child, connected)
-            finally:
-                server.close()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+                listener.bind(str(folder / "socket"))
+                listener.listen()
+                listener.setblocking(False)
+                arguments = options.arguments(folder / "socket")
+                child = Child("the training process", arguments, logger, environment=ENVIRONMENT)
+                connection = await _accept(listener, child)
+            _, process = await loop.connect_accepted_socket(lambda: cls(child, options), connection)
         except OSError as error:
             raise ProcessEnded(f"the training process cannot be started: {error}") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return cls(child, reader, writer, options)
+        return process
 
     @property
     def pid(self) -> int:
         """The process id; of torchrun where it is used."""
         return self._child.pid
 
-    def send(self, task: Task) -> None:
-        """Give it a task; its messages come through `receive`."""
-        self._writer.write(encode_task(task))
-
-    def warm(self, warm: Warm) -> None:
-        """Let it prepare; it says nothing to that."""
-        self._writer.write(encode_warm(warm))
-
     @property
     def has_ended(self) -> bool:
         """True for a process that died while it had nothing to do."""
-        return self._child.has_ended or self._reader.at_eof()
+        return self._child.has_ended or not self.is_open
+
+    def warm(self, warm: Warm) -> None:
+        """Let it prepare; it says nothing to that."""
+        self.send(warm)
 
     def give_up(self, job_id: str) -> None:
         """Ask it to stop a task between two gradient steps; it answers `Stopped`, or ends the task all the same."""
-        with contextlib.suppress(OSError):
-            self._writer.write(encode_cancel(job_id))
+        self.send(Cancel(job_id))
 
     def kill(self) -> None:
         """End it at once; `receive` then raises ProcessEnded."""
@@ -133,27 +119,40 @@ class TrainingProcess:
     async def receive(self) -> Answer:
         """The next message that is no heartbeat; raises ProcessEnded when the process is dead or silent."""
         while True:
-            line = await self._line()
-            if line is None:
-                self._child.kill()
-                await self.close()
-                raise ProcessEnded(f"the training process was silent for {self._options.silence:g} s")
-            if not line.endswith(b"\n"):
-                await self.close()
-                raise ProcessEnded(self._how_it_ended())
-            answer = decode(line)
-            if isinstance(answer, Crashed):
-                self._reason = answer.reason
-            elif not isinstance(answer, Beat):
-                return answer
+            message = await self._next()
+            if isinstance(message, Crashed):
+                self._reason = message.reason
+            elif not isinstance(message, Beat):
+                return message
 
     async def close(self) -> None:
         """End the process and collect it."""
         if self._options.ranks > 1:
             # Ranks die with torchrun, which otherwise reports at length that they ended.
             self._child.kill()
-        self._writer.transport.abort()
-        await _collect(self._child)
+        self.abort()
+        await asyncio.to_thread(self._child.end)
+
+    def handle_message(self, message: Any) -> None:
+        """A message."""
+        self._messages.put_nowait(message)
+
+    def handle_end(self, error: Exception | None) -> None:
+        """The process has hung up, or said something that nobody can read."""
+        self._reason = self._reason or (str(error) if isinstance(error, FrameTooLarge) else None)
+        self._messages.put_nowait(None)
+
+    async def _next(self) -> Answer:
+        for seconds in (self._options.silence, GRACE_SECONDS):
+            with contextlib.suppress(TimeoutError):
+                message = await asyncio.wait_for(self._messages.get(), seconds)
+                if message is not None:
+                    return message
+                await self.close()
+                raise ProcessEnded(self._how_it_ended())
+        self._child.kill()
+        await self.close()
+        raise ProcessEnded(f"the training process was silent for {self._options.silence:g} s")
 
     def _how_it_ended(self) -> str:
         """In words; torchrun tells of a killed rank in its log only."""
@@ -163,40 +162,21 @@ class TrainingProcess:
             return "a rank of the training process was killed (signal 9); perhaps the system ran out of memory"
         return self._child.how_it_ended()
 
-    async def _line(self) -> bytes | None:
-        """The next line, a part of one (or nothing) at the end of the connection, None after a silence."""
-        for seconds in (self._options.silence, GRACE_SECONDS):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    try:
-                        return await self._reader.readline()
-                    except OSError:
-                        return b""
-                    except ValueError:
-                        self._reason = f"it said more than {LINE_BYTES} bytes at once"
-                        return b""
-        return None
 
-
-async def _connected(
-    child: Child, connected: "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]"
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _accept(listener: socket.socket, child: Child) -> socket.socket:
     """Wait for the child's connection; raises ProcessEnded when it ends or takes too long."""
-    reason = None
+    accepting = asyncio.create_task(asyncio.wait_for(asyncio.get_running_loop().sock_accept(listener), START_SECONDS))
     try:
-        async with asyncio.timeout(START_SECONDS):
-            while not connected.done() and not child.has_ended:
-                await asyncio.wait([connected], timeout=LOOK_SECONDS)
+        while not accepting.done() and not child.has_ended:
+            await asyncio.wait([accepting], timeout=LOOK_SECONDS)
+        if accepting.done():
+            return accepting.result()[0]
+        reason = None
     except TimeoutError:
         reason = f"the training process did not connect within {START_SECONDS:g} s"
     finally:
-        if not connected.done():
+        if not accepting.done() or accepting.exception():
+            accepting.cancel()
             child.kill()
-            await _collect(child)
-    if not connected.done():
-        raise ProcessEnded(reason or child.how_it_ended())
-    return connected.result()
-
-
-async def _collect(child: Child) -> None:
-    await asyncio.get_running_loop().run_in_executor(None, child.end)
+            await asyncio.to_thread(child.end)
+    raise ProcessEnded(reason or child.how_it_ended())

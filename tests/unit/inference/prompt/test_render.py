@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from heddle import bounded
 from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.render import MAX_SOURCE, render
 from heddle.inference.prompt.render_job import RenderJob, TemplateFailed
 from heddle.inference.prompt.render_process import RenderProcesses
+from heddle.ipc import bounded
 
 CALL = {"function": {"name": "f", "arguments": '{"a": 1}'}}
 

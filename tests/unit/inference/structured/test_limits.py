@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from heddle.bounded import BoundedProcesses
 from heddle.errors import InvalidRequest
 from heddle.inference.chat import compile_process
 from heddle.inference.chat.compile_process import compile_constraint
@@ -17,6 +16,7 @@ from heddle.inference.structured import StructuredOutputs, limits
 from heddle.inference.structured.constraint import Constraint
 from heddle.inference.structured.grammars import lark_of
 from heddle.inference.structured.schema import JsonStyle, compiled_schema
+from heddle.ipc.bounded import BoundedProcesses
 
 pytestmark = pytest.mark.skipif(not (TINY_FOLDER / "tokenizer.json").is_file(), reason="the tiny model is not built")
 

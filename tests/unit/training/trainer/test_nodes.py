@@ -40,7 +40,7 @@ def tasks_in(folder: Path) -> list[Task]:
 def launch(root: Path, jobs: int, port: int, log: Path) -> "subprocess.Popen[bytes]":
     """One of two launchers of one process each."""
     meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "heddle"]
-    meeting += ["--rdzv-endpoint", f"127.0.0.1:{port}", "-m", "heddle.worker", "--watch", str(root)]
+    meeting += ["--rdzv-endpoint", f"127.0.0.1:{port}", "-m", "heddle.trainer_process", "--watch", str(root)]
     return start([*meeting, "--jobs", str(jobs)], log)
 
 
@@ -55,7 +55,7 @@ def start(arguments: list[str], log: Path) -> "subprocess.Popen[bytes]":
 def children(launcher: "subprocess.Popen[bytes]") -> list[psutil.Process]:
     """The processes of a worker."""
     found = psutil.Process(launcher.pid).children(recursive=True)
-    return [process for process in found if "heddle.worker" in process.cmdline()]
+    return [process for process in found if "heddle.trainer_process" in process.cmdline()]
 
 
 def finished(folder: Path, launcher: "subprocess.Popen[bytes]", log: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_process_that_died_is_started_again(tmp_path: Path) -> None:
     root, log = tmp_path / handover.ROOT, tmp_path / "log"
     meeting = ["--nproc-per-node", "2", "--max-restarts", "3", "--rdzv-backend", "c10d"]
     meeting += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
-    launcher = start([*meeting, "-m", "heddle.worker", "--watch", str(root)], log)
+    launcher = start([*meeting, "-m", "heddle.trainer_process", "--watch", str(root)], log)
     try:
         finished(handover.offer(root, first, 0.5), launcher, log)
         children(launcher)[-1].kill()

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import AsyncIterator
 
 from heddle.inference.engine.base import (
@@ -14,8 +13,8 @@ from heddle.inference.engine.base import (
     TokenEvent,
     TokenRequest,
 )
-from heddle.inference.engine.local.connection import Connection
 from heddle.inference.engine.local.options import LocalOptions, read_facts
+from heddle.inference.engine.local.process import EngineProcess
 
 __all__ = ["LocalEngine", "LocalOptions"]
 
@@ -37,11 +36,10 @@ class LocalEngine:
             eos_token_ids=facts.eos_token_ids,
             scheduling=options.scheduling,
         )
-        self._connection: Connection | None = None
-        self._starting: asyncio.Task[Connection] | None = None
+        self._process: EngineProcess | None = None
+        self._starting: asyncio.Task[EngineProcess] | None = None
         self._last = EngineStats()
         self._load_seconds = 0.0
-        self._numbers = itertools.count(1)
 
     def info(self) -> EngineInfo:
         """From the folder; `max_model_len` may become smaller with the first start, when memory holds less."""
@@ -50,7 +48,7 @@ class LocalEngine:
     @property
     def pid(self) -> int | None:
         """The process that runs now."""
-        return self._connection.pid if self._connection else None
+        return self._process.pid if self._process else None
 
     async def start(self) -> None:
         """Load, if that has not been done; many may wait for one loading. Raises EngineFailed."""
@@ -61,8 +59,8 @@ class LocalEngine:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])
-        if self._connection is not None:
-            await self._connection.close()
+        if self._process is not None:
+            await self._process.stop()
         self._last.state = "idle"
 
     async def generate(self, request: TokenRequest) -> AsyncIterator[TokenEvent]:
@@ -70,44 +68,43 @@ class LocalEngine:
 
         Raises EngineFailed, EngineBusy, RequestRefused.
         """
-        connection = await self._ready()
-        number = next(self._numbers)
-        mailbox = connection.open(number, sendable(request))
+        process = await self._ready()
+        stream = process.generate(sendable(request))
         try:
             while True:
-                event = await mailbox.take()
+                event = await stream.take()
                 yield event
                 if event.finish_reason is not None:
                     return
         finally:
-            connection.shut(number)
+            process.release(stream)
 
     async def load_adapter(self, adapter: AdapterRef, start: bool = True) -> None:
         """Make a version ready. Raises RequestRefused when it does not fit the model, and EngineFailed."""
-        connection = await self._ready() if start else self._connection
-        if connection is not None:
-            await connection.call("load", adapter)
+        process = await self._ready() if start else self._process
+        if process is not None:
+            await process.call("load", adapter)
 
     async def unload_adapter(self, adapter_id: str) -> None:
         """Forget a version with the end of its last request; does not wait for that."""
-        if self._connection is not None:
-            await self._connection.call("unload", adapter_id)
+        if self._process is not None:
+            await self._process.call("unload", adapter_id)
 
     async def stats(self) -> EngineStats:
         """Figures now; those of an earlier moment while a long step runs."""
-        connection = self._connection
+        process = self._process
         if self._starting is not None:
             return dataclasses.replace(self._last, state="loading", error=None)
-        if connection is not None:
+        if process is not None:
             with contextlib.suppress(TimeoutError, EngineFailed):
-                self._last = await asyncio.wait_for(connection.call("stats", None), STATS_SECONDS)
+                self._last = await asyncio.wait_for(process.call("stats"), STATS_SECONDS)
                 self._last.load_seconds = self._load_seconds
         return dataclasses.replace(self._last)
 
-    async def _ready(self) -> Connection:
+    async def _ready(self) -> EngineProcess:
         """The running process, started when there is none."""
-        if self._connection is not None:
-            return self._connection
+        if self._process is not None:
+            return self._process
         starting = self._starting
         if starting is None:
             starting = self._starting = asyncio.get_running_loop().create_task(self._start())
@@ -119,9 +116,9 @@ class LocalEngine:
                 raise EngineFailed("the engine was stopped while it was starting") from None
             raise
 
-    async def _start(self) -> Connection:
-        connection = await Connection.open_process(self.options, self._lost)
-        ready = connection.ready
+    async def _start(self) -> EngineProcess:
+        process = await EngineProcess.start(self.options, self._lost)
+        ready = process.ready
         self._load_seconds = ready.load_seconds
         self._info = dataclasses.replace(
             self._info,
@@ -129,19 +126,19 @@ class LocalEngine:
             vocab_size=ready.vocab_size,
             eos_token_ids=ready.eos_token_ids,
         )
-        self._connection = connection
-        return connection
+        self._process = process
+        return process
 
-    def _started(self, task: asyncio.Task[Connection]) -> None:
+    def _started(self, task: asyncio.Task[EngineProcess]) -> None:
         self._starting = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._last = EngineStats(state="failed", error=str(error))
 
-    def _lost(self, connection: Connection, reason: str | None) -> None:
+    def _lost(self, process: EngineProcess, reason: str | None) -> None:
         """The process is gone; `reason` is None when it was ended on purpose."""
-        if self._connection is connection:
-            self._connection = None
+        if self._process is process:
+            self._process = None
         self._last = EngineStats(state="failed" if reason else "idle", error=reason)
 
 

@@ -1,7 +1,7 @@
 """HTTP/1.1 to one server: kept connections, bodies as they come.
 
 Every token of every answer passes here, so this is asyncio and the parser that heddle's own server uses, without the
-layers of a general client.
+layers of a general client (docs: decisions).
 """
 
 import asyncio

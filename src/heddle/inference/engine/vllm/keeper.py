@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from heddle.children import die_with_parent
+from heddle.ipc.child import die_with_parent
 
 GRACE_SECONDS = 10.0
 _LOOK_SECONDS = 0.05

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Callable
 
-from heddle.children import Child
 from heddle.inference.engine.vllm.keeper import GRACE_SECONDS
+from heddle.ipc.child import ConnectedChild
 
 logger = logging.getLogger("heddle.inference.engine")
 
@@ -23,23 +22,6 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 STEADY_SECONDS = 300.0
 """A server that ran so long is started again at once."""
-
-
-class ServerProcess(Child):
-    """The keeper of one server; closing `connection` ends both."""
-
-    def __init__(self, what: str, command: list[str]) -> None:
-        """Raises OSError."""
-        self.connection, theirs = socket.socketpair()
-        self.connection.setblocking(False)
-        with theirs:
-            number = theirs.fileno()
-            super().__init__(what, [KEEPER, str(number), *command], logger, environment=ENVIRONMENT, sockets=[number])
-
-    def stop(self) -> None:
-        """End the server and wait for it. Blocks."""
-        self.connection.close()
-        self.end(3 * GRACE_SECONDS)
 
 
 class Supervisor:
@@ -66,12 +48,14 @@ class Supervisor:
     async def _once(self) -> str:
         """One life of the server; how it ended."""
         try:
-            process = ServerProcess(self._what, self._command)
+            process = ConnectedChild(self._what, KEEPER, self._command, logger, environment=ENVIRONMENT)
         except OSError as error:
             return f"{self._what} cannot be started: {error}"
         try:
             # The keeper sends nothing: what can be read is its end.
+            process.connection.setblocking(False)
             await asyncio.get_running_loop().sock_recv(process.connection, 1)
         finally:
-            await asyncio.shield(asyncio.to_thread(process.stop))
+            process.connection.close()
+            await asyncio.shield(asyncio.to_thread(process.end, 3 * GRACE_SECONDS))
         return process.how_it_ended()

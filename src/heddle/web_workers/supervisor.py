@@ -1,4 +1,4 @@
-"""The writing process's side: it starts the workers, starts dead ones again, and lets them end before itself."""
+"""The writing process's side: it starts the web workers, starts dead ones again, and lets them end before itself."""
 
 import asyncio
 import logging
@@ -12,19 +12,19 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from heddle.children import Child
 from heddle.http_server import Server, collect_seldom, configure
+from heddle.ipc.child import Child
+from heddle.ipc.rpc import Server as RpcServer
 from heddle.output import BackgroundStream
 from heddle.server_state import ServerState
-from heddle.workers.app import Private
-from heddle.workers.line import Exchange
-from heddle.workers.verbs import Verbs
+from heddle.web_workers.app import Private
+from heddle.web_workers.methods import Methods
 
-logger = logging.getLogger("heddle.workers")
+logger = logging.getLogger("heddle.web_workers")
 
-MODULE = "heddle.workers"
-REQUESTS, LINE = "requests", "line"
-"""Sockets in the folder of a crew: for requests that are passed on, and for the verbs of the store."""
+MODULE = "heddle.web_workers"
+REQUESTS, METHODS = "requests", "methods"
+"""Sockets in the folder of the workers: for requests that are passed on, and for calls of methods."""
 _LOOK_SECONDS = 0.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _LIVED_SECONDS = 10.0
@@ -40,17 +40,17 @@ async def serve_with_workers(
     `say` is called once all of them can answer.
     """
     # Only this user can enter the folder.
-    folder = Path(tempfile.mkdtemp(prefix="heddle-workers-"))
+    folder = Path(tempfile.mkdtemp(prefix="heddle-web-workers-"))
     try:
-        crew = _Crew(state, folder, listener, say)
-        exchange = Exchange(Verbs(state, crew.is_ready))
-        await exchange.open(folder / LINE)
+        supervisor = _Supervisor(state, folder, listener, say)
+        methods = RpcServer(Methods(state, supervisor.is_ready))
+        await methods.listen(folder / METHODS)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as requests:
             requests.bind(str(folder / REQUESTS))
-            server = _Writing(configure(state.settings, Private(app)), state, out, crew)
+            server = _Writing(configure(state.settings, Private(app)), state, out, supervisor)
             collect_seldom()
             await server.serve(sockets=[requests])
-        await exchange.close()
+        await methods.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -58,23 +58,25 @@ async def serve_with_workers(
 class _Writing(Server):
     """The server of the writing process, which only workers reach."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, out: BackgroundStream, crew: "_Crew") -> None:
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, out: BackgroundStream, supervisor: "_Supervisor"
+    ) -> None:
         super().__init__(config, state, out)
-        self._crew = crew
+        self._supervisor = supervisor
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and let the workers come."""
         await super().startup(sockets)
-        self._crew.start()
+        self._supervisor.start()
 
     async def drained(self) -> None:
         """Let the workers finish first: what they have taken needs this process."""
-        self._crew.drain()
+        self._supervisor.drain()
         await super().drained()
-        await self._crew.stop()
+        await self._supervisor.stop()
 
 
-class _Crew:
+class _Supervisor:
     """The workers; `listener` is the socket that all of them accept from."""
 
     def __init__(self, state: ServerState, folder: Path, listener: socket.socket, say: Callable[[], None]) -> None:

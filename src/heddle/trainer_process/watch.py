@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from heddle.trainer_process.task import Trainer, crashed, perform, take_part
 from heddle.training import handover
 from heddle.training.base import Task
 from heddle.training.queue.messages import Answer, Beat, encode
-from heddle.worker.task import Trainer, crashed, perform, take_part
 
 LOOK_SECONDS = 0.5
 

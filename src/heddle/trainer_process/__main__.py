@@ -1,4 +1,4 @@
-"""`python -m heddle.worker SOCKET` for the server; `torchrun ... -m heddle.worker --job|--watch FOLDER` for people."""
+"""`python -m heddle.trainer_process SOCKET` for the server; with `--job|--watch FOLDER`, under torchrun, for people."""
 
 import sys
 from collections.abc import Callable
@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import cast
 
 from heddle import modes
+from heddle.trainer_process.serve import serve
+from heddle.trainer_process.task import Trainer
 from heddle.training.base import Message, Renderer, Task
-from heddle.training.queue.messages import Warm
-from heddle.worker.serve import serve
-from heddle.worker.task import Request, Trainer
+from heddle.training.queue.messages import Request, Warm
 
 
 class TorchTrainer:

@@ -1,4 +1,4 @@
-"""Places for work that takes turns among those for whom it is done."""
+"""A semaphore that is fair to those for whom work is done."""
 
 import threading
 from collections import Counter, OrderedDict, deque
@@ -16,7 +16,7 @@ def owner_of(caller: Caller) -> str:
     return caller.reach or caller.user
 
 
-class Turns:
+class FairSemaphore:
     """So many places. One owner never has all of them, and the owners who wait are served one after the other."""
 
     def __init__(self, places: int) -> None:
@@ -26,15 +26,15 @@ class Turns:
         self._waiting: OrderedDict[str, deque[Future[str]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def wait(self) -> "Future[str]":
-        """Done with the owner's name when there is a place, which must be given back."""
+    def acquire(self) -> "Future[str]":
+        """Done with the owner's name when there is a place, which must be released."""
         owner, future = OWNER.get(), Future[str]()
         with self._lock:
             self._waiting.setdefault(owner, deque()).append(future)
             self._serve()
         return future
 
-    def give_back(self, owner: str) -> None:
+    def release(self, owner: str) -> None:
         """A place of the owner is free again."""
         with self._lock:
             self._free += 1
@@ -49,13 +49,13 @@ class Turns:
                 self._serve_one(owner)
 
     def _serve_one(self, owner: str) -> None:
-        line = self._waiting.pop(owner)
-        while line:
-            future = line.popleft()
+        queue = self._waiting.pop(owner)
+        while queue:
+            future = queue.popleft()
             if future.set_running_or_notify_cancel():
                 self._free -= 1
                 self._held[owner] += 1
                 future.set_result(owner)
                 break
-        if line:
-            self._waiting[owner] = line
+        if queue:
+            self._waiting[owner] = queue

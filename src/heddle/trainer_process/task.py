@@ -5,12 +5,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from heddle.training.base import Failed, Finished, Message, Task, TrainingError
-from heddle.training.queue.messages import Answer, Crashed, Stopped, Warm
+from heddle.training.queue.messages import Answer, Crashed, Request, Stopped, Warm, finite
 
 _LONGEST_REASON = 2000
 
 Say = Callable[[Answer], None]
-Request = Task | Warm
 
 
 class Trainer(Protocol):
@@ -45,7 +44,7 @@ def perform(task: Task, trainer: Trainer, say: Say, cancelled: Callable[[], bool
     def report(message: Message) -> None:
         nonlocal has_ended
         has_ended = has_ended or isinstance(message, Finished | Failed)
-        say(message)
+        say(finite(message))
 
     try:
         trainer.run(task, report, cancelled)

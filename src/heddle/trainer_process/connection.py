@@ -6,25 +6,26 @@ import socket
 import threading
 from pathlib import Path
 
+from heddle.ipc.connection import BlockingConnection
 from heddle.training.base import Task
-from heddle.training.queue.messages import Answer, Beat, Warm, decode_request, encode
+from heddle.training.queue.messages import Answer, Beat, Cancel, Request
 
 
-class Channel:
+class ServerConnection:
     """Tasks come in, messages go out, heartbeats go by themselves; when the server is gone, the process ends."""
 
     def __init__(self, path: Path, beat_seconds: float) -> None:
         """Connect to a unix socket; raises OSError."""
-        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection.connect(str(path))
-        self._sending = threading.Lock()
-        self._requests: queue.SimpleQueue[Task | Warm] = queue.SimpleQueue()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(str(path))
+        self._connection = BlockingConnection(connection)
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._beat_seconds = beat_seconds
         for work in (self._listen, self._beat):
-            threading.Thread(target=work, name=f"channel{work.__name__}", daemon=True).start()
+            threading.Thread(target=work, name=f"connection{work.__name__}", daemon=True).start()
 
-    def next_request(self) -> Task | Warm:
+    def next_request(self) -> Request:
         """Wait for work."""
         return self._requests.get()
 
@@ -35,23 +36,21 @@ class Channel:
     def say(self, message: Answer) -> None:
         """Send a message; it is with the server's kernel when this returns."""
         try:
-            with self._sending:
-                self._connection.sendall(encode(message))
+            self._connection.send(message)
         except OSError:
             os._exit(1)
 
     def _listen(self) -> None:
         try:
-            with self._connection.makefile("rb") as lines:
-                for line in lines:
-                    request = decode_request(line)
-                    if isinstance(request, str):
-                        self._cancelled.add(request)
+            while True:
+                for request in self._connection.receive():
+                    if isinstance(request, Cancel):
+                        self._cancelled.add(request.job_id)
                         continue
                     if isinstance(request, Task):
                         self._cancelled.discard(request.job_id)
                     self._requests.put(request)
-        except OSError:
+        except (OSError, EOFError):
             pass
         finally:
             # In the middle of a step as well: what is durable is enough to go on from.

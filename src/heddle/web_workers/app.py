@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from heddle.errors import HeddleError
+from heddle.ipc.rpc import Client
 from heddle.metrics import Metrics
 from heddle.middleware import TRACES
 from heddle.server_state import ServerState
@@ -17,9 +18,8 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.trace.inference_calls import InferencePrices
 from heddle.trace.records import TraceRecords
-from heddle.workers.line import Line
-from heddle.workers.proxy import CLIENT, Proxy
-from heddle.workers.verbs import COUNTED, Answered
+from heddle.web_workers.methods import COUNTED, Answered
+from heddle.web_workers.proxy import CLIENT, Proxy
 
 _REPORT_SECONDS = 1.0
 
@@ -45,11 +45,11 @@ class WorkerMetrics(Metrics):
         """Note one answer."""
         self._answers.append((route, method, status, seconds, received, sent))
 
-    async def report(self, line: Line) -> None:
+    async def report(self, writing: Client) -> None:
         """Tell what was counted since the last report."""
         counted = (self._answers, self._lag_seconds, self._limits)
         self._answers, self._lag_seconds, self._limits = [], [], []
-        await line.call(COUNTED, *counted)
+        await writing.call(COUNTED, *counted)
 
 
 class WorkerState(ServerState):
@@ -60,16 +60,16 @@ class WorkerState(ServerState):
     def __init__(self, settings: Settings, store: Store) -> None:
         super().__init__(settings, store, TraceRecords(settings, store), InferencePrices(store), WorkerMetrics())
 
-    async def report(self, line: Line) -> None:
+    async def report(self, writing: Client) -> None:
         """Tell, again and again, what was answered and which keys were used."""
         while True:
             await asyncio.sleep(_REPORT_SECONDS)
-            await self.report_once(line)
+            await self.report_once(writing)
 
-    async def report_once(self, line: Line) -> None:
+    async def report_once(self, writing: Client) -> None:
         """Tell what is to be told now."""
         with contextlib.suppress(HeddleError):
-            await self.metrics.report(line)
+            await self.metrics.report(writing)
             await self.authenticator.note_use()
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from heddle.children import die_with_parent, log_to_parent
+from heddle.ipc.child import die_with_parent, log_to_parent
+from heddle.trainer_process.connection import ServerConnection
+from heddle.trainer_process.task import Trainer, crashed, perform, take_part
+from heddle.trainer_process.watch import watch
 from heddle.training import handover
 from heddle.training.base import Failed
 from heddle.training.queue.messages import Answer, Warm, encode
-from heddle.worker.channel import Channel
-from heddle.worker.task import Trainer, crashed, perform, take_part
-from heddle.worker.watch import watch
 
 OOM_SCORE = "800"
 """When memory runs out, the kernel takes this process and not the server; its job goes on from a snapshot."""
@@ -26,7 +26,7 @@ Start = Callable[[], Trainer]
 
 def serve(arguments: list[str], start: Start) -> None:
     """Serve a server's socket, do the job of a folder, or watch a folder for jobs."""
-    parser = argparse.ArgumentParser(prog="heddle.worker", description=__doc__)
+    parser = argparse.ArgumentParser(prog="heddle.trainer_process", description=__doc__)
     parser.add_argument("socket", nargs="?", type=Path, help="the server's socket")
     parser.add_argument("--job", type=Path, help="a folder with task.json: do it, print its messages as JSON lines")
     parser.add_argument("--watch", type=Path, help="a folder in which servers offer jobs: DATA/handover")
@@ -48,25 +48,25 @@ def serve(arguments: list[str], start: Start) -> None:
 
 def _for_server(socket: Path, beat: float, start: Start) -> None:
     """Rank 0 connects before the trainer is imported, so that the server hears it at once."""
-    channel = Channel(socket, beat) if os.environ.get("RANK", "0") == "0" else None
+    server = ServerConnection(socket, beat) if os.environ.get("RANK", "0") == "0" else None
     try:
-        _work(channel, start())
+        _work(server, start())
     except Exception as error:
-        if channel is not None:
-            channel.say(crashed(error))
+        if server is not None:
+            server.say(crashed(error))
         raise
 
 
-def _work(channel: Channel | None, trainer: Trainer) -> NoReturn:
+def _work(server: ServerConnection | None, trainer: Trainer) -> NoReturn:
     """One request after the other, until the server is gone."""
     while True:
-        request = trainer.share(channel.next_request() if channel is not None else None)
+        request = trainer.share(server.next_request() if server is not None else None)
         if isinstance(request, Warm):
             trainer.warm(request)
-        elif channel is None:
+        elif server is None:
             take_part(request, trainer)
         else:
-            perform(request, trainer, channel.say, functools.partial(channel.is_cancelled, request.job_id))
+            perform(request, trainer, server.say, functools.partial(server.is_cancelled, request.job_id))
 
 
 def _by_hand(folder: Path, start: Start) -> int:

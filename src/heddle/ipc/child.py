@@ -5,6 +5,7 @@ import ctypes
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -100,6 +101,26 @@ class Child:
                 self.last_lines.append(text)
                 self._logger.log(level, "%s", text)
         self._process.stderr.close()
+
+
+class ConnectedChild(Child):
+    """A child with the other end of `connection`, whose number is its first argument."""
+
+    def __init__(
+        self,
+        what: str,
+        module: str,
+        arguments: Sequence[str],
+        logger: logging.Logger,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """As `Child`."""
+        self.connection, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            command = [module, str(number), *arguments]
+            super().__init__(what, command, logger, environment=environment, sockets=[number])
 
 
 def die_with_parent() -> None:

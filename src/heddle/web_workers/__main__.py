@@ -1,4 +1,4 @@
-"""A worker process: `python -m heddle.workers FOLDER LISTENER`, started by the writing process, ends with it."""
+"""A worker process: `python -m heddle.web_workers FOLDER LISTENER`, started by the writing process, ends with it."""
 
 import asyncio
 import logging
@@ -11,22 +11,23 @@ import uvloop
 from fastapi.routing import APIRoute
 
 from heddle.app import create_app
-from heddle.children import die_with_parent, log_to_parent
 from heddle.connections import Connections
+from heddle.errors import Unavailable
 from heddle.http_server import Server, collect_seldom, configure
+from heddle.ipc.child import die_with_parent, log_to_parent
+from heddle.ipc.rpc import Client
 from heddle.output import BackgroundStream
-from heddle.workers.app import Fork, WorkerState
-from heddle.workers.crew import LINE, REQUESTS
-from heddle.workers.line import Line
-from heddle.workers.proxy import Proxy
-from heddle.workers.store import open_worker_store
-from heddle.workers.verbs import READY, SETTINGS
+from heddle.web_workers.app import Fork, WorkerState
+from heddle.web_workers.methods import READY, SETTINGS
+from heddle.web_workers.proxy import Proxy
+from heddle.web_workers.store import open_worker_store
+from heddle.web_workers.supervisor import METHODS, REQUESTS
 
 
 async def _serve(folder: Path, listener: socket.socket) -> None:
-    line = await Line.open(folder / LINE)
-    settings = await line.call(SETTINGS)
-    store = open_worker_store(settings, line)
+    writing = await Client.connect(folder / METHODS, Unavailable("The writing process has ended"))
+    settings = await writing.call(SETTINGS)
+    store = open_worker_store(settings, writing)
     state = WorkerState(settings, store)
     app = create_app(settings, state, only_local=True)
     routes = [route for route in app.routes if isinstance(route, APIRoute)]
@@ -35,22 +36,23 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
     server = Server(config, state, BackgroundStream(None))
     # New connections are to be closed after each answer, as the server stops soon.
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, state.drain)
-    background = [asyncio.create_task(state.report(line)), asyncio.create_task(_end_with(line, server))]
-    await line.call(READY)
+    background = [asyncio.create_task(state.report(writing)), asyncio.create_task(_end_with(writing, server))]
+    await writing.call(READY)
     try:
         await server.serve(sockets=[listener])
     finally:
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
-        await state.report_once(line)
+        await state.report_once(writing)
         await store.close()
-        await line.close()
+        writing.hang_up()
+        await writing.ended.wait()
 
 
-async def _end_with(line: Line, server: Server) -> None:
+async def _end_with(writing: Client, server: Server) -> None:
     """Stop when the writing process is gone: nothing can be answered any more."""
-    await line.ended.wait()
+    await writing.ended.wait()
     server.force_exit = server.should_exit = True
 
 

@@ -1,4 +1,4 @@
-"""What has come for one request and was not yet fetched."""
+"""Tokens of one request that have come and were not yet fetched."""
 
 import asyncio
 from typing import Any
@@ -8,29 +8,35 @@ from heddle.inference.engine.base import TokenEvent, TokenLogprobs
 Packed = tuple[Any, ...]
 
 
-class Mailbox:
-    """Packed events of one request; a slow reader gets them merged."""
+class TokenStream:
+    """Packed events of one request, in an event loop; a slow reader gets them merged."""
+
+    number = 0
+    """Of the request."""
 
     def __init__(self, policy: str | None) -> None:
         self._policy = policy
         self._events: list[Packed] = []
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self.ended = False
-        """The last event has come, or a failure."""
+        self._has_ended = False
 
-    def put(self, event: Packed) -> None:
+    def done(self) -> bool:
+        """True once the last event has come, or a failure."""
+        return self._has_ended
+
+    def set_result(self, event: Packed) -> None:
         """One event of the engine."""
         self._events.append(event)
         if len(event) > 2 and event[4] is not None:
-            self.ended = True
+            self._has_ended = True
         self._wake()
 
-    def fail(self, error: Exception) -> None:
+    def set_exception(self, error: Exception) -> None:
         """The request ends with an exception, after the events before it."""
-        if not self.ended:
+        if not self._has_ended:
             self._failure = error
-            self.ended = True
+            self._has_ended = True
             self._wake()
 
     async def take(self) -> TokenEvent:

@@ -23,7 +23,7 @@ from weakref import WeakSet
 import orjson
 
 from heddle.errors import Unavailable
-from heddle.turns import OWNER, Turns
+from heddle.ipc.fair_semaphore import OWNER, FairSemaphore
 from heddle.wire.jsontypes import Json
 
 CPU_SECONDS = 2.0
@@ -52,7 +52,7 @@ class BoundedProcesses:
         self.started = self.refused = 0
         """Processes since the beginning, and jobs that ended one or had done so before."""
         self._module = module
-        self._turns = Turns(MAX_PROCESSES)
+        self._places = FairSemaphore(MAX_PROCESSES)
         # Threads of its own: those that wait for a process must not be the ones that the rest of the server needs.
         self._threads = ThreadPoolExecutor(MAX_PROCESSES, module.rpartition(".")[2])
         self._turn_of_thread = threading.local()
@@ -74,12 +74,12 @@ class BoundedProcesses:
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Call a function that asks, in a thread of these processes and when it is its owner's turn."""
-        future = self._turns.wait()
+        future = self._places.acquire()
         try:
             owner = await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             if not future.cancel():
-                self._turns.give_back(future.result())
+                self._places.release(future.result())
             raise
         turn = _Turn(owner)
         done = asyncio.get_running_loop().run_in_executor(self._threads, self._in_turn, turn, work, arguments)
@@ -98,7 +98,7 @@ class BoundedProcesses:
             return known
         if now is not None:
             return self._answer(made)
-        turn = _Turn(self._turns.wait().result())
+        turn = _Turn(self._places.acquire().result())
         return self._in_turn(turn, self._answer, (made,))
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class BoundedProcesses:
         finally:
             self._at_work.discard(turn)
             self._turn_of_thread.now = None
-            self._turns.give_back(turn.owner)
+            self._places.release(turn.owner)
 
     def _known(self, job: "_Job") -> Json | None:
         """The answer that was given before; raises TooMuchWork for a job that ended a process."""

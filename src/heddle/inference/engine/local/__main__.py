@@ -1,6 +1,6 @@
-"""The engine's process: `python -m heddle.inference.engine.local.worker <socket>`, started by the client.
+"""The engine's process: `python -m heddle.inference.engine.local <socket>`, started by the client.
 
-Commands are read between steps, without waiting while there is work. The process ends when the server closes the
+Requests are read between steps, without waiting while there is work. The process ends when the server closes the
 socket or dies.
 """
 
@@ -17,52 +17,31 @@ from typing import Any
 
 import torch
 
-from heddle.children import die_with_parent, log_to_parent
 from heddle.inference.engine.base import EngineBusy, EngineFailed, EngineStats, RequestRefused
 from heddle.inference.engine.local.engine import EngineCore
 from heddle.inference.engine.local.options import LocalOptions, read_facts
+from heddle.inference.engine.local.process import Ready
 from heddle.inference.engine.local.threads import ThreadPolicy, first_threads, usable_cores
-from heddle.inference.engine.local.wire import Frames, Ready, frame
+from heddle.ipc.child import die_with_parent, log_to_parent
+from heddle.ipc.connection import BlockingConnection
+from heddle.ipc.rpc import Reply, Request
 from heddle.models.interfaces import ModelError
 from heddle.models.load import load_model
 from heddle.models.memory import available_bytes
 
 logger = logging.getLogger("heddle.inference.engine")
 
-READ_BYTES = 1 << 16
 UNKNOWN_MEMORY = 4 * 1024**3
 SHARE_OF_MEMORY = {"cpu": 0.25}
 SHARE_OF_DEVICE = 0.7
 RECENT_STEPS = 64
 
 
-class Channel:
-    """The engine's end of the socket; raises ConnectionError or EOFError when the server is gone."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._frames = Frames()
-
-    def send(self, message: Any) -> None:
-        """One message; waits while the server reads nothing."""
-        self._connection.sendall(frame(message))
-
-    def receive(self, wait: bool) -> list[Any]:
-        """Messages that have come; `wait` = until there is something."""
-        try:
-            data = self._connection.recv(READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        if not data:
-            raise EOFError
-        return list(self._frames.feed(data))
-
-
-class Worker:
+class Runner:
     """Runs one engine core for one server."""
 
-    def __init__(self, channel: Channel, options: LocalOptions) -> None:
-        self._channel = channel
+    def __init__(self, connection: BlockingConnection, options: LocalOptions) -> None:
+        self._connection = connection
         self._policy = ThreadPolicy(first_threads(options.threads, options.dedicated, usable_cores()))
         torch.set_num_threads(self._policy.threads)
         self.core = self._load(options)
@@ -71,10 +50,10 @@ class Worker:
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
 
     def serve(self) -> None:
-        """Commands and steps, until the server is gone."""
+        """Requests and steps, until the server is gone."""
         while True:
-            for command in self._channel.receive(wait=not self.core.has_work):
-                self._obey(*command)
+            for request in self._connection.receive(wait=not self.core.has_work):
+                self._handle(request)
             if self.core.has_work:
                 self._step()
 
@@ -90,31 +69,29 @@ class Worker:
             *(options.folder.name, seconds, model.device, str(model.dtype).removeprefix("torch.")),
             *(self._policy.threads, core.scheduler.pool.total * core.cache.block_tokens),
         )
-        self._channel.send(("ready", Ready(model.vocab_size, core.max_model_len, eos, seconds)))
+        self.ready = Ready(model.vocab_size, core.max_model_len, eos, seconds)
         return core
 
-    def _obey(self, command: str, key: Any, value: Any = None) -> None:
-        """Do what one message says; its failure is an answer."""
-        if command == "add":
-            try:
-                self.core.add(key, value)
-            except Exception as error:
-                self._channel.send(("failed", key, self._failure(error)))
-        elif command == "abort":
-            self.core.abort(key)
-        else:
-            self._channel.send(("reply", key, self._answer(command, value)))
-
-    def _answer(self, command: str, value: Any) -> Any:
+    def _handle(self, request: Request) -> None:
+        """Do what is asked for; tokens come later, and the abort of a request has no reply."""
+        number, method, arguments = request
         try:
-            if command == "load":
-                self.core.load_adapter(value)
-            elif command == "unload":
-                self.core.unload_adapter(value)
-            elif command == "stats":
-                return self._stats()
+            if method == "generate":
+                self.core.add(number, *arguments)
+            elif method == "abort":
+                self.core.abort(number)
+            else:
+                self._connection.send(Reply(number, self._call(method, *arguments)))
         except Exception as error:
-            return self._failure(error)
+            self._connection.send(Reply(number, error=self._failure(error)))
+
+    def _call(self, method: str, *arguments: Any) -> EngineStats | None:
+        if method == "stats":
+            return self._stats()
+        if method == "load":
+            self.core.load_adapter(*arguments)
+        else:
+            self.core.unload_adapter(*arguments)
         return None
 
     def _step(self) -> None:
@@ -129,10 +106,10 @@ class Worker:
             broken = self.core.model.device.type != "cpu"
         packed = [event.packed() for event in events if event.failure is None]
         if packed:
-            self._channel.send(packed)
+            self._connection.send(packed)
         for event in events:
             if event.failure is not None:
-                self._channel.send(("failed", event.number, self._failure(event.failure)))
+                self._connection.send(Reply(event.number, error=self._failure(event.failure)))
         if broken:
             sys.exit("ERROR the device may not work any more after a failed step")
         self._measure(time.perf_counter() - began)
@@ -186,17 +163,19 @@ def main() -> None:
     """Read the options, load, serve."""
     die_with_parent()
     log_to_parent()
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    connection = BlockingConnection(socket.socket(fileno=int(sys.argv[1])))
     with contextlib.suppress(EOFError, ConnectionError):
-        (options,) = channel.receive(wait=True)
+        ((number, _, (options,)),) = connection.receive()
         try:
-            worker = Worker(channel, options)
+            runner = Runner(connection, options)
         except (ModelError, EngineFailed, OSError, ValueError, RuntimeError, MemoryError) as error:
-            channel.send(("unable", f"{type(error).__name__}: {error}" if not str(error) else str(error)))
+            text = f"{type(error).__name__}: {error}" if not str(error) else str(error)
+            connection.send(Reply(number, error=EngineFailed(text)))
             return
+        connection.send(Reply(number, runner.ready))
         gc.collect()
         gc.freeze()
-        worker.serve()
+        runner.serve()
 
 
 if __name__ == "__main__":
