@@ -37,7 +37,10 @@ FAR = 2**60
 
 async def queued(rows: EvalJobs, count: int) -> set[str]:
     """So many evaluation jobs of four projects; their ids."""
-    made = [EvalJob(f"job-{n}", "kind", f"team/p{n % 4}", {}, {}, n) for n in range(count)]
+    made = [
+        EvalJob(id=f"job-{n}", kind="kind", project_id=f"team/p{n % 4}", body={}, caller={}, created_at=n)
+        for n in range(count)
+    ]
     for row in made:
         await rows.add(row, 1000)
     return {row.id for row in made}
@@ -102,7 +105,18 @@ def test_a_job_that_a_server_took_without_learning_of_it_is_taken_over(two: Two)
 
 async def training_jobs(server: ControlGroups, models: int, each: int) -> set[str]:
     """Jobs of some models; their ids."""
-    made = [JobRow(f"job-{n}", f"model-{n % models}", "rl", {}, "", n, "me") for n in range(models * each)]
+    made = [
+        JobRow(
+            id=f"job-{n}",
+            model_id=f"model-{n % models}",
+            kind="rl",
+            config={},
+            payload="",
+            created_at=n,
+            created_by="me",
+        )
+        for n in range(models * each)
+    ]
     for row in made:
         await server.train_jobs.add(row, 64)
     return {row.id for row in made}
@@ -175,10 +189,24 @@ def test_one_server_at_a_time_has_a_name(two: Two) -> None:
 def test_a_message_is_in_the_hands_of_one_server(two: Two) -> None:
     async def main() -> None:
         async with two.open() as (one, other):
-            rule = AlertRow("a", "p", "slow", True, {"webhook_url": "https://x"}, "s", 1, "me")
+            rule = AlertRow(
+                id="a",
+                project="p",
+                name="slow",
+                is_enabled=True,
+                rule={"webhook_url": "https://x"},
+                secret="s",
+                created_at=1,
+                created_by="me",
+            )
             assert await one.alerts.create(rule, 10)
             rule.state = "firing"
-            tellers = (DeliveryRow(f"m{n}", "a", "p", "alert.firing", "{}", 1, 1) for n in (1, 2))
+            tellers = (
+                DeliveryRow(
+                    id=f"m{n}", alert_id="a", project="p", event="alert.firing", body="{}", created_at=1, next_at=1
+                )
+                for n in (1, 2)
+            )
             for server, message in zip((one, other), tellers, strict=True):
                 await server.alerts.found(rule, message, "quiet")
             assert [row.id for row in await one.alerts.deliveries("p", "a", 10, 0)] == ["m1"], "told of once"

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from heddle.store.control.adapters import AdapterRow, Name
-from heddle.store.control.leases import Instance
+from heddle.store.control.schema import Instance
 
 
 class AdapterTable(Protocol):

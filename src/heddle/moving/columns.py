@@ -12,6 +12,7 @@ from heddle.errors import HeddleError
 from heddle.moving import calls, plan, tables
 from heddle.moving.archive_names import CALLS, RECORDS
 from heddle.moving.members import FOLDER
+from heddle.store.control.mapping import Json, stored_type
 from heddle.wire import jsontext
 from heddle.wire.calls import STATUS_WORDS
 
@@ -112,13 +113,14 @@ def _check_of(column: "sa.Column[Any]") -> Check:
         return matches(_PART, "id")
     if column in plan.ENDED:
         return one_of(*plan.ENDED[column])
-    if column.name in plan.JSON_COLUMNS.get(column.table.name, ()):
+    if isinstance(column.type, Json) or column in plan.JSON_COLUMNS:
         return is_json
-    if isinstance(column.type, sa.Text):
+    kept = stored_type(column)
+    if isinstance(kept, sa.Text):
         return is_text
-    if isinstance(column.type, sa.Float):
+    if isinstance(kept, sa.Float):
         return is_number
-    return is_whole(_LONG if isinstance(column.type, sa.BigInteger) else _INTEGER)
+    return is_whole(_LONG if isinstance(kept, sa.BigInteger) else _INTEGER)
 
 
 def _may_miss(column: "sa.Column[Any]") -> bool:

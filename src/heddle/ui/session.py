@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from pydantic import Field
 
 from heddle import cookies
-from heddle.auth import Caller, Scope, hash_key
+from heddle.auth import Caller, Scope, caller_with, hash_key
 from heddle.errors import Busy, Forbidden, NotAuthenticated
 from heddle.http import RequestModel, Services, answer, group, validated_body
 from heddle.wire import times
@@ -82,7 +82,7 @@ async def log_in(request: Request, house: Services) -> Response:
         await house.store.sessions.end(before)
         house.gate.forget()
     token = await house.store.sessions.begin(row.id, times.now())
-    response = _uncached(answer(_told(row.caller())))
+    response = _uncached(answer(_told(caller_with(row))))
     response.headers["Set-Cookie"] = _cookie(request, house.settings.root_path, token)
     return response
 

@@ -47,7 +47,14 @@ class Jobs:
         """
         caller.require(Scope.WRITE)
         caller.open(project_id)
-        row = JobRow(job_id or ids.uuid7(), kind, project_id, body, as_json(caller), times.now())
+        row = JobRow(
+            id=job_id or ids.uuid7(),
+            kind=kind,
+            project_id=project_id,
+            body=body,
+            caller=as_json(caller),
+            created_at=times.now(),
+        )
         stored = await self._rows.add(row, self._settings.evaluation_queue)
         if (stored.kind, stored.project_id) != (kind, project_id):
             raise InvalidRequest(f"The id {stored.id} is that of another job")

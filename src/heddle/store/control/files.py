@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from heddle.store.control.leases import Instance
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.schema import Executor, Instance, metadata
 from heddle.wire import times
 
 _EXPECT_SECONDS = 1.0

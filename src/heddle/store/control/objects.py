@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import labels
 from heddle.store.control.latest import LatestVersions
-from heddle.store.control.leases import Instance
 from heddle.store.control.object_rows import (
     LATEST,
     PAGE,
@@ -30,7 +29,7 @@ from heddle.store.control.object_rows import (
     versions,
 )
 from heddle.store.control.projects import audit
-from heddle.store.control.schema import Executor
+from heddle.store.control.schema import Executor, Instance
 from heddle.wire import digests, refpath, refs, times
 
 

@@ -165,4 +165,12 @@ def _delivery(row: AlertRow, event: str, now: int, calls: int | None = None) -> 
     }
     body = {"type": event, "timestamp": times.to_iso(now), "data": data}
     text = refs.convert_out(jsontext.dumps_bytes(body)).decode()
-    return DeliveryRow(f"msg_{ids.uuid7()}", row.id, row.project, event, text, now, now)
+    return DeliveryRow(
+        id=f"msg_{ids.uuid7()}",
+        alert_id=row.id,
+        project=row.project,
+        event=event,
+        body=text,
+        created_at=now,
+        next_at=now,
+    )
