@@ -261,7 +261,7 @@ async def training(store: ControlGroups) -> list[Any]:
         found.append(await store.train_jobs.add_event(event, number))
     found.append(await store.train_jobs.add_event(EventRow("j0", 1, "e1", "gradient_step", {}, 3), 1))
     await store.train_jobs.ask_to_cancel("j1")
-    found += [await store.train_jobs.is_cancel_asked("j1"), await store.train_jobs.events("j0", 0)]
+    found += [await store.train_jobs.held(), await store.train_jobs.events("j0", 0)]
     found += [
         await store.train_jobs.open(),
         await store.train_jobs.release_all(),

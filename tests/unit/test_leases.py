@@ -95,7 +95,7 @@ def test_a_job_that_a_server_took_without_learning_of_it_is_taken_over(two: Two)
             known, lost = await one.eval_jobs.take(["kind"], FAR), await one.eval_jobs.take(["kind"], FAR)
             assert known is not None and lost is not None
             await end_leases(one, eval_jobs)
-            await one.eval_jobs.renew([known.id])
+            await one.eval_jobs.renew([known.id], 30)
             again = await other.eval_jobs.take(["kind"], FAR)
             assert again is not None and again.id == lost.id
             assert await other.eval_jobs.take(["kind"], FAR) is None, "the other one was kept"
@@ -157,13 +157,13 @@ def test_a_training_job_that_was_taken_over_is_finished_by_one_server(two: Two) 
             assert await one.train_jobs.lease(1, 30, held=[job.id]) is None
             assert (await other.train_jobs.lease(1, 30)) is not None
             with pytest.raises(LeaseLost):
-                await one.train_jobs.renew(job.id, 30)
+                await one.train_jobs.update(job.id, attempts=1)
             with pytest.raises(LeaseLost):
                 await one.train_jobs.insist(job.id)
             with pytest.raises(LeaseLost):
                 await one.train_jobs.finish(job.id, "failed", "x", "training_failed", {}, 2)
             await one.train_jobs.ask_to_cancel(job.id)
-            assert await other.train_jobs.is_cancel_asked(job.id)
+            assert await other.train_jobs.held() == {job.id: True}
             assert await one.train_jobs.let_go() == 0 and await other.train_jobs.let_go() == 1
             assert (await one.train_jobs.lease(1, 30)) is not None, "given back, it goes on at once"
 
@@ -338,9 +338,9 @@ def test_a_published_step_answers_at_every_server_at_once(two: Two, tmp_path: Pa
 
 
 def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heddle.evals.jobs.runner._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("heddle.jobs.runner.LOOK_SECONDS", 0.05)
     monkeypatch.setattr("heddle.store.control.eval_jobs.LEASE_SECONDS", 1.0)
-    monkeypatch.setattr("heddle.evals.jobs.runner.LEASE_SECONDS", 1.0)
+    monkeypatch.setattr("heddle.evals.jobs.service.LEASE_SECONDS", 1.0)
 
     async def main() -> None:
         began = list[str]()
@@ -361,7 +361,7 @@ def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: 
             await dead.start()
             job = await dead.submit("kind", LOCAL, "team/p", {})
             await until(lambda: _is(lambda: began == [job.id]))
-            for task in dead._runner._loops:  # as a killed server: nobody renews, nothing is put back
+            for task in dead._loops:  # as a killed server: nobody renews, nothing is put back
                 task.cancel()
             await alive.start()
             ended = await asyncio.wait_for(alive.wait("team/p", job.id), 30)
@@ -376,7 +376,7 @@ def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: 
 
 
 def test_a_job_is_cancelled_through_another_server(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heddle.evals.jobs.runner._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("heddle.jobs.runner.LOOK_SECONDS", 0.05)
 
     async def main() -> None:
         began = asyncio.Event()

@@ -135,14 +135,6 @@ class EvalJobs(JobQueue[JobRow]):
         """Store the progress of a job of this server; its attempts and crashes begin anew."""
         await self._set([job_id], {"progress": progress, "attempts": 1, "crashes": 0})
 
-    async def renew(self, job_ids: Collection[str]) -> None:
-        """Keep these running jobs of this server for another lease.
-
-        One that it took without learning of it (the answer to the commit was lost) is not kept, so that it is taken
-        again.
-        """
-        await self._set(job_ids, self._lease(LEASE_SECONDS))
-
     async def ask_to_cancel(self, project_id: str, job_id: str) -> JobRow | None:
         """Ask for the end of a job that is not done; returns it as it is then, None for an unknown one."""
         mine = sa.and_(_c.id == job_id, _c.project_id == project_id)

@@ -23,15 +23,26 @@ class JobQueue(Repository, Generic[J]):
     jobs: ClassVar[Mapped[Any]]
     at_work: ClassVar[tuple[str, ...]] = (RUNNING,)
 
-    async def is_cancel_asked(self, job_id: str) -> bool:
-        """True when somebody asked for the end of a job."""
-        return bool(await self._scalar(sa.select(self.jobs.c.cancel_asked).where(self.jobs.c.id == job_id)))
-
     async def held(self) -> dict[str, bool]:
         """The jobs at work at this server, by id; true for those that somebody asked to end."""
         c = self.jobs.c
         mine = sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner)
         return {row.id: row.cancel_asked for row in await self._tuples(sa.select(c.id, c.cancel_asked).where(mine))}
+
+    async def unended(self, job_ids: Collection[str]) -> set[str]:
+        """Those of the jobs that wait or are at work, at any server."""
+        c = self.jobs.c
+        if not job_ids:
+            return set()
+        return {row.id for row in await self._tuples(sa.select(c.id).where(c.id.in_(job_ids), c.ended_at.is_(None)))}
+
+    async def renew(self, job_ids: Collection[str], seconds: float) -> None:
+        """Keep these jobs at work of this server for a while longer.
+
+        One that it took without learning of it (the answer to the commit was lost) is not kept, so that it is taken
+        again.
+        """
+        await self._set(job_ids, self._lease(seconds))
 
     async def _set(self, job_ids: Collection[str], changes: dict[str, Any]) -> int:
         """Change jobs at work of this server; returns how many of them are."""

@@ -135,10 +135,6 @@ class TrainJobs(JobQueue[JobRow]):
         if not await self._set([job_id], changes):
             raise LeaseLost(job_id)
 
-    async def renew(self, job_id: str, seconds: float) -> None:
-        """Keep a job of this server for a while longer; raises LeaseLost."""
-        await self.update(job_id, **self._lease(seconds))
-
     async def insist(self, job_id: str) -> None:
         """Raise LeaseLost when a job is not this server's any more, or its lease has ended."""
         if await self._first(_jobs, self._is_mine([job_id]), _c.lease_until >= database_time()) is None:

@@ -28,6 +28,9 @@ Unique = Annotated[T, "unique"]
 Integer = Annotated[int, sa.Integer()]
 """A whole number of 32 bits; `int` alone has 64."""
 
+Serial = Annotated[int, sa.BigInteger().with_variant(sa.Integer(), "sqlite")]
+"""A number that the database gives, as the only column of a primary key."""
+
 
 class Json(sa.TypeDecorator[Any]):
     """A value as minified JSON text; a text is taken for JSON as it is."""
