@@ -361,8 +361,8 @@ def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: 
             await dead.start()
             job = await dead.submit("kind", LOCAL, "team/p", {})
             await until(lambda: _is(lambda: began == [job.id]))
-            for task in dead._loops:  # as a killed server: nobody renews, nothing is put back
-                task.cancel()
+            for loop in (dead._taker, dead._holder):  # as a killed server: nobody renews, nothing is put back
+                await loop.stop()
             await alive.start()
             ended = await asyncio.wait_for(alive.wait("team/p", job.id), 30)
             assert (ended.state, ended.result) == ("succeeded", {"by": "the other"})

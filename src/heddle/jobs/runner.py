@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from heddle.errors import HeddleError
+from heddle.loops import Loop
 from heddle.store.control.job_queue import JobQueue
 
 LOOK_SECONDS = 1.0
@@ -56,8 +56,10 @@ class Runner(Generic[J]):
         self._lease_seconds = lease_seconds
         self._at_work: dict[str, Attempt[J]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loops: list[asyncio.Task[None]] = []
-        self._news = asyncio.Event()
+        problems = f"the queue of {self.name} jobs was put off", f"the leases of {self.name} jobs were not renewed"
+        self._taker = Loop(self._look, self.logger, problems[0], LOOK_SECONDS)
+        self._holder = Loop(self._hold, self.logger, problems[1], self._hold_seconds())
+        self._renewed = self._held_until = 0.0
         self._taking = asyncio.Lock()
         """Held while a job is taken, so that whoever cancels finds it in the table or at work."""
         self._ended = asyncio.Condition()
@@ -84,17 +86,20 @@ class Runner(Generic[J]):
 
     def wake(self) -> None:
         """Look for jobs now."""
-        self._news.set()
+        self._taker.wake()
 
     async def start(self) -> None:
         """Begin to take jobs."""
         self._stopping = False
-        self._loops = [asyncio.create_task(self._run()), asyncio.create_task(self._hold())]
+        self._taker.start()
+        self._holder.start()
 
     async def stop(self) -> None:
         """Take no more jobs, interrupt those at work and give them back."""
         self._stopping = True
-        tasks = [*self._loops, *self._tasks]
+        await self._taker.stop()
+        await self._holder.stop()
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -107,27 +112,19 @@ class Runner(Generic[J]):
             async with self._ended:
                 # Another server may end it, and an end between the look and this wait is not told again.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), LOOK_SECONDS)
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._ended.wait()
 
     async def _notify(self) -> None:
         async with self._ended:
             self._ended.notify_all()
 
-    async def _run(self) -> None:
-        while True:
-            self._news.clear()
-            try:
-                while await self._take():
-                    pass
-                pause = await self._rest()
-                if self._queue.instance.is_shared:
-                    pause = min(pause, LOOK_SECONDS)
-            except Exception as error:  # whatever it is, the jobs that wait must not wait for ever
-                is_ours = not isinstance(error, HeddleError)
-                self.logger.warning("the queue of %s jobs was put off: %s", self.name, error, exc_info=is_ours)
-                pause = LOOK_SECONDS
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), pause)
+    async def _look(self) -> float:
+        """Take what there is; seconds until the next look."""
+        while await self._take():
+            pass
+        pause = await self._rest()
+        return min(pause, LOOK_SECONDS) if self._queue.instance.is_shared else pause
 
     async def _take(self) -> bool:
         """Begin one job; False when there is none, or no room."""
@@ -169,31 +166,30 @@ class Runner(Generic[J]):
         self._tasks.discard(attempt.task)
         self.wake()
 
-    async def _hold(self) -> None:
+    async def _hold(self) -> float:
         """Keep the leases of the jobs at work, and end those that are lost or were cancelled at another server."""
         clock, seconds = asyncio.get_running_loop().time, self._lease_seconds
-        until = renewed = clock()
-        while True:
-            await asyncio.sleep(min(LOOK_SECONDS, seconds / RENEWALS_PER_LEASE))
-            known = dict(self._at_work)
-            if not known:
-                until = clock() + seconds
-                continue
-            held, lost = dict.fromkeys(known, False), set[str]()
+        known, held, lost = dict(self._at_work), dict[str, bool](), set[str]()
+        if not known:
+            self._held_until = clock() + seconds
+        else:
             try:
-                if clock() - renewed > seconds / RENEWALS_PER_LEASE:
+                if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
                     asked = clock()
                     await self._queue.renew(known, seconds)
-                    renewed, until = asked, asked + seconds
+                    self._renewed, self._held_until = asked, asked + seconds
                 held = await self._queue.held()
                 lost = await self._queue.unended(known.keys() - held.keys())
-            except Exception as error:  # whatever it is, a lease must not end because of it
-                is_ours = not isinstance(error, HeddleError)
-                self.logger.warning("the leases of %s jobs were not renewed: %s", self.name, error, exc_info=is_ours)
-                if clock() > until and self._queue.instance.is_shared:
-                    lost = set(known)
-            for job_id, attempt in known.items():
-                if job_id in lost:
-                    attempt.lose()
-                elif held.get(job_id):
-                    attempt.cancel()
+            except Exception:  # whatever it is, a lease must not end because of it
+                if clock() <= self._held_until or not self._queue.instance.is_shared:
+                    raise
+                lost = set(known)
+        for job_id, attempt in known.items():
+            if job_id in lost:
+                attempt.lose()
+            elif held.get(job_id):
+                attempt.cancel()
+        return self._hold_seconds()
+
+    def _hold_seconds(self) -> float:
+        return min(LOOK_SECONDS, self._lease_seconds / RENEWALS_PER_LEASE)

@@ -82,7 +82,7 @@ class Supervisor(Runner[JobRow]):
 
     def warm(self, base_folder: Path, device: str, dtype: str) -> None:
         """A base model will soon be trained: let a process read it now, if none is there yet."""
-        if self._loops and self._settings.training_idle and not self.pids():
+        if self._taker.is_running and self._settings.training_idle and not self.pids():
             self._slots[0].warm(Warm(str(base_folder), device, dtype))
 
     def pids(self) -> list[int]:
