@@ -2,20 +2,18 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 
 from heddle.store.control import labels
 from heddle.store.control.schema import metadata
+from heddle.store.control.table_chunks import parts
 from heddle.wire import digests
 
 LATEST = "latest"
 PAGE = 100
 """How many values are held at a time where versions are listed."""
-_CHUNK = 500
-T = TypeVar("T")
 
 object_versions = sa.Table(
     "object_versions",
@@ -140,12 +138,6 @@ def order(sort: Sequence[tuple[str, bool]]) -> list[sa.ColumnElement[Any]]:
     terms = [(_SORTABLE[field], is_descending) for field, is_descending in sort if field in _SORTABLE]
     ordered = [column.desc() if is_descending else column.asc() for column, is_descending in terms]
     return [*(ordered or [versions.created_at.asc()]), versions.version_index.asc(), versions.number.asc()]
-
-
-def parts(items: Sequence[T]) -> Iterator[list[T]]:
-    remaining = iter(items)
-    while part := list(islice(remaining, _CHUNK)):
-        yield part
 
 
 def contents_of(
