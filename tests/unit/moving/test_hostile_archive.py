@@ -245,7 +245,7 @@ def test_nothing_is_stored_below_what_is_anothers_in_the_target(tmp_path: Path) 
                 )
                 counts |= {moved.table.name: len(found)} if found else {}
                 if moved.table.name == "eval_jobs":
-                    assert orjson.loads(found[0]["caller"]) == {
+                    assert found[0]["caller"] == {
                         "user": "ann",
                         "scopes": [],
                         "entity": None,

@@ -27,7 +27,7 @@ ATTEMPTS = 12
 FIRST_PAUSE, LONGEST_PAUSE = 5, 6 * 3600
 """Seconds between attempts: doubled each time, about a day in all."""
 KEPT_DAYS = 30
-SECOND = 1_000_000
+
 _BATCH = 50
 _LOOKING = "alerts"
 _LOOK_SECONDS = 5.0
@@ -109,7 +109,7 @@ class AlertService:
         due = await self._store.alerts.due(times.now(), _BATCH)
         await asyncio.gather(*(self._deliver(delivery, row) for delivery, row in due))
         following = await self._store.alerts.next_due()
-        pause = None if following is None else max(0.0, (following - times.now()) / SECOND)
+        pause = None if following is None else max(0.0, (following - times.now()) / times.SECOND)
         if self._store.alerts.instance.is_shared:
             return min(_LOOK_SECONDS, _LOOK_SECONDS if pause is None else pause)
         return pause
@@ -119,7 +119,7 @@ class AlertService:
         url = str(row.rule["webhook_url"])
         try:
             webhook.check_address(url, self._settings.alert_webhooks)
-            problem = await webhook.send(url, row.secret, delivery.id, now // SECOND, delivery.body)
+            problem = await webhook.send(url, row.secret, delivery.id, now // times.SECOND, delivery.body)
         except HeddleError as error:
             problem = error.reason
         delivery.attempts += 1
@@ -131,7 +131,7 @@ class AlertService:
             logger.warning("a message of alert %s was given up: %s", row.name, problem)
         else:
             pause = min(FIRST_PAUSE * 2 ** (delivery.attempts - 1), LONGEST_PAUSE)
-            delivery.next_at = times.now() + pause * SECOND
+            delivery.next_at = times.now() + pause * times.SECOND
         await self._store.alerts.tried(delivery)
 
 

@@ -43,7 +43,7 @@ class EventLog:
     async def ended(self, job: JobRow, data: dict[str, Any]) -> bool:
         """End a job in its state, with its last event; False when it had ended."""
         kind = ENDED if job.state == "succeeded" else FAILED
-        changes = {"error": job.error, "metrics": job.metrics or {}}
+        changes = {"error": job.error, "metrics": job.metrics}
         last = stable_id(job.id, "end")
         is_new = await self._jobs.finish(job.id, job.state, last, kind, data, job.ended_at or now(), **changes)
         self._tell(job.id)
