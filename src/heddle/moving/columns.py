@@ -12,7 +12,7 @@ from heddle.errors import HeddleError
 from heddle.moving import calls, plan, tables
 from heddle.moving.archive_names import CALLS, RECORDS
 from heddle.moving.members import FOLDER
-from heddle.store.control.mapping import Json, stored_type
+from heddle.store.control.mapping import stored_type
 from heddle.wire import jsontext
 from heddle.wire.calls import STATUS_WORDS
 
@@ -113,7 +113,7 @@ def _check_of(column: "sa.Column[Any]") -> Check:
         return matches(_PART, "id")
     if column in plan.ENDED:
         return one_of(*plan.ENDED[column])
-    if isinstance(column.type, Json) or column in plan.JSON_COLUMNS:
+    if column.name in plan.JSON_COLUMNS.get(column.table.name, ()):
         return is_json
     kept = stored_type(column)
     if isinstance(kept, sa.Text):

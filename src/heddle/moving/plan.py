@@ -17,7 +17,7 @@ from heddle.store.control.annotation_queues import annotation_progress, annotati
 from heddle.store.control.costs import costs
 from heddle.store.control.dataset_sources import dataset_sources
 from heddle.store.control.eval_jobs import eval_jobs
-from heddle.store.control.feedback import STRUCTURES, feedback
+from heddle.store.control.feedback import feedback
 from heddle.store.control.files import files
 from heddle.store.control.inference import inference_usage
 from heddle.store.control.jobs import train_events, train_jobs
@@ -159,11 +159,24 @@ ENDED = {
 }
 """What a job that is moved may be."""
 JSON_COLUMNS = {
-    object_versions.c.val,
-    *(feedback.c[name] for name in ("payload", *STRUCTURES)),
-    dataset_sources.c.link_metadata,
+    "object_versions": ("val",),
+    "feedback": (
+        *("payload", "scorer_tags", "scorer_tag_reasons", "scorer_tag_confidences"),
+        *("scorer_ratings", "scorer_rating_reasons", "scorer_rating_confidences"),
+    ),
+    "dataset_sources": ("link_metadata",),
+    "runtimes": ("headers", "max_tokens"),
+    "alert_rules": ("rule",),
+    "annotation_queues": ("scorer_refs",),
+    "annotation_queue_items": ("display_fields",),
+    "eval_jobs": ("body", "progress", "result"),
+    "train_models": ("lora",),
+    "train_checkpoints": ("metrics",),
+    "train_jobs": ("config", "metrics"),
+    "train_events": ("data",),
+    "train_logs": ("metrics",),
 }
-"""Columns whose texts hold JSON, beside those that say so by their type."""
+"""Columns whose texts hold JSON."""
 OWNED = {
     "annotation_queues": ("project",),
     "annotation_queue_items": ("project",),
