@@ -2,24 +2,16 @@
 
 import base64
 import binascii
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from heddle import cookies
 from heddle.errors import Forbidden, NotAuthenticated
 from heddle.wire import refs
-
-
-class Scope(StrEnum):
-    """What a key may do; `admin` includes `write`, `write` does not include `read`."""
-
-    READ = "read"
-    WRITE = "write"
-    ADMIN = "admin"
+from heddle.wire.keys import Scope as Scope
+from heddle.wire.keys import hash_key as hash_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +103,31 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-def hash_key(key: str) -> str:
-    """What is stored of a key."""
-    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
-
-
 class KnownKey(Protocol):
-    """A stored key."""
+    """A stored key; `revoked_at` is None while it can be used."""
 
     @property
-    def id(self) -> str:
-        """Its id."""
-        ...
+    def id(self) -> str: ...
 
     @property
-    def revoked_at(self) -> int | None:
-        """When it was revoked, if it was."""
-        ...
+    def user(self) -> str: ...
 
-    def caller(self) -> Caller:
-        """Who calls with it."""
-        ...
+    @property
+    def scopes(self) -> frozenset[Scope]: ...
+
+    @property
+    def entity(self) -> str | None: ...
+
+    @property
+    def project(self) -> str | None: ...
+
+    @property
+    def revoked_at(self) -> int | None: ...
+
+
+def caller_with(key: KnownKey) -> Caller:
+    """Who calls with a key."""
+    return Caller(key.user, key.scopes, key.entity, key.project, key.id)
 
 
 class KeyStore(Protocol):
@@ -204,7 +200,7 @@ class Authenticator:
         elif row.revoked_at is not None:
             found = NotAuthenticated("The API key was revoked")
         else:
-            found = row.caller()
+            found = caller_with(row)
             self._used[row.id] = _now()
         if len(self._known) >= self.MOST_ENTRIES:
             self._known.clear()

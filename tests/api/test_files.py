@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.store.control.files import Files, StoredFile
+from heddle.store.control.files import Files
 from heddle.wire import digests
 from tests.conftest import Wire
 from tests.support.memory import MemoryExecutor
@@ -173,13 +173,13 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_a_reader_waits_for_a_file_that_is_on_its_way() -> None:
-    async def read_before_upload() -> list[StoredFile | None]:
+    async def read_before_upload() -> list[tuple[str, int, str] | None]:
         files = Files(MemoryExecutor())
         mine, theirs = asyncio.create_task(files.expect("p", "d")), asyncio.create_task(files.expect("other", "d"))
         await asyncio.sleep(0)
         assert not mine.done()
         await files.create("p", "n", "d", 3, "b")
-        return [await mine, await theirs, await files.expect("p", "d")]
+        found = [await mine, await theirs, await files.expect("p", "d")]
+        return [None if file is None else (file.name, file.size, file.blob) for file in found]
 
-    found = StoredFile("n", 3, "b")
-    assert asyncio.run(read_before_upload()) == [found, None, found]
+    assert asyncio.run(read_before_upload()) == [("n", 3, "b"), None, ("n", 3, "b")]

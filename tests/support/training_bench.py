@@ -127,7 +127,15 @@ class Bench:
         payload = self.store.blobs.put_bytes(json.dumps({"steps": 3} | orders).encode())
         config = {"settings": {}, "threads": 1, "dtype": "float32", "device": "cpu", "sequence": 64}
         config["promotion"] = promotion
-        row = JobRow(job_id or str(uuid.uuid4()), model.id, "rl", config, payload, time.time_ns() // 1000, "somebody")
+        row = JobRow(
+            id=job_id or str(uuid.uuid4()),
+            model_id=model.id,
+            kind="rl",
+            config=config,
+            payload=payload,
+            created_at=time.time_ns() // 1000,
+            created_by="somebody",
+        )
         await self.store.train_jobs.add(row, 64)
         return row.id
 

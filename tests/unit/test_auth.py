@@ -19,10 +19,11 @@ class Row:
     """A stored key."""
 
     id: str = "k1"
+    user: str = "ann"
+    scopes: frozenset[Scope] = READ_WRITE
+    entity: str | None = None
+    project: str | None = None
     revoked_at: int | None = None
-
-    def caller(self) -> Caller:
-        return Caller("ann", READ_WRITE, key_id=self.id)
 
 
 class Rows:

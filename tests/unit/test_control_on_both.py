@@ -215,7 +215,9 @@ async def prices_and_usage(store: ControlGroups) -> list[Any]:
 async def jobs(store: ControlGroups) -> list[Any]:
     found: list[Any] = []
     for number in range(3):
-        job = EvalJob(f"j{number}", "run", "a/b", {"n": number}, {"user": "me"}, number)
+        job = EvalJob(
+            id=f"j{number}", kind="run", project_id="a/b", body={"n": number}, caller={"user": "me"}, created_at=number
+        )
         found.append(await _told(store.eval_jobs.add(job, 2)))
     found.append(await store.eval_jobs.take(["run"], 5))
     await store.eval_jobs.note("j0", {"done": 1})
@@ -241,7 +243,15 @@ async def jobs(store: ControlGroups) -> list[Any]:
 async def training(store: ControlGroups) -> list[Any]:
     found: list[Any] = []
     for number in range(4):
-        job = TrainJob(f"j{number}", f"m{number % 2}", "rl", {"n": 1}, "blob", number, "me")
+        job = TrainJob(
+            id=f"j{number}",
+            model_id=f"m{number % 2}",
+            kind="rl",
+            config={"n": 1},
+            payload="blob",
+            created_at=number,
+            created_by="me",
+        )
         found.append(await _told(store.train_jobs.add(job, 5)))
     found += [await store.train_jobs.lease(10, 30.0), await store.train_jobs.lease(10, 30.0)]
     found.append(await store.train_jobs.lease(10, 30.0))
@@ -251,7 +261,7 @@ async def training(store: ControlGroups) -> list[Any]:
         found.append(await store.train_jobs.add_event(event, number))
     found.append(await store.train_jobs.add_event(EventRow("j0", 1, "e1", "gradient_step", {}, 3), 1))
     await store.train_jobs.ask_to_cancel("j1")
-    found += [await store.train_jobs.is_cancel_asked("j1"), await store.train_jobs.events("j0", 0)]
+    found += [await store.train_jobs.held(), await store.train_jobs.events("j0", 0)]
     found += [
         await store.train_jobs.open(),
         await store.train_jobs.release_all(),

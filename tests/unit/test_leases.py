@@ -37,7 +37,10 @@ FAR = 2**60
 
 async def queued(rows: EvalJobs, count: int) -> set[str]:
     """So many evaluation jobs of four projects; their ids."""
-    made = [EvalJob(f"job-{n}", "kind", f"team/p{n % 4}", {}, {}, n) for n in range(count)]
+    made = [
+        EvalJob(id=f"job-{n}", kind="kind", project_id=f"team/p{n % 4}", body={}, caller={}, created_at=n)
+        for n in range(count)
+    ]
     for row in made:
         await rows.add(row, 1000)
     return {row.id for row in made}
@@ -92,7 +95,7 @@ def test_a_job_that_a_server_took_without_learning_of_it_is_taken_over(two: Two)
             known, lost = await one.eval_jobs.take(["kind"], FAR), await one.eval_jobs.take(["kind"], FAR)
             assert known is not None and lost is not None
             await end_leases(one, eval_jobs)
-            await one.eval_jobs.renew([known.id])
+            await one.eval_jobs.renew([known.id], 30)
             again = await other.eval_jobs.take(["kind"], FAR)
             assert again is not None and again.id == lost.id
             assert await other.eval_jobs.take(["kind"], FAR) is None, "the other one was kept"
@@ -102,7 +105,18 @@ def test_a_job_that_a_server_took_without_learning_of_it_is_taken_over(two: Two)
 
 async def training_jobs(server: ControlGroups, models: int, each: int) -> set[str]:
     """Jobs of some models; their ids."""
-    made = [JobRow(f"job-{n}", f"model-{n % models}", "rl", {}, "", n, "me") for n in range(models * each)]
+    made = [
+        JobRow(
+            id=f"job-{n}",
+            model_id=f"model-{n % models}",
+            kind="rl",
+            config={},
+            payload="",
+            created_at=n,
+            created_by="me",
+        )
+        for n in range(models * each)
+    ]
     for row in made:
         await server.train_jobs.add(row, 64)
     return {row.id for row in made}
@@ -143,13 +157,13 @@ def test_a_training_job_that_was_taken_over_is_finished_by_one_server(two: Two) 
             assert await one.train_jobs.lease(1, 30, held=[job.id]) is None
             assert (await other.train_jobs.lease(1, 30)) is not None
             with pytest.raises(LeaseLost):
-                await one.train_jobs.renew(job.id, 30)
+                await one.train_jobs.update(job.id, attempts=1)
             with pytest.raises(LeaseLost):
                 await one.train_jobs.insist(job.id)
             with pytest.raises(LeaseLost):
                 await one.train_jobs.finish(job.id, "failed", "x", "training_failed", {}, 2)
             await one.train_jobs.ask_to_cancel(job.id)
-            assert await other.train_jobs.is_cancel_asked(job.id)
+            assert await other.train_jobs.held() == {job.id: True}
             assert await one.train_jobs.let_go() == 0 and await other.train_jobs.let_go() == 1
             assert (await one.train_jobs.lease(1, 30)) is not None, "given back, it goes on at once"
 
@@ -175,10 +189,24 @@ def test_one_server_at_a_time_has_a_name(two: Two) -> None:
 def test_a_message_is_in_the_hands_of_one_server(two: Two) -> None:
     async def main() -> None:
         async with two.open() as (one, other):
-            rule = AlertRow("a", "p", "slow", True, {"webhook_url": "https://x"}, "s", 1, "me")
+            rule = AlertRow(
+                id="a",
+                project="p",
+                name="slow",
+                is_enabled=True,
+                rule={"webhook_url": "https://x"},
+                secret="s",
+                created_at=1,
+                created_by="me",
+            )
             assert await one.alerts.create(rule, 10)
             rule.state = "firing"
-            tellers = (DeliveryRow(f"m{n}", "a", "p", "alert.firing", "{}", 1, 1) for n in (1, 2))
+            tellers = (
+                DeliveryRow(
+                    id=f"m{n}", alert_id="a", project="p", event="alert.firing", body="{}", created_at=1, next_at=1
+                )
+                for n in (1, 2)
+            )
             for server, message in zip((one, other), tellers, strict=True):
                 await server.alerts.found(rule, message, "quiet")
             assert [row.id for row in await one.alerts.deliveries("p", "a", 10, 0)] == ["m1"], "told of once"
@@ -310,9 +338,9 @@ def test_a_published_step_answers_at_every_server_at_once(two: Two, tmp_path: Pa
 
 
 def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heddle.evals.jobs.runner._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("heddle.jobs.runner.LOOK_SECONDS", 0.05)
     monkeypatch.setattr("heddle.store.control.eval_jobs.LEASE_SECONDS", 1.0)
-    monkeypatch.setattr("heddle.evals.jobs.runner.LEASE_SECONDS", 1.0)
+    monkeypatch.setattr("heddle.evals.jobs.service.LEASE_SECONDS", 1.0)
 
     async def main() -> None:
         began = list[str]()
@@ -333,8 +361,8 @@ def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: 
             await dead.start()
             job = await dead.submit("kind", LOCAL, "team/p", {})
             await until(lambda: _is(lambda: began == [job.id]))
-            for task in dead._runner._loops:  # as a killed server: nobody renews, nothing is put back
-                task.cancel()
+            for loop in (dead._taker, dead._holder):  # as a killed server: nobody renews, nothing is put back
+                await loop.stop()
             await alive.start()
             ended = await asyncio.wait_for(alive.wait("team/p", job.id), 30)
             assert (ended.state, ended.result) == ("succeeded", {"by": "the other"})
@@ -348,7 +376,7 @@ def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: 
 
 
 def test_a_job_is_cancelled_through_another_server(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heddle.evals.jobs.runner._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("heddle.jobs.runner.LOOK_SECONDS", 0.05)
 
     async def main() -> None:
         began = asyncio.Event()

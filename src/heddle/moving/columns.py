@@ -12,6 +12,7 @@ from heddle.errors import HeddleError
 from heddle.moving import calls, plan, tables
 from heddle.moving.archive_names import CALLS, RECORDS
 from heddle.moving.members import FOLDER
+from heddle.store.control.mapping import stored_type
 from heddle.wire import jsontext
 from heddle.wire.calls import STATUS_WORDS
 
@@ -124,11 +125,12 @@ def _check_of(column: "sa.Column[Any]") -> Check:
         return one_of(*plan.ENDED[column])
     if (shape := plan.JSON_COLUMNS.get(column.table.name, {}).get(column.name)) is not None:
         return has_shape(shape)
-    if isinstance(column.type, sa.Text):
+    kept = stored_type(column)
+    if isinstance(kept, sa.Text):
         return is_text
-    if isinstance(column.type, sa.Float):
+    if isinstance(kept, sa.Float):
         return is_number
-    return is_whole(_LONG if isinstance(column.type, sa.BigInteger) else _INTEGER)
+    return is_whole(_LONG if isinstance(kept, sa.BigInteger) else _INTEGER)
 
 
 def _may_miss(column: "sa.Column[Any]") -> bool:

@@ -16,6 +16,7 @@ from heddle.moving.parts import Parts, insist_on_parquet
 from heddle.moving.plan import Moved, Scope
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.control.mapping import stored_type
 from heddle.store.control.table_chunks import table_columns
 from heddle.wire import refs, times
 from heddle.wire.calls import CallsQuery
@@ -116,9 +117,10 @@ class Export:
         secret = plan.SECRETS.get(moved.table.name)
         names = [column.name for column in moved.columns if column.name != secret]
         keys = list(moved.table.primary_key.columns)
+        stored = [sa.type_coerce(column, stored_type(column)).label(column.name) for column in moved.table.c]
         last: tuple[Any, ...] | None = None
         while True:
-            query = sa.select(moved.table).where(moved.within(self._scope)).order_by(*keys).limit(_PAGE)
+            query = sa.select(*stored).where(moved.within(self._scope)).order_by(*keys).limit(_PAGE)
             if last is not None:
                 query = query.where(sa.tuple_(*keys) > last)
             found = await self._store.control.read(lambda c, query=query: c.execute(query).mappings().all())  # type: ignore[misc]

@@ -5,32 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from typing import Protocol, TypeVar
 
 from heddle.store.blobs.base import Blobs
-from heddle.store.control.adapters import Adapters
-from heddle.store.control.agents.spans import AgentSpans
-from heddle.store.control.alerts import Alerts
-from heddle.store.control.annotation_queues import AnnotationQueues
-from heddle.store.control.changes import Changes
-from heddle.store.control.costs import Costs
-from heddle.store.control.dataset_sources import DatasetSources
-from heddle.store.control.eval_jobs import EvalJobs
-from heddle.store.control.feedback import FeedbackRows
-from heddle.store.control.files import Files
-from heddle.store.control.inference import InferenceRows
-from heddle.store.control.jobs import TrainJobs
-from heddle.store.control.keys import Keys
-from heddle.store.control.leases import Leases
-from heddle.store.control.meters import Meters
-from heddle.store.control.monitors import MonitorWaits
-from heddle.store.control.objects import Objects
-from heddle.store.control.projects import Projects
-from heddle.store.control.registry import Registry
-from heddle.store.control.replays import Replays
-from heddle.store.control.runtimes import Runtimes
-from heddle.store.control.schema import Executor
-from heddle.store.control.sessions import Sessions
-from heddle.store.control.tables import Tables
-from heddle.store.control.train_runs import TrainRuns
-from heddle.store.control.training import TrainModels
+from heddle.store.control.groups import ControlGroups
 from heddle.store.sizes import Sizes
 from heddle.wire.calls import (
     CallRow,
@@ -291,100 +266,34 @@ class TrialStore(Protocol):
         ...
 
 
-class Store(Protocol):
-    """All that is kept, one attribute per group."""
+class Store(ControlGroups):
+    """All that is kept, one attribute per group: those of the control tables, and those of calls."""
 
-    control: Executor
-    objects: Objects
-    tables: Tables
-    feedback: FeedbackRows
-    costs: Costs
-    files: Files
     blobs: Blobs
-    keys: Keys
-    sessions: Sessions
-    projects: Projects
-    inference: InferenceRows
-    adapters: Adapters
-    train_models: TrainModels
-    monitor_waits: MonitorWaits
-    alerts: Alerts
-    train_jobs: TrainJobs
-    train_runs: TrainRuns
-    annotation_queues: AnnotationQueues
-    registry: Registry
-    runtimes: Runtimes
-    dataset_sources: DatasetSources
-    eval_jobs: EvalJobs
-    leases: Leases
-    changes: Changes
-    meters: Meters
-    replays: Replays
-    agent_spans: AgentSpans
     schema: int
-
-    @property
-    def calls(self) -> CallStore:
-        """Calls."""
-        ...
-
-    @property
-    def call_counts(self) -> CallCountsStore:
-        """Counts of calls."""
-        ...
-
-    @property
-    def trials(self) -> TrialStore:
-        """Trials of evaluations."""
-        ...
-
-    @property
-    def trace_spans(self) -> TraceSpanStore:
-        """All calls of one trace."""
-        ...
-
-    @property
-    def call_stats(self) -> CallStatsStore:
-        """Sums of calls."""
-        ...
-
-    @property
-    def project_activity(self) -> ProjectActivityStore:
-        """Projects with what happened in them."""
-        ...
-
-    @property
-    def breakdowns(self) -> BreakdownStore:
-        """Sums by model, op and user."""
-        ...
-
-    @property
-    def thread_sums(self) -> ThreadSumStore:
-        """Sums over threads."""
-        ...
-
-    @property
-    def overviews(self) -> OverviewStore:
-        """Projects over time."""
-        ...
+    calls: CallStore
+    call_counts: CallCountsStore
+    trials: TrialStore
+    trace_spans: TraceSpanStore
+    call_stats: CallStatsStore
+    project_activity: ProjectActivityStore
+    breakdowns: BreakdownStore
+    thread_sums: ThreadSumStore
+    overviews: OverviewStore
 
     @property
     def figures(self) -> StoreStats:
-        """What the writer did."""
-        ...
+        """What the writer did since the start."""
+        raise NotImplementedError
 
     async def collect_files(self) -> int:
         """Remove blobs that nothing names any more (and that are an hour old); returns how many."""
-        ...
+        raise NotImplementedError
 
     async def sizes(self) -> Sizes:
         """How much room everything takes, walked anew."""
-        ...
-
-    async def ping(self) -> None:
-        """Commit a tiny write; raises what any other write would."""
-        ...
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Write what waits and close."""
-        ...
+        raise NotImplementedError

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from pydantic import Field
 
 from heddle import cookies
-from heddle.auth import Caller, Scope, hash_key
+from heddle.auth import Caller, Scope, caller_with, hash_key
 from heddle.errors import Busy, Forbidden, NotAuthenticated
 from heddle.http import AuthenticatorDep, RequestModel, SettingsDep, StoreDep, answer, group, validated_body
 from heddle.server_state import ServerState
@@ -83,7 +83,7 @@ async def log_in(request: Request, settings: SettingsDep, store: StoreDep, authe
         await store.sessions.end(before)
         authenticator.forget()
     token = await store.sessions.begin(row.id, times.now())
-    response = _uncached(answer(_told(row.caller())))
+    response = _uncached(answer(_told(caller_with(row))))
     response.headers["Set-Cookie"] = _cookie(request, settings.root_path, token)
     return response
 

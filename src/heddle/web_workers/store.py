@@ -11,10 +11,9 @@ from heddle.ipc.rpc import Client
 from heddle.settings import Settings
 from heddle.store.control.files import Files
 from heddle.store.control.keys import Keys
-from heddle.store.control.leases import Instance
 from heddle.store.control.object_rows import NewVersion
 from heddle.store.control.objects import Objects
-from heddle.store.control.schema import Executor
+from heddle.store.control.schema import Executor, Instance
 from heddle.store.sqlite import trial_rows
 from heddle.store.sqlite.calls import Calls
 from heddle.store.sqlite.connection import Session, open_reader

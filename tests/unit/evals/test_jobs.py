@@ -10,7 +10,7 @@ import pytest
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Busy, Forbidden, InvalidRequest, NotFound, Unavailable
-from heddle.evals.jobs import runner
+from heddle.evals.jobs import service
 from heddle.evals.jobs.run import JobRun
 from heddle.evals.jobs.service import Jobs
 from heddle.settings import Settings
@@ -149,7 +149,7 @@ def test_a_cancelled_job_is_interrupted_and_closed(tmp_path: Path) -> None:
 
 
 def test_a_job_ends_even_if_it_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_FIRST_PAUSE", 1000)
+    monkeypatch.setattr(service, "FIRST_PAUSE", 1000)
 
     async def main() -> None:
         closings: dict[str, int] = {}
@@ -167,7 +167,7 @@ def test_a_job_ends_even_if_it_cannot_be_closed(tmp_path: Path, monkeypatch: pyt
         async with queue(tmp_path) as (jobs, _):
             jobs.register("wrong", wrong, closing)
             await jobs.start()
-            for kind, times_closed in (("never", 1), ("soon", 3), ("busy", runner.ATTEMPTS + 1)):
+            for kind, times_closed in (("never", 1), ("soon", 3), ("busy", service.ATTEMPTS + 1)):
                 ended = await done(jobs, await jobs.submit("wrong", LOCAL, PROJECT, {"closing": kind}))
                 assert ended.state == "failed" and closings[ended.id] == times_closed
 
@@ -175,7 +175,7 @@ def test_a_job_ends_even_if_it_cannot_be_closed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_may_pass_is_tried_again_and_what_cannot_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_FIRST_PAUSE", 1000)
+    monkeypatch.setattr(service, "FIRST_PAUSE", 1000)
 
     async def main() -> None:
         tries: dict[str, int] = {}
@@ -207,7 +207,7 @@ def test_what_may_pass_is_tried_again_and_what_cannot_fails(tmp_path: Path, monk
             }
             assert ended["twice"].result == {"tries": 3} and ended["in a task"].result == {"tries": 2}
             assert (ended["always"].state, ended["always"].error) == ("failed", "nobody answers")
-            assert ended["always"].attempts == runner.ATTEMPTS
+            assert ended["always"].attempts == service.ATTEMPTS
             assert (ended["wrong"].state, ended["wrong"].error) == ("failed", "no such evaluation")
             assert tries[ended["wrong"].id] == 1
             assert (ended["bug"].state, ended["bug"].error) == ("failed", "Internal server error")
@@ -257,7 +257,7 @@ def test_a_fault_of_the_queue_ends_neither_the_taking_nor_the_keeping_of_jobs(
 ) -> None:
     async def main() -> None:
         async with queue(tmp_path) as (jobs, store):
-            monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.01)
+            monkeypatch.setattr("heddle.jobs.runner.LOOK_SECONDS", 0.01)
             failed: dict[str, asyncio.Event] = {}
 
             def spoil(name: str, right: Callable[..., Awaitable[Any]]) -> None:
@@ -294,7 +294,7 @@ def test_a_job_that_takes_the_server_with_it_is_given_up(tmp_path: Path) -> None
     async def main() -> None:
         async with queue(tmp_path) as (jobs, store):
             job = await jobs.submit("fatal", LOCAL, PROJECT, {})
-            for _ in range(runner.CRASHES):
+            for _ in range(service.CRASHES):
                 assert (await store.eval_jobs.take(["fatal"], 2**60)) is not None
                 await store.eval_jobs.put_back_all()
             begun: list[str] = []

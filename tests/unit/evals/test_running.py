@@ -166,7 +166,7 @@ def test_a_run_that_was_begun_does_only_what_is_left(tmp_path: Path) -> None:
         await trace.post("/calls/delete", project_id=PROJECT, call_ids=lost)
         back = eval_jobs.update().where(eval_jobs.c.id == job.id).values(state="queued", ended_at=None)
         await services.store.eval_jobs._executor.write(lambda connection: connection.execute(back).rowcount)
-        services.jobs._runner.wake()
+        services.jobs.wake()
         async with asyncio.timeout(60):
             ended = await services.jobs.wait(PROJECT, job.id)
         assert ended.state == "succeeded" and len(model.asked) == 14

@@ -39,7 +39,17 @@ def reference(folder: Path, address: str | None = None, **settings: Any) -> str 
     )
     config = {"settings": RlConfig(**settings).as_json(), "device": "cpu", "dtype": "float32", "threads": 1}
     config |= {"sequence": 100, "kl_reference": address}
-    job = JobRow("job", "model", "rl", config, "payload", 0, "me", step=5, parent_step=4)
+    job = JobRow(
+        id="job",
+        model_id="model",
+        kind="rl",
+        config=config,
+        payload="payload",
+        created_at=0,
+        created_by="me",
+        step=5,
+        parent_step=4,
+    )
     task = asyncio.run(builder.build(MODEL, job))
     return None if task.kl_reference is None else Path(task.kl_reference).name
 

@@ -23,7 +23,13 @@ REACH = {"entity": None, "project": "team/proj"}
 RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7, "reach": REACH}
 ANN = Caller("ann", frozenset((Scope.READ, Scope.WRITE)), project="team/proj")
 JOB = JobRow(
-    "j1", "m1", "rl", {"settings": {"learning_rate": 1e-3}, "promotion": RULE, "source": None}, "blob", 10, "ann"
+    id="j1",
+    model_id="m1",
+    kind="rl",
+    config={"settings": {"learning_rate": 1e-3}, "promotion": RULE, "source": None},
+    payload="blob",
+    created_at=10,
+    created_by="ann",
 )
 
 

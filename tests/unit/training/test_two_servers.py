@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from heddle.errors import Unavailable
 from heddle.store.control.jobs import OPEN, TrainJobs
-from heddle.store.control.leases import Instance
+from heddle.store.control.schema import Instance
 from heddle.training.queue.metrics import TrainingMetrics
 from heddle.training.queue.process import ProcessOptions
 from heddle.training.queue.supervisor import Supervisor

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError
+from heddle.jobs.runner import Attempt
 from heddle.store.control.eval_jobs import EvalJobs, JobRow
 from heddle.wire.jsontypes import Json
 
@@ -18,10 +19,10 @@ class JobCancelled(HeddleError):
 class JobRun:
     """What a worker is given beside its job."""
 
-    def __init__(self, job: JobRow, rows: EvalJobs) -> None:
-        self.caller = caller_of(job.caller)
-        self.job = job
-        self.cancel_asked = job.cancel_asked
+    def __init__(self, attempt: Attempt[JobRow], rows: EvalJobs) -> None:
+        self.job = attempt.job
+        self.caller = caller_of(self.job.caller)
+        self._cancelled = attempt.cancelled
         self._rows = rows
 
     async def progress(self, progress: Json) -> None:
@@ -30,7 +31,7 @@ class JobRun:
 
     def cancelled(self) -> None:
         """Raise JobCancelled when somebody asked for the end; between two steps that belong together, say."""
-        if self.cancel_asked:
+        if self._cancelled.is_set():
             raise JobCancelled("cancelled")
 
 

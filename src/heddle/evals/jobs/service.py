@@ -1,24 +1,41 @@
-"""Jobs as the rest of the server uses them: submit, read, query, cancel, and register what runs them."""
+"""Jobs of evaluation: submit, read, query, cancel, and run them, so many at a time."""
 
+import asyncio
+import logging
 from collections.abc import Sequence
 
 from heddle.auth import Caller, Scope
-from heddle.errors import InvalidRequest, NotFound
-from heddle.evals.jobs.run import Closing, Worker, as_json
-from heddle.evals.jobs.runner import Runner
+from heddle.errors import HeddleError, InvalidRequest, NotFound
+from heddle.evals.jobs.run import Closing, JobCancelled, JobRun, Worker, as_json, first_failure
+from heddle.ipc.fair_semaphore import OWNER, owner_of
+from heddle.jobs.runner import Attempt, Runner
 from heddle.settings import Settings
-from heddle.store.control.eval_jobs import STATES, EvalJobs, JobRow
+from heddle.store.control.eval_jobs import CANCELLED, FAILED, LEASE_SECONDS, STATES, SUCCEEDED, EvalJobs, JobRow
 from heddle.wire import ids, times
+from heddle.wire.inference import ProviderFailed
 from heddle.wire.jsontypes import Json
 
+ATTEMPTS = 5
+"""Attempts without progress after which a job fails."""
+CRASHES = 2
+"""Ends of a server, in the middle of a job and without progress, after which it is never run again."""
+FIRST_PAUSE = 2 * times.SECOND
+_KEPT = 30 * times.DAY
+_TIDY_SECONDS = 3600.0
 
-class Jobs:
+
+class Jobs(Runner[JobRow]):
     """The durable queue and the one runner of this server."""
 
+    logger = logging.getLogger("heddle.evals")
+    name = "evaluation"
+
     def __init__(self, settings: Settings, rows: EvalJobs) -> None:
-        self._settings = settings
+        super().__init__(rows, settings.evaluation_workers, LEASE_SECONDS)
         self._rows = rows
-        self._runner = Runner(settings, rows)
+        self._most_open = settings.evaluation_queue
+        self._kinds: dict[str, tuple[Worker, Closing | None]] = {}
+        self._tidied = -_TIDY_SECONDS
 
     def register(self, kind: str, worker: Worker, closing: Closing | None = None) -> None:
         """Say what runs the jobs of a kind; those of a kind that nobody registered wait.
@@ -26,15 +43,16 @@ class Jobs:
         `closing` is awaited with a text when a job ends otherwise than by its worker (failed, or `cancelled`): it
         closes what the worker had opened.
         """
-        self._runner.register(kind, worker, closing)
+        assert kind not in self._kinds, f"{kind} is registered already"
+        self._kinds[kind] = (worker, closing)
+        self.wake()
 
     async def start(self) -> None:
-        """Go on with what an earlier server left, and take new jobs."""
-        await self._runner.start()
-
-    async def stop(self) -> None:
-        """Stop at once; what runs is queued again and goes on with the next server."""
-        await self._runner.stop()
+        """Queue what was at work when the last server ended, where one owns all, and take jobs."""
+        left = await self._rows.put_back_all()
+        if left:
+            self.logger.info("%d evaluation jobs go on that an earlier server had begun", left)
+        await super().start()
 
     async def submit(
         self, kind: str, caller: Caller, project_id: str, body: Json, *, job_id: str | None = None
@@ -45,11 +63,18 @@ class Jobs:
         """
         caller.require(Scope.WRITE)
         caller.open(project_id)
-        row = JobRow(job_id or ids.uuid7(), kind, project_id, body, as_json(caller), times.now())
-        stored = await self._rows.add(row, self._settings.evaluation_queue)
+        row = JobRow(
+            id=job_id or ids.uuid7(),
+            kind=kind,
+            project_id=project_id,
+            body=body,
+            caller=as_json(caller),
+            created_at=times.now(),
+        )
+        stored = await self._rows.add(row, self._most_open)
         if (stored.kind, stored.project_id) != (kind, project_id):
             raise InvalidRequest(f"The id {stored.id} is that of another job")
-        self._runner.wake()
+        self.wake()
         return stored
 
     async def read(self, project_id: str, job_id: str) -> JobRow | None:
@@ -75,17 +100,106 @@ class Jobs:
         found = await self._rows.ask_to_cancel(project_id, job_id)
         if found is None:
             raise NotFound(f"No job {job_id[:100]!r} in {project_id}")
-        self._runner.cancel(job_id)
+        if job_id in self._at_work:
+            self._at_work[job_id].cancel()
+        self.wake()
         return found
 
     async def wait(self, project_id: str, job_id: str) -> JobRow:
         """The job when it is done (or the server stops); raises NotFound."""
-        await self._runner.ended(lambda: self._is_open(project_id, job_id))
+
+        async def is_open() -> bool:
+            found = await self._rows.find(project_id, job_id)
+            return found is not None and found.ended_at is None
+
+        await self.ended(job_id, is_open)
         found = await self._rows.find(project_id, job_id)
         if found is None:
             raise NotFound(f"No job {job_id[:100]!r} in {project_id}")
         return found
 
-    async def _is_open(self, project_id: str, job_id: str) -> bool:
-        found = await self._rows.find(project_id, job_id)
-        return found is not None and found.ended_at is None
+    async def _next(self, is_full: bool) -> JobRow | None:
+        """A job to be cancelled needs no free place."""
+        return await self._rows.take(list(self._kinds), times.now(), only_cancelled=is_full, held=self._at_work)
+
+    async def _rest(self) -> float:
+        """Tidy up now and then; a waiting job may begin at its time."""
+        clock = asyncio.get_running_loop().time
+        if clock() - self._tidied > _TIDY_SECONDS:
+            self._tidied = clock()
+            await self._rows.forget_older(times.now() - _KEPT)
+        soonest = None
+        if len(self._tasks) < self._places:
+            soonest = await self._rows.next_time(list(self._kinds))
+        if soonest is None:
+            return _TIDY_SECONDS
+        return max(0.01, min(_TIDY_SECONDS, (soonest - times.now()) / times.SECOND))
+
+    async def _give_back(self, attempt: Attempt[JobRow]) -> None:
+        await self._rows.put_back(attempt.job.id, begun=False)
+
+    async def _failed(self, attempt: Attempt[JobRow], error: Exception) -> float:
+        is_ours = not isinstance(error, HeddleError)
+        self.logger.warning("the end of job %s could not be stored: %s", attempt.job.id, error, exc_info=is_ours)
+        while True:
+            try:
+                await self._rows.put_back(attempt.job.id, not_before=times.now() + FIRST_PAUSE)
+                return 0.0
+            except HeddleError:
+                await asyncio.sleep(1.0)
+
+    async def _work(self, attempt: Attempt[JobRow]) -> None:
+        """Run the worker and store how it ended."""
+        job, run = attempt.job, JobRun(attempt, self._rows)
+        OWNER.set(owner_of(run.caller))
+        result, problem = await self._result(attempt, run)
+        if problem is None:
+            await self._rows.finish(job.id, SUCCEEDED, times.now(), result=result, error=None)
+        elif isinstance(problem, JobCancelled):
+            await self._end(run, CANCELLED, problem.reason)
+        elif _may_pass(problem) and job.attempts < ATTEMPTS:
+            pause = FIRST_PAUSE * 2 ** (job.attempts - 1)
+            self.logger.warning("job %s (%s) is tried again: %s", job.id, job.kind, problem.reason)
+            await self._rows.put_back(job.id, not_before=times.now() + pause, error=problem.reason)
+        else:
+            await self._end(run, FAILED, problem.reason)
+
+    async def _result(self, attempt: Attempt[JobRow], run: JobRun) -> tuple[Json | None, HeddleError | None]:
+        job = attempt.job
+        if attempt.cancelled.is_set():
+            return None, JobCancelled("cancelled")
+        if job.crashes >= CRASHES:
+            return None, HeddleError(f"Given up: the server ended {CRASHES} times while this job was at work")
+        if job.attempts > ATTEMPTS:
+            return None, HeddleError(f"Given up after {ATTEMPTS} attempts that got nowhere")
+        attempt.worker = asyncio.create_task(self._kinds[job.kind][0](job, run))
+        try:
+            return await attempt.worker, None
+        except asyncio.CancelledError:
+            if not attempt.cancelled.is_set():
+                raise
+            return None, JobCancelled("cancelled")
+        except Exception as error:  # a fault of ours: the log gets the traceback, the job a line
+            failure = first_failure(error)
+            if isinstance(failure, HeddleError):
+                return None, failure
+            self.logger.exception("job %s (%s) failed", job.id, job.kind)
+            return None, HeddleError("Internal server error")
+
+    async def _end(self, run: JobRun, state: str, problem: str) -> None:
+        job, closing = run.job, self._kinds[run.job.kind][1]
+        if closing is not None:
+            try:
+                await closing(job, run, problem)
+            except HeddleError as error:
+                if _may_pass(error) and job.attempts <= ATTEMPTS:
+                    raise
+                self.logger.warning("job %s could not close what it had opened: %s", job.id, error)
+        await self._rows.finish(job.id, state, times.now(), result=None, error=problem)
+
+
+def _may_pass(problem: HeddleError) -> bool:
+    """True for a failure that another attempt may not meet: the server was busy, or something did not answer."""
+    if isinstance(problem, ProviderFailed) and problem.answered:
+        return problem.answered in (408, 425, 429) or problem.answered >= 500
+    return problem.status == 429 or problem.status >= 502

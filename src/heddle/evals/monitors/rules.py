@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from heddle.auth import Caller, Scope
-from heddle.errors import HeddleError, InvalidRequest
+from heddle.errors import InvalidRequest
 from heddle.store.control.object_rows import ObjectVersion
 from heddle.wire import refs
 from heddle.wire.query import Operation, parse_stored
@@ -141,8 +141,3 @@ def _debounce(value: Any) -> Debounce | None:
             "scorer_debounce_config.aggregation_method 'all_messages' is not done here: the last message is scored"
         )
     return Debounce(field, float(seconds))
-
-
-def why_not(error: HeddleError) -> str:
-    """The reason of an error as a monitor's state shows it."""
-    return error.reason

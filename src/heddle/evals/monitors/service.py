@@ -4,8 +4,6 @@ The store notes every ended call of a watched project in the same commit as the 
 scoring job is stored. Killed in between, the same job is submitted again under the same id, which is no second job.
 """
 
-import asyncio
-import contextlib
 import logging
 import uuid
 from collections.abc import Sequence
@@ -18,6 +16,7 @@ from heddle.auth import Caller
 from heddle.errors import HeddleError, QueryTimeout
 from heddle.evals.monitors import rules
 from heddle.evals.monitors.rules import Rule
+from heddle.loops import Loop
 from heddle.store.base import Store
 from heddle.store.control.changes import MONITORS
 from heddle.store.control.monitors import Waiting
@@ -75,41 +74,34 @@ class Monitors:
         self._rules: dict[str, list[Rule]] = {}
         self._states: dict[tuple[str, str], MonitorState] = {}
         self._seen = -1
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watching = Loop(self._watch, logger, "monitors wait", PAUSE_SECONDS, store.calls.has_endings)
+        self._following = Loop(self._follow_others, logger, "changes of monitors are not seen", _LOOK_SECONDS)
 
     async def start(self) -> None:
         """Read the stored monitors and begin to watch."""
         await self.refresh()
         self._store.objects.observers[rules.CLASS_NAME] = self._changed
         self._store.calls.has_endings.set()
-        self._tasks = [asyncio.create_task(self._run())]
+        self._watching.start()
         if self._store.leases.instance.is_shared:
-            self._tasks.append(asyncio.create_task(self._look()))
+            self._following.start()
 
     async def stop(self) -> None:
         """Stop watching; what is noted is read at the next start."""
         self._store.objects.observers.pop(rules.CLASS_NAME, None)
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._watching.stop()
+        await self._following.stop()
 
     async def _changed(self) -> None:
         """A monitor came or went here: tell the other servers, and read it."""
         await self._store.changes.count(MONITORS)
         await self.refresh()
 
-    async def _look(self) -> None:
-        """Follow the other servers: read monitors that changed there, and handle calls that ended there."""
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                await self._follow()
-                self._store.calls.has_endings.set()
-            except Exception as error:  # whatever it is, the next look may go well
-                is_ours = not isinstance(error, HeddleError)
-                logger.warning("changes of monitors are not seen: %s", error, exc_info=is_ours)
+    async def _follow_others(self) -> float:
+        """Read monitors that another server changed, and handle calls that ended there."""
+        await self._follow()
+        self._watching.wake()
+        return _LOOK_SECONDS
 
     async def _follow(self) -> None:
         """Read the monitors anew where another server changed one."""
@@ -139,22 +131,11 @@ class Monitors:
         """The monitors of a project (internal id)."""
         return [state for state in self._states.values() if state.project == project]
 
-    async def _run(self) -> None:
-        event = self._store.calls.has_endings
-        while True:
-            event.clear()
-            try:
-                if await self._is_turn():
-                    held = await self._take_all() | await self._score_due()
-                    pause = PAUSE_SECONDS if held else await self._seconds_to_wait()
-                else:
-                    pause = PAUSE_SECONDS
-            except Exception as error:  # whatever it is, endings must not wait for ever
-                is_ours = not isinstance(error, HeddleError)
-                logger.warning("monitors wait: %s", error, exc_info=is_ours)
-                pause = PAUSE_SECONDS
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), pause)
+    async def _watch(self) -> float | None:
+        if not await self._is_turn():
+            return PAUSE_SECONDS
+        held = await self._take_all() | await self._score_due()
+        return PAUSE_SECONDS if held else await self._seconds_to_wait()
 
     async def _is_turn(self) -> bool:
         """True for the one server that handles ended calls now."""

@@ -7,6 +7,7 @@ what it has stored and asks for nothing twice.
 import asyncio
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from heddle.auth import Caller
@@ -163,14 +164,14 @@ class ReplayWork:
         self, job: JobRow, caller: Caller, changes: Changes, item: ReplayItem, source: Json | None
     ) -> ReplayItem:
         if source is None:
-            return item._replace(outcome=SKIPPED, reason="it is no longer there")
+            return replace(item, outcome=SKIPPED, reason="it is no longer there")
         chat = chat_of(source)
         if isinstance(chat, str):
-            return item._replace(outcome=SKIPPED, reason=chat)
+            return replace(item, outcome=SKIPPED, reason=chat)
         try:
             request = changes.request(chat)
         except InvalidRequest as error:
-            return item._replace(outcome=SKIPPED, reason=error.reason)
+            return replace(item, outcome=SKIPPED, reason=error.reason)
         started, ask = _now(), Counted(Asker(self._completions, caller, job.project_id))
         answer: Json | None = None
         problem: str | None = None
@@ -205,7 +206,7 @@ def _call(job: JobRow, item: ReplayItem, source: Json, request: Json, started: s
 
 
 def _decided(item: ReplayItem, problem: str | None) -> ReplayItem:
-    return item._replace(outcome=FAILED if problem else REPLAYED, reason=problem or None)
+    return replace(item, outcome=FAILED if problem else REPLAYED, reason=problem or None)
 
 
 def _now() -> str:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
-from heddle.store.base import StoreStats
+from heddle.store.base import Store, StoreStats
 from heddle.store.blobs.open import open_blobs
 from heddle.store.clickhouse.breakdowns import Breakdowns
 from heddle.store.clickhouse.call_counts import CallCounts
@@ -28,7 +28,7 @@ from heddle.store.clickhouse.thread_figures import ThreadSums
 from heddle.store.clickhouse.trace_spans import TraceSpans
 from heddle.store.clickhouse.trials import Trials
 from heddle.store.control import call_halves
-from heddle.store.control.groups import ControlGroups, named_blobs
+from heddle.store.control.groups import named_blobs
 from heddle.store.control.schema import Executor
 from heddle.store.sizes import Sizes
 from heddle.store.sqlite import store as sqlite
@@ -76,10 +76,11 @@ class Control(Protocol):
         ...
 
 
-class ScaleStore(ControlGroups):
+class ScaleStore(Store):
     """Everything that is kept, on engines that other servers share."""
 
     schema = CURRENT
+    calls: Calls
 
     def __init__(self, settings: Settings, clickhouse: Clickhouse, control: Control) -> None:
         is_shared = settings.control != "sqlite"

@@ -6,31 +6,8 @@ import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
 from heddle.store.control.changes import ADAPTERS, count_change
+from heddle.store.control.mapping import Key, Mapped, Repository, Unique, upsert
 from heddle.store.control.projects import audit
-from heddle.store.control.schema import Executor, metadata
-
-adapters = sa.Table(
-    "adapters",
-    metadata,
-    sa.Column("entity", sa.Text, primary_key=True),
-    sa.Column("project", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("step", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("base_model", sa.Text, nullable=False),
-    sa.Column("folder", sa.Text, nullable=False, unique=True),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("created_by", sa.Text, nullable=False),
-)
-
-adapter_names = sa.Table(
-    "adapter_names",
-    metadata,
-    sa.Column("entity", sa.Text, primary_key=True),
-    sa.Column("project", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("latest", sa.BigInteger, nullable=False),
-)
-"""The names of trainable models, and which step each one means."""
 
 Name = tuple[str, str, str]
 """Entity, project, name."""
@@ -40,31 +17,43 @@ Name = tuple[str, str, str]
 class AdapterRow:
     """One immutable version; entity and project are empty for adapters of the whole server."""
 
-    entity: str
-    project: str
-    name: str
-    step: int
+    entity: Key[str]
+    project: Key[str]
+    name: Key[str]
+    step: Key[int]
     base_model: str
-    folder: str
+    folder: Unique[str]
     """Relative to the data folder."""
     created_at: int
     """Microseconds."""
     created_by: str
 
 
-class Adapters:
-    """The table of adapter versions."""
+@dataclass(frozen=True, slots=True)
+class AdapterName:
+    """The name of a trainable model, and which step it means."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    entity: Key[str]
+    project: Key[str]
+    name: Key[str]
+    latest: int
+
+
+_versions, _names = Mapped(AdapterRow, "adapters"), Mapped(AdapterName, "adapter_names")
+adapters, adapter_names = _versions.table, _names.table
+_IDENTITY = ("entity", "project", "name")
+
+
+class Adapters(Repository):
+    """The table of adapter versions."""
 
     async def add(self, row: AdapterRow) -> None:
         """Make a version known; raises InvalidRequest when it exists."""
 
         def work(connection: sa.Connection) -> None:
-            if connection.execute(sa.select(adapters.c.step).where(*_version(row))).first() is not None:
+            if _versions.first(connection, _versions.select(*_version(row))) is not None:
                 raise InvalidRequest(f"The adapter {row.name}@{row.step} exists already")
-            connection.execute(adapters.insert().values(_values(row)))
+            _versions.insert(connection, row)
             count_change(connection, ADAPTERS)
             audit(connection, row.created_at, row.created_by, "adapter.create", None, _named(row))
 
@@ -84,10 +73,7 @@ class Adapters:
         """Let a trainable name mean a step from now on."""
 
         def work(connection: sa.Connection) -> None:
-            changed = connection.execute(adapter_names.update().where(*_name(name)).values(latest=step))
-            if not changed.rowcount:
-                values = dict(zip(("entity", "project", "name"), name, strict=True))
-                connection.execute(adapter_names.insert().values(values | {"latest": step}))
+            upsert(connection, adapter_names, _IDENTITY, _names.values(AdapterName(*name, step)))
             count_change(connection, ADAPTERS)
 
         await self._executor.write(work)
@@ -96,44 +82,24 @@ class Adapters:
         """A trainable name ends; its versions are removed one by one."""
 
         def work(connection: sa.Connection) -> None:
-            connection.execute(adapter_names.delete().where(*_name(name)))
+            mine = (_names.c[column] == value for column, value in zip(_IDENTITY, name, strict=True))
+            connection.execute(adapter_names.delete().where(*mine))
             count_change(connection, ADAPTERS)
 
         await self._executor.write(work)
 
     async def pointers(self) -> dict[Name, int]:
         """The step that every trainable name means."""
-
-        def work(connection: sa.Connection) -> dict[Name, int]:
-            rows = connection.execute(sa.select(adapter_names))
-            return {(row.entity, row.project, row.name): row.latest for row in rows}
-
-        return await self._executor.read(work)
+        return {(row.entity, row.project, row.name): row.latest for row in await self._all(_names, _names.select())}
 
     async def all(self) -> list[AdapterRow]:
         """Every version, oldest first."""
-
-        def work(connection: sa.Connection) -> list[AdapterRow]:
-            ordered = sa.select(adapters).order_by(adapters.c.created_at, adapters.c.step)
-            return [AdapterRow(**row._mapping) for row in connection.execute(ordered)]
-
-        return await self._executor.read(work)
+        return await self._all(_versions, _versions.select().order_by(adapters.c.created_at, adapters.c.step))
 
 
-def _version(row: AdapterRow) -> tuple[sa.ColumnElement[bool], ...]:
-    columns = adapters.c
-    key = ((columns.entity, row.entity), (columns.project, row.project), (columns.name, row.name))
-    return (*(column == value for column, value in key), columns.step == row.step)
-
-
-def _name(name: Name) -> tuple[sa.ColumnElement[bool], ...]:
-    columns = adapter_names.c
-    return (columns.entity == name[0], columns.project == name[1], columns.name == name[2])
-
-
-def _values(row: AdapterRow) -> dict[str, object]:
-    return {name: getattr(row, name) for name in AdapterRow.__slots__}
+def _version(row: AdapterRow) -> list[sa.ColumnElement[bool]]:
+    return [adapters.c[name] == value for name, value in _named(row).items()]
 
 
 def _named(row: AdapterRow) -> dict[str, object]:
-    return {name: getattr(row, name) for name in ("entity", "project", "name", "step")}
+    return {name: getattr(row, name) for name in (*_IDENTITY, "step")}

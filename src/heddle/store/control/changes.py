@@ -1,22 +1,26 @@
 """How often things changed that servers keep in memory: a server that sees another number reads them anew."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
 
-from heddle.store.control.leases import Instance
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.mapping import Key, Mapped, Repository
 
 ADAPTERS: Final = "adapters"
 LIMITS: Final = "limits"
 MONITORS: Final = "monitors"
 
-changes = sa.Table(
-    "changes",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("number", sa.BigInteger, nullable=False),
-)
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How often a thing changed."""
+
+    name: Key[str]
+    number: int
+
+
+changes = Mapped(Change, "changes").table
 
 
 def count_change(connection: sa.Connection, name: str) -> None:
@@ -31,12 +35,8 @@ def number_of(connection: sa.Connection, name: str) -> int:
     return connection.execute(sa.select(changes.c.number).where(changes.c.name == name)).scalar() or 0
 
 
-class Changes:
+class Changes(Repository):
     """Numbers of changes; where one server is alone it knows its own, and nothing is read."""
-
-    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
-        self._executor = executor
-        self.instance = instance or Instance()
 
     async def count(self, name: str) -> None:
         """Say that a thing changed, after its commit."""

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from heddle.store.control.leases import Instance
+from heddle.store.control.mapping import Repository
 from heddle.store.control.projects import audit
 from heddle.store.control.rowtable import RowRequest, RowTable, Selection
 from heddle.store.control.rowvalues import Column, Kind
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.schema import Executor, Instance, metadata
 from heddle.wire import refs, times
+from heddle.wire.batched import batched
 
 PROJECT_LEVEL = "project"
 DEFAULT_LEVEL = "default"
@@ -80,12 +81,11 @@ def _external(project: str) -> str:
     return refs.external_project(project) or project
 
 
-class Costs:
+class Costs(Repository):
     """What can be done with a project's prices; projects are internal ids."""
 
     def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
-        self._executor = executor
-        self._is_shared = (instance or Instance()).is_shared
+        super().__init__(executor, instance)
         self._cached: dict[str, ProjectPrices] = {}
         self._changes = 0
 
@@ -120,7 +120,7 @@ class Costs:
             return known
         changes = self._changes
         prices = await self._executor.read(lambda connection: _project_prices(connection, project))
-        if changes == self._changes and not self._is_shared:
+        if changes == self._changes and not self.instance.is_shared:
             if len(self._cached) >= _MAX_CACHED_PROJECTS:
                 self._cached.clear()
             self._cached[project] = prices
@@ -134,8 +134,8 @@ class Costs:
 
 def _delete(connection: sa.Connection, project: str, ids: Sequence[str], user: str) -> int:
     deleted = 0
-    for start in range(0, len(ids), _CHUNK):
-        condition = sa.and_(costs.c.project == project, costs.c.id.in_(ids[start : start + _CHUNK]))
+    for part in batched(ids, _CHUNK):
+        condition = sa.and_(costs.c.project == project, costs.c.id.in_(part))
         deleted += connection.execute(sa.delete(costs).where(condition)).rowcount
     if deleted:
         audit(connection, times.now(), user, "cost.purge", project, {"ids": list(ids[:_CHUNK]), "deleted": deleted})

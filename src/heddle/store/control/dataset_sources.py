@@ -9,35 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.mapping import Key, Mapped, Repository
 from heddle.wire.batched import batched
 
-_CHUNK = 200
-
-dataset_sources = sa.Table(
-    "dataset_sources",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("dataset_object_id", sa.Text, nullable=False),
-    sa.Column("dataset_digest", sa.Text, nullable=False),
-    sa.Column("row_digest", sa.Text, nullable=False),
-    sa.Column("source_kind", sa.Text, nullable=False),
-    sa.Column("source_id", sa.Text, nullable=False),
-    sa.Column("source_trace_id", sa.Text, nullable=False),
-    sa.Column("link_metadata", sa.Text, nullable=True),
-    sa.Column("added_by", sa.Text, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("updated_at", sa.BigInteger, nullable=False),
-    sa.Column("deleted_at", sa.BigInteger, nullable=True),
-    sa.UniqueConstraint(
-        *("project", "dataset_object_id", "row_digest", "source_kind", "source_id", "source_trace_id"),
-        name="dataset_sources_identity",
-    ),
-    sa.Index("dataset_sources_by_source", "project", "source_id"),
-)
-_c = dataset_sources.c
 _IDENTITY = ("project", "dataset_object_id", "row_digest", "source_kind", "source_id", "source_trace_id")
+_CHUNK = 200
 Source = tuple[str, str, str]
 """Kind, id and trace id."""
 
@@ -46,7 +22,7 @@ Source = tuple[str, str, str]
 class SourceRow:
     """One link; `link_metadata` is JSON text, instants are microseconds."""
 
-    id: str
+    id: Key[str]
     project: str
     dataset_object_id: str
     dataset_digest: str
@@ -66,11 +42,18 @@ class SourceRow:
         return self.source_kind, self.source_id, self.source_trace_id
 
 
-class DatasetSources:
-    """What can be done with links; projects are internal ids."""
+_links = Mapped(
+    SourceRow,
+    "dataset_sources",
+    sa.UniqueConstraint(*_IDENTITY, name="dataset_sources_identity"),
+    sa.Index("dataset_sources_by_source", "project", "source_id"),
+)
+dataset_sources = _links.table
+_c = dataset_sources.c
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+
+class DatasetSources(Repository):
+    """What can be done with links; projects are internal ids."""
 
     async def link(self, rows: Sequence[SourceRow]) -> list[tuple[str, bool]]:
         """Store links; one that exists keeps its id, takes new metadata and digest, and lives again if deleted.
@@ -106,41 +89,33 @@ class DatasetSources:
         offset: int,
     ) -> list[SourceRow]:
         """The links of a dataset (all its versions), oldest first."""
-        query = sa.select(dataset_sources).where(_c.project == project, _c.dataset_object_id == dataset_object_id)
+        query = _select(project, with_deleted).where(_c.dataset_object_id == dataset_object_id)
         if row_digests is not None:
             query = query.where(_c.row_digest.in_(row_digests))
         if kinds is not None:
             query = query.where(_c.source_kind.in_(kinds))
-        if not with_deleted:
-            query = query.where(_c.deleted_at.is_(None))
-        query = query.order_by(_c.created_at, _c.id).limit(limit).offset(offset or None)
-        return await self._executor.read(
-            lambda connection: [SourceRow(**row._mapping) for row in connection.execute(query)]
-        )
+        return await self._all(_links, query.order_by(_c.created_at, _c.id).limit(limit).offset(offset or None))
 
     async def of_sources(self, project: str, sources: Collection[Source], with_deleted: bool) -> list[SourceRow]:
         """The links of these sources in all datasets, oldest first."""
         wanted = set(sources)
+        found: list[SourceRow] = []
+        for part in batched(sorted({source_id for _, source_id, _ in wanted}), _CHUNK):
+            rows = await self._all(_links, _select(project, with_deleted).where(_c.source_id.in_(part)))
+            found += [row for row in rows if row.source in wanted]
+        return sorted(found, key=lambda row: (row.created_at, row.id))
 
-        def work(connection: sa.Connection) -> list[SourceRow]:
-            found: list[SourceRow] = []
-            for part in batched(sorted({source_id for _, source_id, _ in wanted}), _CHUNK):
-                query = sa.select(dataset_sources).where(_c.project == project, _c.source_id.in_(part))
-                if not with_deleted:
-                    query = query.where(_c.deleted_at.is_(None))
-                rows = (SourceRow(**row._mapping) for row in connection.execute(query))
-                found += [row for row in rows if row.source in wanted]
-            return sorted(found, key=lambda row: (row.created_at, row.id))
 
-        return await self._executor.read(work)
+def _select(project: str, with_deleted: bool) -> sa.Select[Any]:
+    query = _links.select(_c.project == project)
+    return query if with_deleted else query.where(_c.deleted_at.is_(None))
 
 
 def _link(connection: sa.Connection, row: SourceRow) -> tuple[str, bool]:
     mine = sa.and_(*(_c[name] == getattr(row, name) for name in _IDENTITY))
     known: Any = connection.execute(sa.select(_c.id, _c.deleted_at).where(mine)).first()
     if known is None:
-        values = {name: getattr(row, name) for name in SourceRow.__slots__}
-        connection.execute(dataset_sources.insert().values(values))
+        _links.insert(connection, row)
         return row.id, True
     changes: dict[str, Any] = {"dataset_digest": row.dataset_digest, "updated_at": row.updated_at, "deleted_at": None}
     if row.link_metadata is not None:

@@ -1,11 +1,11 @@
 """Calls that have ended in watched projects, where calls are kept in another database: an outbox, read in order."""
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.mapping import Repository
+from heddle.store.control.schema import metadata
 from heddle.wire.calls import Ending
 
 ended_calls = sa.Table(
@@ -28,11 +28,8 @@ def note(connection: sa.Connection, keys: Iterable[tuple[str, str]]) -> None:
         connection.execute(ended_calls.insert(), rows)
 
 
-class EndedCalls:
+class EndedCalls(Repository):
     """What reads the outbox."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     async def take(self, limit: int, skipping: Collection[str]) -> list[Ending]:
         """The oldest endings of one project as a batch; the same again until it is dropped."""
@@ -47,7 +44,8 @@ class EndedCalls:
             rows = connection.execute(taken).all()
             if not rows:
                 part = sa.select(_c.seq).where(mine).order_by(_c.seq).limit(limit).subquery()
-                connection.execute(_taken(ended_calls.update().where(_c.seq.in_(sa.select(part.c.seq)))))
+                first = _c.seq.in_(sa.select(part.c.seq))
+                connection.execute(ended_calls.update().where(first).values(is_taken=1))
                 rows = connection.execute(taken).all()
             return [Ending(*row) for row in rows]
 
@@ -55,14 +53,8 @@ class EndedCalls:
 
     async def count(self) -> int:
         """How many endings wait."""
-        query = sa.select(sa.func.count()).select_from(ended_calls)
-        return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
+        return await self._count(ended_calls)
 
     async def drop(self, project: str) -> None:
         """Forget the batch of a project that was taken."""
-        query = sa.delete(ended_calls).where(_c.project == project, _c.is_taken == 1)
-        await self._executor.write(lambda connection: connection.execute(query).close())
-
-
-def _taken(change: Any) -> Any:
-    return change.values(is_taken=1)
+        await self._execute(sa.delete(ended_calls).where(_c.project == project, _c.is_taken == 1))

@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
+from heddle.store.control.mapping import Repository, upsert
 from heddle.store.control.projects import audit
 from heddle.store.control.rowtable import Row, RowRequest, RowTable, Selection
 from heddle.store.control.rowvalues import Column, Expression, Kind
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.schema import metadata
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
 
@@ -100,11 +100,8 @@ class Window:
         return sa.and_(*tests)
 
 
-class FeedbackRows:
+class FeedbackRows(Repository):
     """What can be done with feedback; projects are internal ids, refs are internal, JSON columns are JSON text."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     async def create(self, rows: Sequence[Row], replaced: tuple[str, str, str] | None = None) -> None:
         """Store complete rows, all or none; a row with the id of an existing one takes its place.
@@ -117,12 +114,7 @@ class FeedbackRows:
         def work(connection: sa.Connection) -> None:
             if replaced is not None:
                 _delete(connection, replaced[0], [replaced[1]], replaced[2], "feedback.replace")
-            insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-            statement = insert(feedback)
-            changed = {column.name: statement.excluded[column.name] for column in feedback.c if column.name != "seq"}
-            connection.execute(
-                statement.on_conflict_do_update(index_elements=["project", "id"], set_=changed), list(rows)
-            )
+            upsert(connection, feedback, ("project", "id"), list(rows))
 
         await self._executor.write(work, sum(len(row["payload"]) for row in rows) + 500 * len(rows))
 
@@ -143,26 +135,19 @@ class FeedbackRows:
             return {}
         return await self._executor.read(lambda connection: rows_for_refs(connection, project, weave_refs))
 
-    async def scan(
-        self, project: str, window: Window, columns: Sequence[str], take: Callable[[Sequence[Any]], None]
-    ) -> None:
+    async def scan(self, project: str, window: Window, columns: Sequence[str], take: Taker) -> None:
         """Hand the named columns of every row of a window to `take`, oldest first, in a reader thread."""
-        c = feedback.c
-        statement = sa.select(*[c[name] for name in columns]).where(window.condition(project))
-        statement = statement.order_by(c.created_at, c.seq)
+        await self._scan(columns, window.condition(project), take, feedback.c.created_at, feedback.c.seq)
 
-        def work(connection: sa.Connection) -> None:
-            for row in connection.execute(statement, execution_options={"yield_per": _STREAMED}):
-                take(row)
-
-        await self._executor.read(work)
-
-    async def scan_agents(self, project: str, columns: Sequence[str], take: Callable[[Sequence[Any]], None]) -> None:
+    async def scan_agents(self, project: str, columns: Sequence[str], take: Taker) -> None:
         """Hand the named columns of the rows about spans, turns and conversations of agents to `take`."""
         c = feedback.c
         prefix = f"{refs.INTERNAL}{project}/agent_"
         about = sa.and_(c.project == project, c.weave_ref >= prefix, c.weave_ref < prefix[:-1] + "`")
-        statement = sa.select(*[c[name] for name in columns]).where(about)
+        await self._scan(columns, about, take)
+
+    async def _scan(self, columns: Sequence[str], within: Expression, take: Taker, *order: Expression) -> None:
+        statement = sa.select(*[feedback.c[name] for name in columns]).where(within).order_by(*order)
 
         def work(connection: sa.Connection) -> None:
             for row in connection.execute(statement, execution_options={"yield_per": _STREAMED}):
@@ -179,13 +164,13 @@ class FeedbackRows:
         )
         statement = sa.select(ranked.c.payload).where(ranked.c.rank == 1)
         statement = statement.order_by(ranked.c.created_at.desc(), ranked.c.seq.desc()).limit(limit)
-        return await self._executor.read(lambda connection: list(connection.execute(statement).scalars()))
+        return [row.payload for row in await self._tuples(statement)]
 
 
 def rows_for_refs(connection: sa.Connection, project: str, weave_refs: Sequence[str]) -> dict[str, list[Row]]:
     """`FeedbackRows.for_refs` for work that runs on a connection already."""
     found: dict[str, list[Row]] = {}
-    for chunk in batched(list(dict.fromkeys(weave_refs)), _CHUNK):
+    for chunk in batched(dict.fromkeys(weave_refs)):
         c = feedback.c
         statement = sa.select(*[c[name] for name in _SHOWN_ON_CALLS])
         statement = statement.where(c.project == project, c.weave_ref.in_(chunk)).order_by(c.created_at + 0, c.seq)
@@ -204,7 +189,7 @@ def _shown(row: sa.Row[Any]) -> Row:
 
 def _delete(connection: sa.Connection, project: str, ids: Sequence[str], user: str, action: str) -> int:
     deleted = 0
-    for chunk in batched(ids, _CHUNK):
+    for chunk in batched(ids):
         condition = sa.and_(feedback.c.project == project, feedback.c.id.in_(chunk))
         deleted += connection.execute(sa.delete(feedback).where(condition)).rowcount
     if deleted:

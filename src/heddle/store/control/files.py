@@ -8,42 +8,36 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from heddle.store.control.leases import Instance
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.mapping import Key, Mapped, Repository
+from heddle.store.control.schema import Executor, Instance
 from heddle.wire import times
 
 _EXPECT_SECONDS = 1.0
 _ARRIVAL_SECONDS = 4.0
 _LOOK_SECONDS = 0.1
 
-files = sa.Table(
-    "files",
-    metadata,
-    sa.Column("project", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("blob", sa.Text, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Index("files_by_blob", "blob"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file of a project: its name when it first came, its bytes' number and the key of their blob."""
 
+    project: Key[str]
+    digest: Key[str]
     name: str
     size: int
     blob: str
+    created_at: int
 
 
-class Files:
+_files = Mapped(StoredFile, "files", sa.Index("files_by_blob", "blob"))
+files = _files.table
+
+
+class Files(Repository):
     """The file table."""
 
     def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
-        self._executor = executor
-        self._is_shared = (instance or Instance()).is_shared
+        super().__init__(executor, instance)
         self._arriving = 0
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
 
@@ -58,27 +52,15 @@ class Files:
 
     async def create(self, project: str, name: str, digest: str, size: int, blob: str) -> None:
         """Give the project a file whose blob is durable already; the same content again changes nothing."""
-
-        def work(connection: sa.Connection) -> None:
-            known = connection.execute(sa.select(files.c.digest).where(_one(project, digest))).first()
-            if known is None:
-                row = {"project": project, "digest": digest, "name": name, "size": size, "blob": blob}
-                connection.execute(files.insert().values(**row, created_at=times.now()))
-
-        await self._executor.write(work, 200)
+        row = StoredFile(project, digest, name, size, blob, times.now())
+        await self._executor.write(lambda connection: _files.insert_new(connection, row), 200)
         for reader in self._waiting.get((project, digest), ()):
             if not reader.done():
                 reader.set_result(None)
 
     async def find(self, project: str, digest: str) -> StoredFile | None:
         """The project's file of that digest."""
-        query = sa.select(files.c.name, files.c.size, files.c.blob).where(_one(project, digest))
-
-        def work(connection: sa.Connection) -> StoredFile | None:
-            row = connection.execute(query).first()
-            return None if row is None else StoredFile(row.name, row.size, row.blob)
-
-        return await self._executor.read(work)
+        return await self._first(_files, files.c.project == project, files.c.digest == digest)
 
     async def expect(self, project: str, digest: str) -> StoredFile | None:
         """The project's file of that digest; waits a moment for one that is not there yet.
@@ -106,16 +88,11 @@ class Files:
         """The file once it has come; another server says nothing of it, so that one is asked for again and again."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not stored.done():
-            await asyncio.wait([stored], timeout=min(left, _LOOK_SECONDS) if self._is_shared else left)
-            if self._is_shared and (found := await self.find(project, digest)) is not None:
+            await asyncio.wait([stored], timeout=min(left, _LOOK_SECONDS) if self.instance.is_shared else left)
+            if self.instance.is_shared and (found := await self.find(project, digest)) is not None:
                 return found
         return await self.find(project, digest)
 
     async def total_size(self, project: str) -> int:
         """The bytes of all files of the project."""
-        query = sa.select(sa.func.coalesce(sa.func.sum(files.c.size), 0)).where(files.c.project == project)
-        return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
-
-
-def _one(project: str, digest: str) -> sa.ColumnElement[bool]:
-    return sa.and_(files.c.project == project, files.c.digest == digest)
+        return int(await self._scalar(sa.select(sa.func.sum(files.c.size)).where(files.c.project == project)) or 0)

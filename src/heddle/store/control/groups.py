@@ -17,7 +17,7 @@ from heddle.store.control.files import Files, files
 from heddle.store.control.inference import InferenceRows
 from heddle.store.control.jobs import TrainJobs, train_jobs
 from heddle.store.control.keys import Keys
-from heddle.store.control.leases import Instance, Leases
+from heddle.store.control.leases import Leases
 from heddle.store.control.meters import Meters
 from heddle.store.control.monitors import MonitorWaits
 from heddle.store.control.objects import Objects
@@ -26,7 +26,7 @@ from heddle.store.control.registry import Registry
 from heddle.store.control.replays import Replays
 from heddle.store.control.row_texts import RowTexts
 from heddle.store.control.runtimes import Runtimes
-from heddle.store.control.schema import Executor
+from heddle.store.control.schema import Executor, Instance
 from heddle.store.control.sessions import Sessions
 from heddle.store.control.tables import Tables
 from heddle.store.control.train_runs import TrainRuns

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from heddle.store.control.changes import LIMITS, count_change
+from heddle.store.control.mapping import Key, Mapped, Repository, dialect_insert
 from heddle.store.control.projects import audit
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.schema import metadata
 from heddle.wire import times
 from heddle.wire.batched import batched
 
@@ -48,17 +48,6 @@ inference_usage = sa.Table(
     *(sa.Column(name, sa.Float, nullable=False) for name in TIMES),
     *(sa.Column(name, sa.BigInteger, nullable=False) for name in (*TOOK, *FIRST)),
     sqlite_with_rowid=False,
-)
-
-inference_limits = sa.Table(
-    "inference_limits",
-    metadata,
-    sa.Column("kind", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("concurrency", sa.BigInteger, nullable=True),
-    sa.Column("tokens_per_minute", sa.BigInteger, nullable=True),
-    sa.Column("updated_at", sa.BigInteger, nullable=False),
-    sa.Column("updated_by", sa.Text, nullable=False),
 )
 
 _u = inference_usage.c
@@ -116,19 +105,20 @@ def bucket(seconds: float) -> int:
 class LimitRow:
     """The limits of one project (`team/project`) or key (its id); None: the setting holds, 0: no limit."""
 
-    kind: str
-    name: str
+    kind: Key[str]
+    name: Key[str]
     concurrency: int | None
     tokens_per_minute: int | None
     updated_at: int
     updated_by: str
 
 
-class InferenceRows:
-    """What can be done with usage and limits."""
+_limits = Mapped(LimitRow, "inference_limits")
+inference_limits = _limits.table
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+
+class InferenceRows(Repository):
+    """What can be done with usage and limits."""
 
     async def add(self, used: Used) -> None:
         """Count one completion; returns after the commit."""
@@ -137,7 +127,7 @@ class InferenceRows:
     async def projects(self, first_day: int, last_day: int) -> list[str]:
         """The projects with usage in a range of days; both ends belong to it."""
         query = sa.select(_u.project).where(_u.day.between(first_day, last_day)).distinct()
-        return await self._executor.read(lambda connection: list(connection.execute(query).scalars()))
+        return [row.project for row in await self._tuples(query)]
 
     async def usage(
         self,
@@ -156,22 +146,14 @@ class InferenceRows:
         query = query.where(*(_u[name] == value for name, value in (equal or {}).items()))
         if groups:
             query = query.group_by(*groups)
-        queries = (
-            [query] if projects is None else [query.where(_u.project.in_(some)) for some in batched(projects, 500)]
-        )
+        queries = [query] if projects is None else [query.where(_u.project.in_(some)) for some in batched(projects)]
 
-        def work(connection: sa.Connection) -> list[Row]:
-            found = [dict(row._mapping) for each in queries for row in connection.execute(each)]
-            return [row for row in found if row["requests"] is not None]
-
-        return await self._executor.read(work)
+        found = [dict(row._mapping) for each in queries for row in await self._tuples(each)]
+        return [row for row in found if row["requests"] is not None]
 
     async def limits(self) -> list[LimitRow]:
         """Every limit that was set, sorted."""
-        query = sa.select(inference_limits).order_by(inference_limits.c.kind, inference_limits.c.name)
-        return await self._executor.read(
-            lambda connection: [LimitRow(**row._mapping) for row in connection.execute(query)]
-        )
+        return await self._all(_limits, _limits.select().order_by(_limits.c.kind, _limits.c.name))
 
     async def set_limit(
         self, kind: str, name: str, concurrency: int | None, tokens_per_minute: int | None, user: str
@@ -184,7 +166,7 @@ class InferenceRows:
             c = inference_limits.c
             connection.execute(inference_limits.delete().where(c.kind == kind, c.name == name))
             if concurrency is not None or tokens_per_minute is not None:
-                connection.execute(inference_limits.insert().values({c: getattr(row, c) for c in LimitRow.__slots__}))
+                _limits.insert(connection, row)
             count_change(connection, LIMITS)
             details = {"kind": kind, "name": name, "concurrency": concurrency, "tokens_per_minute": tokens_per_minute}
             audit(connection, at, user, "limit.update", None, details)
@@ -200,8 +182,7 @@ def _add_row(connection: sa.Connection, used: Used) -> None:
     if connection.execute(_count, {"p": used.project, "d": used.day}).scalar_one() >= MOST_ROWS:
         # A client that sends a new user with each request must not grow the table without bound.
         place |= {"key": OTHERS, "user": OTHERS}
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(inference_usage).values({**place, **values})
+    statement = dialect_insert(connection, inference_usage).values({**place, **values})
     summed = {name: _u[name] + statement.excluded[name] for name in SUMMED}
     connection.execute(statement.on_conflict_do_update(index_elements=list(DIMENSIONS), set_=summed))
 

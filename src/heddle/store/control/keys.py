@@ -1,61 +1,57 @@
 """API keys: random, kept as SHA-256 (256 random bits need no slow hash), found by their hash."""
 
 import secrets
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import sqlalchemy as sa
 
-from heddle.auth import Caller, Scope, hash_key
 from heddle.errors import InvalidRequest, NotFound
+from heddle.store.control.mapping import Key, Mapped, Repository, Unique
 from heddle.store.control.projects import audit
-from heddle.store.control.schema import Executor, metadata
 from heddle.wire import ids, refs, times
+from heddle.wire.keys import Scope, hash_key
 
 PREFIX = "heddle-"
 
-api_keys = sa.Table(
-    "api_keys",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("hash", sa.Text, nullable=False, unique=True),
-    sa.Column("user", sa.Text, nullable=False),
-    sa.Column("scopes", sa.Text, nullable=False),
-    sa.Column("entity", sa.Text, nullable=True),
-    sa.Column("project", sa.Text, nullable=True),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("created_by", sa.Text, nullable=False),
-    sa.Column("last_used_at", sa.BigInteger, nullable=True),
-    sa.Column("revoked_at", sa.BigInteger, nullable=True),
-)
 
-_SHOWN = tuple(column.name for column in api_keys.columns if column.name not in ("hash", "scopes"))
+class _Scopes(sa.TypeDecorator[frozenset[Scope]]):
+    """Scopes as their words, sorted."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: frozenset[Scope] | None, dialect: sa.Dialect) -> str:  # noqa: ARG002
+        """The text that is stored."""
+        return " ".join(sorted(value or ()))
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> frozenset[Scope]:  # noqa: ARG002
+        """The scopes that were stored."""
+        return frozenset(Scope(word) for word in (value or "").split())
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """A key as it can be shown: all but the secret; times in microseconds."""
+    """A key without its secret; times in microseconds."""
 
-    id: str
+    id: Key[str]
+    hash: Unique[str] = field(repr=False)
     user: str
-    scopes: frozenset[Scope]
+    scopes: Annotated[frozenset[Scope], _Scopes()]
     entity: str | None
     project: str | None
     created_at: int
     created_by: str
-    last_used_at: int | None
-    revoked_at: int | None
-
-    def caller(self) -> Caller:
-        """Who calls with this key."""
-        return Caller(self.user, self.scopes, self.entity, self.project, self.id)
+    last_used_at: int | None = None
+    revoked_at: int | None = None
 
 
-class Keys:
+KEYS = Mapped(KeyRow, "api_keys")
+api_keys = KEYS.table
+
+
+class Keys(Repository):
     """The table of keys."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     async def create(
         self, user: str, scopes: frozenset[Scope], entity: str | None, project: str | None, by: str
@@ -63,16 +59,12 @@ class Keys:
         """Make a key; returns its secret (kept nowhere) and its row. Raises InvalidRequest for a bad binding."""
         _check(user, scopes, entity, project)
         key = PREFIX + secrets.token_hex(32)
-        made = KeyRow(ids.uuid7(), user, scopes, entity, project, times.now(), by, None, None)
+        made = KeyRow(ids.uuid7(), hash_key(key), user, scopes, entity, project, times.now(), by)
 
         def work(connection: sa.Connection) -> None:
-            words = " ".join(sorted(scopes))
-            binding = {"entity": entity, "project": project}
-            row: dict[str, Any] = {"id": made.id, "hash": hash_key(key), "user": user, "scopes": words, **binding}
-            row |= {"created_at": made.created_at, "created_by": by}
-            connection.execute(api_keys.insert().values(row))
-            details = {"key": made.id, "user": user, "scopes": words, **binding}
-            audit(connection, made.created_at, by, "key.create", _internal(project), details)
+            KEYS.insert(connection, made)
+            details = {"key": made.id, "user": user, "scopes": " ".join(sorted(scopes)), "entity": entity}
+            audit(connection, made.created_at, by, "key.create", _internal(project), details | {"project": project})
 
         await self._executor.write(work)
         return key, made
@@ -81,12 +73,10 @@ class Keys:
         """Make a key useless from now on; a unique beginning of its id is enough. Raises NotFound."""
 
         def work(connection: sa.Connection) -> KeyRow:
-            rows = connection.execute(
-                sa.select(api_keys).where(api_keys.c.id.startswith(key_id, autoescape=True))
-            ).all()
+            rows = KEYS.all(connection, KEYS.select(api_keys.c.id.startswith(key_id, autoescape=True)))
             if not key_id or len(rows) != 1:
                 raise NotFound(f"{len(rows) if key_id else 'No'} keys have an id that starts with {key_id!r}")
-            row = shown(rows[0])
+            row = rows[0]
             if row.revoked_at is None:
                 at = times.now()
                 connection.execute(api_keys.update().where(api_keys.c.id == row.id).values(revoked_at=at))
@@ -97,24 +87,19 @@ class Keys:
 
     async def find(self, hashed: str) -> KeyRow | None:
         """The key with this hash, revoked or not."""
-        query = sa.select(api_keys).where(api_keys.c.hash == hashed)
-        row = await self._executor.read(lambda connection: connection.execute(query).first())
-        return None if row is None else shown(row)
+        return await self._first(KEYS, api_keys.c.hash == hashed)
 
     async def all(self) -> list[KeyRow]:
         """Every key, oldest first."""
-        query = sa.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id)
-        return await self._executor.read(lambda connection: [shown(row) for row in connection.execute(query)])
+        return await self._all(KEYS, KEYS.select().order_by(api_keys.c.created_at, api_keys.c.id))
 
     async def any_usable(self) -> bool:
         """True when at least one key is not revoked."""
-        query = sa.select(api_keys.c.id).where(api_keys.c.revoked_at.is_(None)).limit(1)
-        return await self._executor.read(lambda connection: connection.execute(query).first() is not None)
+        return await self._first(KEYS, api_keys.c.revoked_at.is_(None)) is not None
 
     async def used(self, key_ids: list[str], at: int) -> None:
         """Note when keys were last used."""
-        change = api_keys.update().where(api_keys.c.id.in_(key_ids)).values(last_used_at=at)
-        await self._executor.write(lambda connection: connection.execute(change).rowcount)
+        await self._execute(api_keys.update().where(api_keys.c.id.in_(key_ids)).values(last_used_at=at))
 
 
 def _check(user: str, scopes: frozenset[Scope], entity: str | None, project: str | None) -> None:
@@ -132,9 +117,3 @@ def _check(user: str, scopes: frozenset[Scope], entity: str | None, project: str
 
 def _internal(project: str | None) -> str | None:
     return None if project is None else refs.internal_project(project)
-
-
-def shown(row: Any) -> KeyRow:
-    """A row of the table, perhaps among other columns, without its secret."""
-    values = {name: row._mapping[name] for name in _SHOWN}
-    return KeyRow(scopes=frozenset(Scope(word) for word in row.scopes.split()), **values)

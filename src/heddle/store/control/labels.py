@@ -1,38 +1,45 @@
 """Tags and aliases of object versions, for the caller's transaction."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.store.control.schema import metadata
+from heddle.store.control.mapping import Key, Mapped, Serial, upsert
 from heddle.wire import times
 
-_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
-object_tags = sa.Table(
-    "object_tags",
-    metadata,
-    sa.Column("project", sa.Text, primary_key=True),
-    sa.Column("object_id", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
-    sa.Column("tag", sa.Text, primary_key=True),
-    sa.Column("user", sa.Text, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-)
+@dataclass(frozen=True, slots=True)
+class TagRow:
+    """One tag of a version."""
 
-object_aliases = sa.Table(
-    "object_aliases",
-    metadata,
-    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("object_id", sa.Text, nullable=False),
-    sa.Column("alias", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("user", sa.Text, nullable=False),
-    sa.Column("updated_at", sa.BigInteger, nullable=False),
-    sa.UniqueConstraint("project", "object_id", "alias", name="object_aliases_identity"),
-)
+    project: Key[str]
+    object_id: Key[str]
+    digest: Key[str]
+    tag: Key[str]
+    user: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasRow:
+    """One alias of an object, and the version that it points to."""
+
+    number: Key[Serial] = 0
+    project: str
+    object_id: str
+    alias: str
+    digest: str
+    user: str
+    updated_at: int
+
+
+_IDENTITY = ("project", "object_id", "alias")
+object_tags = Mapped(TagRow, "object_tags").table
+object_aliases = Mapped(
+    AliasRow, "object_aliases", sa.UniqueConstraint(*_IDENTITY, name="object_aliases_identity")
+).table
 _tags, _aliases = object_tags.c, object_aliases.c
 _Labels = dict[tuple[str, str], list[str]]
 
@@ -55,11 +62,8 @@ def remove_tags(connection: sa.Connection, project: str, object_id: str, digest:
 
 def set_alias(connection: sa.Connection, project: str, object_id: str, digest: str, alias: str, user: str) -> None:
     """Point the alias to a version, from wherever it pointed."""
-    mine = sa.and_(*_aliased(project, object_id), _aliases.alias == alias)
-    moved = {"digest": digest, "user": user, "updated_at": times.now()}
-    if connection.execute(object_aliases.update().where(mine).values(**moved)).rowcount == 0:
-        row = {"project": project, "object_id": object_id, "alias": alias, **moved}
-        connection.execute(object_aliases.insert().values(**row))
+    row = {"project": project, "object_id": object_id, "alias": alias, "digest": digest, "user": user}
+    upsert(connection, object_aliases, _IDENTITY, row | {"updated_at": times.now()})
 
 
 def remove_aliases(connection: sa.Connection, project: str, object_id: str, aliases: Collection[str]) -> None:

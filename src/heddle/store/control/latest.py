@@ -5,9 +5,8 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from heddle.store.control.leases import Instance
 from heddle.store.control.object_rows import latest_digests
-from heddle.store.control.schema import Executor
+from heddle.store.control.schema import Executor, Instance
 
 _MOST_KNOWN = 20_000
 T = TypeVar("T")

@@ -3,10 +3,7 @@
 Leases end by the clock of the database, so that the clocks of the servers need not agree.
 """
 
-import os
-import secrets
-import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,17 +11,21 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.mapping import Key, Mapped, Repository
 
 SECOND = 1_000_000
 
-leases = sa.Table(
-    "leases",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("lease_until", sa.BigInteger, nullable=False),
-)
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A name that is one server's until an instant (microseconds)."""
+
+    name: Key[str]
+    owner: str
+    lease_until: int
+
+
+leases = Mapped(Lease, "leases").table
 
 
 class database_time(FunctionElement[int]):  # in small letters, as it reads as a function of SQL
@@ -44,25 +45,8 @@ def _on_postgresql(_element: database_time, _compiler: SQLCompiler, **_options: 
     return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
-def _new_owner() -> str:
-    return f"{socket.gethostname()[:100]}/{os.getpid()}/{secrets.token_hex(4)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One running server as the owner of leases; another one after a restart."""
-
-    is_shared: bool = False
-    """Other servers may work on the same tables; otherwise what an earlier server left is nobody's."""
-    owner: str = field(default_factory=_new_owner)
-
-
-class Leases:
+class Leases(Repository):
     """What one server at a time does for all: names that are taken for a while. A server that is alone has them all."""
-
-    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
-        self._executor = executor
-        self.instance = instance or Instance()
 
     async def take(self, name: str, seconds: float) -> bool:
         """Take a name, or keep it longer; False while it is another server's."""
@@ -87,10 +71,8 @@ class Leases:
             return True
         c = leases.c
         mine = sa.and_(c.name == name, c.owner == self.instance.owner, c.lease_until >= database_time())
-        chosen = sa.select(c.name).where(mine)
-        return await self._executor.read(lambda connection: connection.execute(chosen).first() is not None)
+        return await self._scalar(sa.select(c.name).where(mine)) is not None
 
     async def give_back(self) -> None:
         """Let go of every name of this server, as it stops."""
-        change = leases.delete().where(leases.c.owner == self.instance.owner)
-        await self._executor.write(lambda connection: connection.execute(change).rowcount)
+        await self._execute(leases.delete().where(leases.c.owner == self.instance.owner))

@@ -6,34 +6,44 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from heddle.store.control.leases import SECOND, Instance, database_time
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.leases import SECOND, database_time
+from heddle.store.control.mapping import Key, Mapped, Repository, upsert
+from heddle.wire.batched import batched
 
 Name = tuple[str, str]
 """Kind (`project` or `key`) and name."""
 T = TypeVar("T")
-_CHUNK = 500
 
-inference_meters = sa.Table(
-    "inference_meters",
-    metadata,
-    sa.Column("kind", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("debt", sa.Float, nullable=False),
-    sa.Column("settled_at", sa.BigInteger, nullable=False),
-)
 
-inference_places = sa.Table(
+@dataclass(frozen=True, slots=True)
+class MeterRow:
+    """Tokens that a project or key owed at an instant."""
+
+    kind: Key[str]
+    name: Key[str]
+    debt: float
+    settled_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRow:
+    """The place of a running completion, once per project and key that it counts for; a lease."""
+
+    id: Key[str]
+    kind: Key[str]
+    name: str
+    owner: str
+    lease_until: int
+
+
+_meters = Mapped(MeterRow, "inference_meters")
+_places = Mapped(
+    PlaceRow,
     "inference_places",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("kind", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("lease_until", sa.BigInteger, nullable=False),
     sa.Index("inference_places_name", "kind", "name"),
     sa.Index("inference_places_owner", "owner"),
 )
+inference_meters, inference_places = _meters.table, _places.table
 METER_TABLES = (inference_meters, inference_places)
 
 
@@ -50,12 +60,8 @@ Decide = Callable[[Mapping[Name, Meter], float], T]
 """Looks at meters and changes their debts, given the instant in seconds; may raise, and then nothing changes."""
 
 
-class Meters:
+class Meters(Repository):
     """The tables of meters and places. A place is a lease: one of a server that died is free again after a while."""
-
-    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
-        self._executor = executor
-        self.instance = instance or Instance()
 
     async def take(self, place: str, names: Collection[Name], seconds: float, decide: Decide[T]) -> T:
         """Take one place of each name for a while, unless `decide` raises."""
@@ -67,8 +73,7 @@ class Meters:
             until = now + int(seconds * SECOND)
             for kind, name in names:
                 _save(connection, (kind, name), meters[kind, name])
-                values = {"id": place, "kind": kind, "name": name, "owner": self.instance.owner, "lease_until": until}
-                connection.execute(inference_places.insert().values(values))
+                _places.insert(connection, PlaceRow(place, kind, name, self.instance.owner, until))
             return decided
 
         return await self._executor.write(work)
@@ -92,8 +97,8 @@ class Meters:
 
         def work(connection: sa.Connection) -> None:
             until = _now(connection) + int(seconds * SECOND)
-            for start in range(0, len(held), _CHUNK):
-                which = sa.and_(c.owner == self.instance.owner, c.id.in_(held[start : start + _CHUNK]))
+            for part in batched(held):
+                which = sa.and_(c.owner == self.instance.owner, c.id.in_(part))
                 connection.execute(inference_places.update().where(which).values(lease_until=until))
 
         await self._executor.write(work)
@@ -102,8 +107,7 @@ class Meters:
         """How many places of a name are taken."""
         c = inference_places.c
         live = sa.and_(c.kind == name[0], c.name == name[1], c.lease_until >= database_time())
-        chosen = sa.select(sa.func.count()).select_from(inference_places).where(live)
-        return await self._executor.read(lambda connection: int(connection.execute(chosen).scalar_one()))
+        return await self._count(inference_places, live)
 
 
 def _now(connection: sa.Connection) -> int:
@@ -121,8 +125,5 @@ def _read(connection: sa.Connection, name: Name, now: int) -> Meter:
 
 
 def _save(connection: sa.Connection, name: Name, meter: Meter) -> None:
-    c = inference_meters.c
-    values = {"debt": meter.debt, "settled_at": round(meter.at * SECOND)}
-    which = sa.and_(c.kind == name[0], c.name == name[1])
-    if not connection.execute(inference_meters.update().where(which).values(values)).rowcount:
-        connection.execute(inference_meters.insert().values(values | {"kind": name[0], "name": name[1]}))
+    values = _meters.values(MeterRow(*name, meter.debt, round(meter.at * SECOND)))
+    upsert(connection, inference_meters, ("kind", "name"), values)

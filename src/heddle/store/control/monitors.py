@@ -5,37 +5,27 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from heddle.store.control.schema import Executor, metadata
-
-monitor_waiting = sa.Table(
-    "monitor_waiting",
-    metadata,
-    sa.Column("project", sa.Text, primary_key=True),
-    sa.Column("monitor", sa.Text, primary_key=True),
-    sa.Column("group_key", sa.Text, primary_key=True),
-    sa.Column("call_id", sa.Text, nullable=False),
-    sa.Column("due_at", sa.BigInteger, nullable=False),
-    sa.Index("monitor_waiting_due", "due_at"),
-)
-_c = monitor_waiting.c
+from heddle.store.control.mapping import Key, Mapped, Repository
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """The newest call of a trace or thread (`group_key`), and when its time has come. Instants in microseconds."""
 
-    project: str
-    monitor: str
-    group_key: str
+    project: Key[str]
+    monitor: Key[str]
+    group_key: Key[str]
     call_id: str
     due_at: int
 
 
-class MonitorWaits:
-    """The verbs of waiting calls. Project ids are internal, `monitor` is an object's name."""
+_waiting = Mapped(Waiting, "monitor_waiting", sa.Index("monitor_waiting_due", "due_at"))
+monitor_waiting = _waiting.table
+_c = monitor_waiting.c
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+
+class MonitorWaits(Repository):
+    """The verbs of waiting calls. Project ids are internal, `monitor` is an object's name."""
 
     async def put(self, rows: Sequence[Waiting]) -> None:
         """Let calls wait; a later call of the same group takes the place of the one before."""
@@ -43,22 +33,17 @@ class MonitorWaits:
         def work(connection: sa.Connection) -> None:
             for row in rows:
                 connection.execute(monitor_waiting.delete().where(_one(row)))
-                connection.execute(monitor_waiting.insert().values({n: getattr(row, n) for n in Waiting.__slots__}))
+                _waiting.insert(connection, row)
 
         await self._executor.write(work, 200 * len(rows))
 
     async def due(self, now: int, limit: int) -> list[Waiting]:
         """Those whose time has come, oldest first."""
-        chosen = sa.select(monitor_waiting).where(_c.due_at <= now).order_by(_c.due_at).limit(limit)
-        return await self._executor.read(
-            lambda connection: [Waiting(**row._mapping) for row in connection.execute(chosen)]
-        )
+        return await self._all(_waiting, _waiting.select(_c.due_at <= now).order_by(_c.due_at).limit(limit))
 
     async def next_due(self) -> int | None:
         """When the next one's time comes, None when none waits."""
-        return await self._executor.read(
-            lambda connection: connection.execute(sa.select(sa.func.min(_c.due_at))).scalar()
-        )
+        return await self._scalar(sa.select(sa.func.min(_c.due_at)))
 
     async def done(self, rows: Sequence[Waiting]) -> None:
         """Forget these, unless a later call has taken their place."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,8 +14,6 @@ from heddle.wire.batched import batched
 LATEST = "latest"
 PAGE = 100
 """How many values are held at a time where versions are listed."""
-_CHUNK = 500
-T = TypeVar("T")
 
 object_versions = sa.Table(
     "object_versions",

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import labels
 from heddle.store.control.latest import LatestVersions
-from heddle.store.control.leases import Instance
+from heddle.store.control.mapping import Repository
 from heddle.store.control.object_rows import (
     LATEST,
     PAGE,
@@ -29,16 +29,16 @@ from heddle.store.control.object_rows import (
     versions,
 )
 from heddle.store.control.projects import audit
-from heddle.store.control.schema import Executor
+from heddle.store.control.schema import Executor, Instance
 from heddle.wire import digests, refpath, refs, times
 from heddle.wire.batched import batched
 
 
-class Objects:
+class Objects(Repository):
     """The verbs of object versions. Project ids are internal, instants microseconds."""
 
     def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
-        self._executor = executor
+        super().__init__(executor, instance)
         self.latest = LatestVersions(executor, instance)
         self.observers: dict[str, Callable[[], Awaitable[None]]] = {}
         """By base class: what is awaited, before the writer is told, when versions of that class came or went."""
@@ -123,11 +123,7 @@ class Objects:
         """The latest live version of every object of a base class, with its project, in all projects."""
         query = select(True).where(versions.base_object_class == base_class, versions.is_latest == 1)
         query = query.where(versions.deleted_at.is_(None)).order_by(versions.number)
-
-        def work(connection: sa.Connection) -> list[tuple[str, ObjectVersion]]:
-            return [(row.project, version_of(row)) for row in connection.execute(query)]
-
-        return await self._executor.read(work)
+        return [(row.project, version_of(row)) for row in await self._tuples(query)]
 
     async def _tell(self, base_class: str | None) -> None:
         observer = self.observers.get(base_class or "")
@@ -171,9 +167,8 @@ class Objects:
 
     async def total_size(self, project: str) -> int:
         """The bytes of all live values of the project."""
-        live = versions.project == project, versions.deleted_at.is_(None)
-        query = sa.select(sa.func.coalesce(sa.func.sum(versions.size), 0)).where(*live)
-        return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
+        query = sa.select(sa.func.sum(versions.size)).where(versions.project == project, versions.deleted_at.is_(None))
+        return int(await self._scalar(query) or 0)
 
     async def contents(self, project: str, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], str | None]:
         """JSON text by (object_id, digest): None for a deleted version, no entry for an unknown one."""

@@ -1,40 +1,46 @@
 """Projects that are known, their settings, and the audit log."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import orjson
 import sqlalchemy as sa
 
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.mapping import Indexed, Integer, Key, Mapped, Repository
+from heddle.store.control.schema import metadata
 from heddle.wire import times
 
-projects = sa.Table(
-    "projects",
-    metadata,
-    sa.Column("project", sa.Text, primary_key=True),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("description", sa.Text, nullable=True),
-    sa.Column("retention_days", sa.Integer, nullable=True),
-)
 
-audit_log = sa.Table(
-    "audit_log",
-    metadata,
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("at", sa.BigInteger, nullable=False, index=True),
-    sa.Column("user", sa.Text, nullable=False),
-    sa.Column("action", sa.Text, nullable=False),
-    sa.Column("project", sa.Text, nullable=True, index=True),
-    sa.Column("details", sa.Text, nullable=False),
-)
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    """A known project, what it was said to be, and how many days its calls are kept (None: for ever)."""
+
+    project: Key[str]
+    created_at: int
+    description: str | None
+    retention_days: Integer | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """Who did what."""
+
+    number: Key[Integer] = 0
+    at: Indexed[int]
+    user: str
+    action: str
+    project: Indexed[str | None]
+    details: dict[str, Any]
+
+
+_projects, _audit = Mapped(ProjectRow, "projects"), Mapped(AuditRow, "audit_log")
+projects, audit_log = _projects.table, _audit.table
 
 
 def audit(
     connection: sa.Connection, at: int, user: str, action: str, project: str | None, details: dict[str, Any]
 ) -> None:
     """Note in the caller's transaction that `user` did `action`; `at` in microseconds, `project` internal or None."""
-    row = {"at": at, "user": user, "action": action, "project": project, "details": orjson.dumps(details).decode()}
-    connection.execute(audit_log.insert().values(row))
+    _audit.insert(connection, AuditRow(at=at, user=user, action=action, project=project, details=details))
 
 
 heartbeat = sa.Table(
@@ -61,11 +67,8 @@ class StoredBytes(NamedTuple):
     files: int
 
 
-class Projects:
+class Projects(Repository):
     """The project table."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     async def exists(self, project: str) -> bool:
         """True once the project was made known, or holds an object."""
@@ -81,7 +84,7 @@ class Projects:
 
     async def description(self, project: str) -> str | None:
         """What the project was said to be, if anything."""
-        found = await self._executor.read(lambda connection: _find(connection, project))
+        found = await self._first(_projects, projects.c.project == project)
         return None if found is None else found.description
 
     async def make(self, project: str, description: str | None) -> str | None:
@@ -90,11 +93,10 @@ class Projects:
         def work(connection: sa.Connection) -> str | None:
             known = _find(connection, project)
             if known is None:
-                _insert(connection, project, description, None)
+                _projects.insert(connection, ProjectRow(project, times.now(), description, None))
                 return description
             if description is None:
-                kept: str | None = known.description
-                return kept
+                return known.description
             change = projects.update().where(projects.c.project == project).values(description=description)
             connection.execute(change)
             return description
@@ -103,7 +105,7 @@ class Projects:
 
     async def retention(self, project: str) -> int | None:
         """How many days calls are kept; None: for ever."""
-        found = await self._executor.read(lambda connection: _find(connection, project))
+        found = await self._first(_projects, projects.c.project == project)
         return None if found is None else found.retention_days
 
     async def set_retention(self, project: str, days: int | None, user: str) -> None:
@@ -112,7 +114,7 @@ class Projects:
         def work(connection: sa.Connection) -> None:
             known = _find(connection, project)
             if known is None:
-                _insert(connection, project, None, days)
+                _projects.insert(connection, ProjectRow(project, times.now(), None, days))
             else:
                 change = projects.update().where(projects.c.project == project).values(retention_days=days)
                 connection.execute(change)
@@ -133,8 +135,8 @@ class Projects:
 
     async def with_retention(self) -> list[tuple[str, int]]:
         """Every project whose calls are deleted some day, and after how many days."""
-        query = sa.select(projects.c.project, projects.c.retention_days).where(projects.c.retention_days.is_not(None))
-        return await self._executor.read(lambda connection: [(row[0], row[1]) for row in connection.execute(query)])
+        found = await self._all(_projects, _projects.select(projects.c.retention_days.is_not(None)))
+        return [(row.project, row.retention_days or 0) for row in found]
 
     async def note(self, user: str, action: str, project: str | None, details: dict[str, Any]) -> None:
         """Add one line to the audit log."""
@@ -145,17 +147,8 @@ class Projects:
         query = sa.select(audit_log).order_by(audit_log.c.number.desc()).limit(limit)
         if project is not None:
             query = query.where(audit_log.c.project == project)
-        return await self._executor.read(lambda connection: [_audited(row) for row in connection.execute(query)])
+        return [{**row._mapping, "at": times.to_iso(row.at)} for row in await self._tuples(query)]
 
 
-def _find(connection: sa.Connection, project: str) -> Any:
-    return connection.execute(sa.select(projects).where(projects.c.project == project)).first()
-
-
-def _insert(connection: sa.Connection, project: str, description: str | None, days: int | None) -> None:
-    row = {"project": project, "created_at": times.now(), "description": description, "retention_days": days}
-    connection.execute(projects.insert().values(row))
-
-
-def _audited(row: Any) -> dict[str, Any]:
-    return {**row._mapping, "at": times.to_iso(row.at), "details": orjson.loads(row.details)}
+def _find(connection: sa.Connection, project: str) -> ProjectRow | None:
+    return _projects.first(connection, _projects.select(projects.c.project == project))

@@ -5,12 +5,12 @@ from typing import Any, Protocol
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.mapping import Repository, dialect_insert
+from heddle.store.control.schema import metadata
 from heddle.wire.batched import batched
 
 _PART = 1000
@@ -85,11 +85,8 @@ _SIZES = sa.select(_c.digest, _c.size).select_from(_FOUND)
 _STORED = sa.select(_c.digest).select_from(_FOUND)
 
 
-class ControlRowTexts:
+class ControlRowTexts(Repository):
     """RowTexts in the control database."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     async def put(self, project: str, rows: Mapping[str, str]) -> Callable[[sa.Connection], None]:
         """Nothing yet: the work stores the rows, in the transaction that needs them."""
@@ -111,13 +108,11 @@ class ControlRowTexts:
 
     async def total_size(self, project: str) -> int:
         """The sizes of all rows of the project."""
-        query = sa.select(sa.func.coalesce(sa.func.sum(_c.size), 0)).where(_c.project == project)
-        return await self._executor.read(lambda connection: int(connection.execute(query).scalar_one()))
+        return int(await self._scalar(sa.select(sa.func.sum(_c.size)).where(_c.project == project)) or 0)
 
 
 def _insert(connection: sa.Connection, project: str, rows: Mapping[str, str]) -> None:
-    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(table_rows).on_conflict_do_nothing(index_elements=["project", "digest"])
+    insert = dialect_insert(connection, table_rows).on_conflict_do_nothing(index_elements=["project", "digest"])
     every = (
         {"project": project, "digest": digest, "size": len(val.encode()), "val": val} for digest, val in rows.items()
     )

@@ -2,72 +2,71 @@
 
 import contextlib
 import secrets
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from heddle.auth import hash_key
 from heddle.cookies import SECONDS
 from heddle.errors import HeddleError
-from heddle.store.control.keys import KeyRow, api_keys, shown
-from heddle.store.control.schema import Executor, metadata
+from heddle.store.control.keys import KEYS, KeyRow, api_keys
+from heddle.store.control.mapping import Indexed, Key, Mapped, Repository
+from heddle.wire.keys import hash_key
 
 _LIFE = SECONDS * 1_000_000
 _SLACK = 86_400 * 1_000_000
 """Its end is moved at most once a day, so that reading does not write."""
 
-sessions = sa.Table(
-    "sessions",
-    metadata,
-    sa.Column("hash", sa.Text, primary_key=True),
-    sa.Column("key", sa.Text, nullable=False, index=True),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("expires_at", sa.BigInteger, nullable=False),
-)
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One session: the hash of its token, and the id of the key that it stands for."""
+
+    hash: Key[str]
+    key: Indexed[str]
+    created_at: int
+    expires_at: int
 
 
-class Sessions:
+_sessions = Mapped(SessionRow, "sessions")
+sessions = _sessions.table
+
+
+class Sessions(Repository):
     """The table of sessions; instants in microseconds."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     async def begin(self, key_id: str, at: int) -> str:
         """A new session of a key, by its secret, which is kept nowhere; those that are over are removed."""
         token = secrets.token_urlsafe(32)
-        row = {"hash": hash_key(token), "key": key_id, "created_at": at, "expires_at": at + _LIFE}
+        row = SessionRow(hash_key(token), key_id, at, at + _LIFE)
 
         def work(connection: sa.Connection) -> None:
             connection.execute(sessions.delete().where(sessions.c.expires_at <= at))
-            connection.execute(sessions.insert().values(row))
+            _sessions.insert(connection, row)
 
         await self._executor.write(work)
         return token
 
     async def find(self, hashed: str, at: int) -> KeyRow | None:
         """The key behind a session, revoked or not, and the session lasts longer from now on; None when it is over."""
-        query = sa.select(sessions.c.expires_at, api_keys).join(api_keys, api_keys.c.id == sessions.c.key)
-        query = query.where(sessions.c.hash == hashed, sessions.c.expires_at > at)
-        row = await self._executor.read(lambda connection: connection.execute(query).first())
-        if row is None:
+        session = await self._first(_sessions, sessions.c.hash == hashed, sessions.c.expires_at > at)
+        if session is None:
             return None
-        if row.expires_at < at + _LIFE - _SLACK:
+        if session.expires_at < at + _LIFE - _SLACK:
             change = sessions.update().where(sessions.c.hash == hashed).values(expires_at=at + _LIFE)
             # A full disk ends no session.
             with contextlib.suppress(HeddleError):
-                await self._executor.write(lambda connection: connection.execute(change).rowcount)
-        return shown(row)
+                await self._execute(change)
+        return await self._first(KEYS, api_keys.c.id == session.key)
 
     async def end(self, token: str) -> None:
         """End one session; an unknown one has ended before."""
-        change = sessions.delete().where(sessions.c.hash == hash_key(token))
-        await self._executor.write(lambda connection: connection.execute(change).rowcount)
+        await self._execute(sessions.delete().where(sessions.c.hash == hash_key(token)))
 
     async def end_of_key(self, key_id: str) -> int:
         """End every session of a key; returns how many."""
-        change = sessions.delete().where(sessions.c.key == key_id)
-        return await self._executor.write(lambda connection: int(connection.execute(change).rowcount))
+        return await self._execute(sessions.delete().where(sessions.c.key == key_id))
 
     async def counts(self, at: int) -> dict[str, int]:
         """How many sessions each key has that are not over."""
         query = sa.select(sessions.c.key, sa.func.count()).where(sessions.c.expires_at > at).group_by(sessions.c.key)
-        return await self._executor.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
+        return {row[0]: row[1] for row in await self._tuples(query)}

@@ -1,33 +1,13 @@
 """Training as people follow it: the jobs of a model without their bodies, and when their phases began."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-import orjson
 import sqlalchemy as sa
 
 from heddle.store.control.jobs import OPEN, train_events, train_jobs
-from heddle.store.control.schema import Executor
-
-_COLUMNS = [
-    "number",
-    "id",
-    "model_id",
-    "kind",
-    "state",
-    "step",
-    "parent_step",
-    "progress",
-    "cancel_asked",
-    "error",
-    "metrics",
-    "created_at",
-    "created_by",
-    "started_at",
-    "ended_at",
-]
-_CHUNK = 500
+from heddle.store.control.mapping import Mapped, Repository
+from heddle.wire.batched import batched
 
 
 @dataclass(slots=True)
@@ -44,11 +24,11 @@ class RunJob:
     progress: int
     cancel_asked: bool
     error: str | None
-    metrics: dict[str, float] = field(default_factory=dict)
-    created_at: int = 0
-    created_by: str = ""
-    started_at: int | None = None
-    ended_at: int | None = None
+    metrics: dict[str, float]
+    created_at: int
+    created_by: str
+    started_at: int | None
+    ended_at: int | None
     prepared_at: int | None = None
     """When the first gradient step could begin."""
     trained_at: int | None = None
@@ -62,33 +42,24 @@ class RunJob:
         return self.state in OPEN
 
 
-class TrainRuns:
-    """Reads only."""
+_jobs = Mapped(RunJob, of=train_jobs)
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+
+class TrainRuns(Repository):
+    """Reads only."""
 
     async def jobs(self, model_ids: Collection[str], since: int = 0) -> list[RunJob]:
         """The jobs of models in the order of the queue, those from a number on, each with its phases."""
-        wanted = list(model_ids)
 
         def work(connection: sa.Connection) -> list[RunJob]:
             found: dict[str, RunJob] = {}
-            for start in range(0, len(wanted), _CHUNK):
-                c = train_jobs.c
-                inside = sa.and_(c.model_id.in_(wanted[start : start + _CHUNK]), c.number >= since)
-                chosen = sa.select(*(c[name] for name in _COLUMNS)).where(inside)
-                for row in connection.execute(chosen):
-                    found[row.id] = _job(row)
+            for part in batched(model_ids):
+                inside = sa.and_(_jobs.c.model_id.in_(part), _jobs.c.number >= since)
+                found |= {job.id: job for job in _jobs.all(connection, _jobs.select(inside))}
                 _add_phases(connection, found, inside)
             return sorted(found.values(), key=lambda job: job.number)
 
         return await self._executor.read(work)
-
-
-def _job(row: Any) -> RunJob:
-    values = {**row._mapping, "metrics": orjson.loads(row.metrics), "cancel_asked": bool(row.cancel_asked)}
-    return RunJob(**values)
 
 
 def _add_phases(connection: sa.Connection, found: dict[str, RunJob], inside: sa.ColumnElement[bool]) -> None:
@@ -99,7 +70,7 @@ def _add_phases(connection: sa.Connection, found: dict[str, RunJob], inside: sa.
         job = found[row.job_id]
         if row.type == "training_started":
             job.prepared_at = row.at
-            planned = orjson.loads(row.data).get("num_sequences")
+            planned = row.data.get("num_sequences")
             job.planned = None if planned is None else int(planned)
         elif row.type == "gradient_step":
             job.trained_at = row.at

@@ -6,6 +6,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 # All tables belong to the metadata once these are imported.
 from heddle.store.control import call_halves, ended_calls, groups  # noqa: F401
+from heddle.store.control.mapping import stored_type
 from heddle.store.control.schema import metadata
 
 
@@ -14,9 +15,10 @@ def control_tables() -> sa.MetaData:
     made = sa.MetaData()
     for table in metadata.sorted_tables:
         for column in table.to_metadata(made).columns:
-            if isinstance(column.type, sa.Text):
+            kept = stored_type(column)
+            if isinstance(kept, sa.Text):
                 column.type = postgresql.TEXT(collation="C")
-            elif isinstance(column.type, sa.Integer):
+            elif isinstance(kept, sa.Integer):
                 column.type = sa.BigInteger()
     return made
 

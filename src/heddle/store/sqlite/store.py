@@ -10,8 +10,9 @@ from pathlib import Path
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.store.blobs.open import open_blobs
-from heddle.store.control.groups import ControlGroups, named_blobs
+from heddle.store.control.groups import named_blobs
 from heddle.store.control.row_texts import ControlRowTexts
 from heddle.store.sizes import Sizes
 from heddle.store.sqlite import trial_rows
@@ -39,7 +40,7 @@ _TIDY_EVERY = 1800
 _ORPHAN_SECONDS = 3600.0
 
 
-class SqliteStore(ControlGroups):
+class SqliteStore(Store):
     """Everything that is kept, in one folder."""
 
     schema = CURRENT

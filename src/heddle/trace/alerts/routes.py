@@ -43,7 +43,16 @@ async def alert_create(
     project = caller.open(body.project_id)
     rule = _checked(body, project, settings)
     secret = webhook.new_secret()
-    row = AlertRow(ids.uuid7(), project, body.name, body.enabled, rule, secret, times.now(), caller.user)
+    row = AlertRow(
+        id=ids.uuid7(),
+        project=project,
+        name=body.name,
+        is_enabled=body.enabled,
+        rule=rule,
+        secret=secret,
+        created_at=times.now(),
+        created_by=caller.user,
+    )
     if not await store.alerts.create(row, MOST_RULES):
         raise InvalidRequest(f"A project has at most {MOST_RULES} alerts")
     alerts.changed()

@@ -5,7 +5,6 @@ know a message that comes twice by its `webhook-id`.
 """
 
 import asyncio
-import contextlib
 import logging
 import operator
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from heddle.errors import HeddleError, NotFound
+from heddle.loops import Loop
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.alerts import DELIVERED, FAILED, FIRING, QUIET, AlertRow, DeliveryRow
@@ -27,7 +27,7 @@ ATTEMPTS = 12
 FIRST_PAUSE, LONGEST_PAUSE = 5, 6 * 3600
 """Seconds between attempts: doubled each time, about a day in all."""
 KEPT_DAYS = 30
-SECOND = 1_000_000
+
 _BATCH = 50
 _LOOKING = "alerts"
 _LOOK_SECONDS = 5.0
@@ -46,48 +46,38 @@ class AlertService:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings
         self._store = store
-        self._tasks: list[asyncio.Task[None]] = []
-        self._look, self._send = asyncio.Event(), asyncio.Event()
+        self._looking = Loop(self._look, logger, "alerts wait", settings.alert_interval)
+        self._sending = Loop(self._send, logger, "messages of alerts wait", 60.0)
 
     async def start(self) -> None:
         """Begin to look and to deliver."""
         await self._store.alerts.let_go()
-        self._tasks = [asyncio.create_task(self._looking()), asyncio.create_task(self._sending())]
+        self._looking.start()
+        self._sending.start()
 
     async def stop(self) -> None:
         """Stop; what waits is delivered after the next start."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._looking.stop()
+        await self._sending.stop()
 
     def changed(self) -> None:
         """Look now: a rule was made or changed."""
-        self._look.set()
+        self._looking.wake()
 
     async def test(self, row: AlertRow) -> str:
         """Put a test message about a rule into the queue; returns its id. Raises NotFound for a rule that is gone."""
         delivery = _delivery(row, "alert.test", times.now())
         if not await self._store.alerts.add_delivery(delivery):
             raise NotFound(f"Alert {row.id} not found")
-        self._send.set()
+        self._sending.wake()
         return delivery.id
 
-    async def _looking(self) -> None:
-        interval = self._settings.alert_interval
-        while True:
-            is_asked = self._look.is_set()
-            self._look.clear()
-            try:
-                # Of several servers one looks, unless a rule was changed here.
-                if await self._store.leases.take(_LOOKING, interval) or is_asked:
-                    await self.look(times.now())
-                    await self._store.alerts.forget_ended(times.now() - KEPT_DAYS * times.DAY)
-            except Exception as error:  # whatever it is, the next look may go well
-                logger.warning("alerts wait: %s", error, exc_info=not isinstance(error, HeddleError))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), interval)
+    async def _look(self) -> float:
+        """Of several servers one looks, unless a rule was changed here."""
+        if await self._store.leases.take(_LOOKING, self._settings.alert_interval) or self._looking.was_woken:
+            await self.look(times.now())
+            await self._store.alerts.forget_ended(times.now() - KEPT_DAYS * times.DAY)
+        return self._settings.alert_interval
 
     async def look(self, now: int) -> None:
         """Look at every rule once."""
@@ -113,30 +103,23 @@ class AlertService:
             delivery = _delivery(row, "alert.firing" if state == FIRING else "alert.resolved", now, figure.calls)
         await self._store.alerts.found(row, delivery, before)
         if delivery is not None:
-            self._send.set()
+            self._sending.wake()
 
-    async def _sending(self) -> None:
-        while True:
-            self._send.clear()
-            pause: float | None = 60.0
-            try:
-                due = await self._store.alerts.due(times.now(), _BATCH)
-                await asyncio.gather(*(self._deliver(delivery, row) for delivery, row in due))
-                following = await self._store.alerts.next_due()
-                pause = None if following is None else max(0.0, (following - times.now()) / SECOND)
-                if self._store.alerts.instance.is_shared:
-                    pause = min(_LOOK_SECONDS, _LOOK_SECONDS if pause is None else pause)
-            except Exception as error:  # whatever it is, messages must not wait for ever
-                logger.warning("messages of alerts wait: %s", error, exc_info=not isinstance(error, HeddleError))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._send.wait(), pause)
+    async def _send(self) -> float | None:
+        due = await self._store.alerts.due(times.now(), _BATCH)
+        await asyncio.gather(*(self._deliver(delivery, row) for delivery, row in due))
+        following = await self._store.alerts.next_due()
+        pause = None if following is None else max(0.0, (following - times.now()) / times.SECOND)
+        if self._store.alerts.instance.is_shared:
+            return min(_LOOK_SECONDS, _LOOK_SECONDS if pause is None else pause)
+        return pause
 
     async def _deliver(self, delivery: DeliveryRow, row: AlertRow) -> None:
         now = times.now()
         url = str(row.rule["webhook_url"])
         try:
             webhook.check_address(url, self._settings.alert_webhooks)
-            problem = await webhook.send(url, row.secret, delivery.id, now // SECOND, delivery.body)
+            problem = await webhook.send(url, row.secret, delivery.id, now // times.SECOND, delivery.body)
         except HeddleError as error:
             problem = error.reason
         delivery.attempts += 1
@@ -148,7 +131,7 @@ class AlertService:
             logger.warning("a message of alert %s was given up: %s", row.name, problem)
         else:
             pause = min(FIRST_PAUSE * 2 ** (delivery.attempts - 1), LONGEST_PAUSE)
-            delivery.next_at = times.now() + pause * SECOND
+            delivery.next_at = times.now() + pause * times.SECOND
         await self._store.alerts.tried(delivery)
 
 
@@ -165,4 +148,12 @@ def _delivery(row: AlertRow, event: str, now: int, calls: int | None = None) -> 
     }
     body = {"type": event, "timestamp": times.to_iso(now), "data": data}
     text = refs.convert_out(jsontext.dumps_bytes(body)).decode()
-    return DeliveryRow(f"msg_{ids.uuid7()}", row.id, row.project, event, text, now, now)
+    return DeliveryRow(
+        id=f"msg_{ids.uuid7()}",
+        alert_id=row.id,
+        project=row.project,
+        event=event,
+        body=text,
+        created_at=now,
+        next_at=now,
+    )

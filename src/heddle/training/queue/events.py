@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from heddle.store.control.jobs import OPEN, EventRow, JobRow, TrainJobs
+from heddle.store.control.jobs import EventRow, JobRow, TrainJobs
 from heddle.training.base import Started, Stepped
 
 _LOOK_SECONDS = 1.0
@@ -43,7 +43,7 @@ class EventLog:
     async def ended(self, job: JobRow, data: dict[str, Any]) -> bool:
         """End a job in its state, with its last event; False when it had ended."""
         kind = ENDED if job.state == "succeeded" else FAILED
-        changes = {"error": job.error, "metrics": job.metrics or {}}
+        changes = {"error": job.error, "metrics": job.metrics}
         last = stable_id(job.id, "end")
         is_new = await self._jobs.finish(job.id, job.state, last, kind, data, job.ended_at or now(), **changes)
         self._tell(job.id)
@@ -64,15 +64,6 @@ class EventLog:
                     return events
                 # Another server may write it.
                 await asyncio.wait([arrival], timeout=min(_LOOK_SECONDS, until - clock()))
-
-    async def wait_until_ended(self, job_id: str) -> None:
-        """Return once a job is done, at once for one that is or that nobody knows."""
-        while True:
-            with self._arrival(job_id) as arrival:
-                job = await self._jobs.find(job_id)
-                if job is None or job.state not in OPEN:
-                    return
-                await asyncio.wait([arrival], timeout=_LOOK_SECONDS)
 
     async def _add(self, job_id: str, place: int, kind: str, data: dict[str, Any], progress: int | None) -> bool:
         event = EventRow(job_id, place, stable_id(job_id, str(place)), kind, data, now())

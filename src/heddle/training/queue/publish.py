@@ -80,12 +80,12 @@ class Publisher:
         at = now()
         job = replace(job, state=state, error=error, ended_at=at, lease_owner=None, lease_until=None)
         if model is not None:
-            told = {**(job.metrics or {}), **(figures or {})}
+            told = {**job.metrics, **(figures or {})}
             await self._tell(model, replace(job, metrics=told))
         data: dict[str, Any] = {"error_message": error}
         if state == SUCCEEDED:
             seconds = (at - (job.started_at or at)) / 1e6
-            data = {**(job.metrics or {}), "step": job.step, "seconds": seconds, **(figures or {})}
+            data = {**job.metrics, "step": job.step, "seconds": seconds, **(figures or {})}
         await self._log.ended(job, data)
         if state != SUCCEEDED and job.step is not None:
             await self._drop_unlisted(job)
@@ -99,7 +99,7 @@ class Publisher:
         policy, folder = policy_name(model), folders.checkpoint_folder(model.id, step)
         digest, size = await asyncio.to_thread(folders.measure, self._data / folder)
         own_id = stable_id(job.id, "checkpoint")
-        metrics = job.metrics or {}
+        metrics = job.metrics
         await self._models.add_checkpoint(
             CheckpointRow(own_id, model.id, step, job.parent_step, job.id, folder, digest, size, metrics, now())
         )

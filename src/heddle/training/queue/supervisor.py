@@ -3,18 +3,18 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from heddle.errors import HeddleError
+from heddle.jobs.runner import Attempt, Runner
 from heddle.settings import Settings
 from heddle.store.control.jobs import CANCELLED, FAILED, OPEN, PUBLISHING, EventRow, JobRow, LeaseLost, TrainJobs
 from heddle.store.control.training import ModelRow, TrainModels
 from heddle.training import folders, handover
 from heddle.training.base import Failed, Finished
-from heddle.training.queue.attempt import Slot, Work
+from heddle.training.queue.attempt import Slot
 from heddle.training.queue.events import EventLog, now
 from heddle.training.queue.messages import Stopped, Warm
 from heddle.training.queue.metrics import TrainingMetrics
@@ -25,16 +25,16 @@ from heddle.wire.policies import PolicyHost
 
 logger = logging.getLogger("heddle.training")
 
-RENEWALS_PER_LEASE = 3
-LOOK_SECONDS = 1.0
-"""How often a server that shares the queue looks for work, and whether somebody wants the end of what it does."""
 OLD_SECONDS = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before a slot tries again after an error of the server itself, such as a full disk."""
+"""Seconds before a job is taken again after an error of the server itself, such as a full disk."""
 
 
-class Supervisor:
+class Supervisor(Runner[JobRow]):
     """One per server. `publisher` has the hooks that other rooms set."""
+
+    logger = logging.getLogger("heddle.training")
+    name = "training"
 
     def __init__(
         self,
@@ -47,6 +47,8 @@ class Supervisor:
         options: ProcessOptions | None = None,
     ) -> None:
         """`payload` gives the path of a blob; `options` replaces how processes are started."""
+        count = settings.training_workers if settings.training == "on" else 0
+        super().__init__(jobs, count, settings.training_lease)
         self._settings = settings
         self._models = models
         self._jobs = jobs
@@ -57,10 +59,8 @@ class Supervisor:
         self.publisher = Publisher(models, policies, self._data, self._log)
         watched = self._data / handover.ROOT if settings.trainer == "torchrun" else None
         options = options or ProcessOptions(settings.training_ranks, settings.training_lease, handover=watched)
-        count = settings.training_workers if settings.training == "on" else 0
-        self._slots = [Slot(number, options, self._log, figures) for number in range(count)]
-        self._taking = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._slots = [Slot(options, settings.training_idle, self._log, figures) for _ in range(count)]
+        self._pause = FIRST_PAUSE
         figures.watch(jobs.open)
 
     async def start(self) -> None:
@@ -69,27 +69,21 @@ class Supervisor:
         if released:
             logger.info("%d training jobs are continued", released)
         await self._sweep()
-        self._tasks = [asyncio.create_task(self._serve(slot), name=slot.name) for slot in self._slots]
+        if self._slots:
+            await super().start()
 
     async def stop(self) -> None:
         """End the processes; their jobs are continued by another server, or the next one."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await super().stop()
+        for slot in self._slots:
+            await slot.close()
         with contextlib.suppress(HeddleError):  # leases end by themselves
             await self._jobs.let_go()
 
-    def wake(self) -> None:
-        """A job was added: look for it now."""
-        for slot in self._slots:
-            slot.wake.set()
-
     def warm(self, base_folder: Path, device: str, dtype: str) -> None:
         """A base model will soon be trained: let a process read it now, if none is there yet."""
-        if self._tasks and self._settings.training_idle and not self.pids():
-            self._slots[0].to_warm = Warm(str(base_folder), device, dtype)
-            self._slots[0].wake.set()
+        if self._taker.is_running and self._settings.training_idle and not self.pids():
+            self._slots[0].warm(Warm(str(base_folder), device, dtype))
 
     def pids(self) -> list[int]:
         """The training processes that are alive."""
@@ -102,22 +96,24 @@ class Supervisor:
             if job is None or job.state not in OPEN:
                 return False
             await self._jobs.ask_to_cancel(job_id)
-            for slot in self._slots:
-                if slot.work is not None and slot.work.job.id == job_id:
-                    slot.work.cancelled.set()
-                    return True
+            if job_id in self._at_work:
+                self._at_work[job_id].cancel()
+                return True
             # What another server works on is ended there.
             claimed = await self._jobs.claim(job_id, now(), self._settings.training_lease)
             if claimed is not None:
                 await self._cancel_untaken(claimed)
+        await self._notify()
         return True
 
     async def wait_until_ended(self, job_id: str) -> None:
         """Return once a job is done and nothing works on its folders any more."""
-        await self._log.wait_until_ended(job_id)
-        for slot in self._slots:
-            if slot.work is not None and slot.work.job.id == job_id:
-                await slot.work.left.wait()
+
+        async def is_open() -> bool:
+            job = await self._jobs.find(job_id)
+            return job is not None and job.state in OPEN
+
+        await self.ended(job_id, is_open)
 
     async def wait_for_events(self, job_id: str, after: int, seconds: float) -> list[EventRow]:
         """Events of a job behind a place; waits for one, at most `seconds`, then the list is empty."""
@@ -132,129 +128,58 @@ class Supervisor:
         else:
             await self._end(model, job, CANCELLED, CANCELLED_MESSAGE)
 
-    async def _serve(self, slot: Slot) -> None:
-        """What a slot does all day. An error of the server itself costs a pause, and the job is taken again."""
-        pause = FIRST_PAUSE
-        try:
-            while True:
-                slot.wake.clear()
-                try:
-                    async with self._taken(slot) as work:
-                        if work is not None:
-                            await self._do_leased(slot, work)
-                    if work is None:
-                        await slot.prepare()
-                        await self._rest(slot)
-                    pause = FIRST_PAUSE
-                except LeaseLost as error:
-                    logger.warning("%s", error)
-                except Exception as error:
-                    again = "training cannot go on (%s); trying again in %g s"
-                    logger.error(again, error, pause, exc_info=not isinstance(error, HeddleError))
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, LONGEST_PAUSE)
-        finally:
-            await slot.close()
+    async def _next(self, is_full: bool) -> JobRow | None:
+        """The oldest job that may run; a look that finds none writes nothing where servers share the tables."""
+        if is_full or (self._jobs.instance.is_shared and not await self._jobs.is_any_free()):
+            return None
+        return await self._jobs.lease(now(), self._settings.training_lease, self._at_work)
 
-    async def _rest(self, slot: Slot) -> None:
-        """Wait for work; a process that has nothing to do for long is ended."""
-        if slot.pid is not None:
-            if await self._wait(slot, self._settings.training_idle):
-                return
-            await slot.close()
-        await self._wait(slot, self._settings.training_lease)
+    async def _rest(self) -> float:
+        """Processes that have nothing to do for long are ended."""
+        for slot in self._slots:
+            slot.rest()
+        return self._settings.training_lease
 
-    async def _wait(self, slot: Slot, seconds: float) -> bool:
-        """Wait for a wake, or for work that came to another server; False when the time is over."""
-        if not self._jobs.instance.is_shared:
-            return await _is_set(slot.wake, seconds)
-        clock = asyncio.get_running_loop().time
-        until = clock() + seconds
-        while clock() < until:
-            if await _is_set(slot.wake, min(LOOK_SECONDS, until - clock())) or await self._jobs.is_any_free():
-                return True
-        return False
+    async def _failed(self, attempt: Attempt[JobRow], error: Exception) -> float:
+        """An error of the server itself costs a pause, and the job is taken again."""
+        if isinstance(error, LeaseLost):
+            logger.warning("%s", error)
+            return 0.0
+        with contextlib.suppress(HeddleError):
+            await self._jobs.let_go(attempt.job.id)
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        again = "training cannot go on (%s); trying again in %g s"
+        logger.error(again, error, pause, exc_info=not isinstance(error, HeddleError))
+        return pause
 
-    @asynccontextmanager
-    async def _taken(self, slot: Slot) -> AsyncIterator[Work | None]:
-        """The oldest job that may run, leased as long as it is worked on; None when there is none."""
-        async with self._taking:
-            held = [other.work.job.id for other in self._slots if other.work is not None]
-            job = await self._jobs.lease(now(), self._settings.training_lease, held)
-            if job is not None:
-                slot.work = Work(job)
-                if job.cancel_asked:
-                    slot.work.cancelled.set()
-        if job is None:
-            yield None
-            return
-        try:
-            yield slot.work
-        except Exception:
-            with contextlib.suppress(HeddleError):
-                await self._jobs.let_go(job.id)
-            raise
-        finally:
-            if slot.work is not None:
-                slot.work.left.set()
-            slot.work = None
-
-    async def _do_leased(self, slot: Slot, work: Work) -> None:
-        """Do a job as long as it is this server's; raises LeaseLost."""
-        doing = asyncio.create_task(self._do(slot, work))
-        keeping = asyncio.create_task(self._keep(work))
-        try:
-            await asyncio.wait([doing, keeping], return_when=asyncio.FIRST_COMPLETED)
-            await (doing if doing.done() else keeping)
-        finally:
-            for task in (doing, keeping):
-                task.cancel()
-            await asyncio.gather(doing, keeping, return_exceptions=True)
-
-    async def _keep(self, work: Work) -> None:
-        """Keep the lease of a job, and notice that somebody wants its end; raises LeaseLost."""
-        clock, job_id, seconds = asyncio.get_running_loop().time, work.job.id, self._settings.training_lease
-        renewed = clock()
-        while True:
-            await asyncio.sleep(min(LOOK_SECONDS, seconds / RENEWALS_PER_LEASE))
-            try:
-                if clock() - renewed > seconds / RENEWALS_PER_LEASE:
-                    asked = clock()
-                    await self._jobs.renew(job_id, seconds)
-                    renewed = asked
-                if self._jobs.instance.is_shared and await self._jobs.is_cancel_asked(job_id):
-                    work.cancelled.set()
-            except LeaseLost:
-                raise
-            except HeddleError as error:
-                logger.warning("the lease of job %s was not renewed: %s", job_id, error)
-                if self._jobs.instance.is_shared and clock() - renewed > seconds:
-                    raise LeaseLost(job_id) from error
-
-    async def _do(self, slot: Slot, work: Work) -> None:
+    async def _work(self, attempt: Attempt[JobRow]) -> None:
         """Bring a job to its end."""
-        job = work.job
+        job = attempt.job
         model = await self._models.find(job.model_id)
         if model is None:
             await self._jobs.update(job.id, payload="")  # it came in while its model was being deleted
             await self._end(None, job, FAILED, "the model was deleted")
             return
         if job.state != PUBLISHING:
-            result = await self._train(slot, model, work)
+            slot = min((slot for slot in self._slots if not slot.is_busy), key=lambda slot: slot.pid is None)
+            with slot.busy():
+                result = await self._train(slot, model, attempt)
             if isinstance(result, Stopped):
-                await self._end(model, work.job, CANCELLED, CANCELLED_MESSAGE)
+                await self._end(model, attempt.job, CANCELLED, CANCELLED_MESSAGE)
                 return
             if isinstance(result, Failed):
-                await self._end(model, work.job, FAILED, result.message)
+                await self._end(model, attempt.job, FAILED, result.message)
                 return
             await self._jobs.update(job.id, state=PUBLISHING, metrics=result.metrics)
-            work.job = replace(work.job, state=PUBLISHING, metrics=result.metrics)
-        self._figures.ended(await self.publisher.publish(model, work.job, work.cancelled))
+            attempt.job = replace(attempt.job, state=PUBLISHING, metrics=result.metrics)
+        self._figures.ended(await self.publisher.publish(model, attempt.job, attempt.cancelled))
+        self._pause = FIRST_PAUSE
 
-    async def _train(self, slot: Slot, model: ModelRow, work: Work) -> Finished | Failed | Stopped:
-        """Attempts, until one has a result or too many in a row had no progress."""
+    async def _train(self, slot: Slot, model: ModelRow, work: Attempt[JobRow]) -> Finished | Failed | Stopped:
+        """Let a process do it, until it has a result or too many in a row ended without progress."""
         attempts = work.job.attempts
         while not work.cancelled.is_set():
+            slot.has_progress = False
             try:
                 await self._fix_steps(model, work)
                 return await slot.attempt(work, await self._builder.build(model, work.job))
@@ -265,7 +190,7 @@ class Supervisor:
             except Exception as error:
                 if not isinstance(error, ProcessEnded):
                     logger.exception("job %s", work.job.id)  # a fault of ours, which must not hold up the others
-                attempts = 0 if work.has_progress else attempts + 1
+                attempts = 0 if slot.has_progress else attempts + 1
                 self._figures.lost()
                 logger.warning("job %s: %s (attempts without progress: %d)", work.job.id, error, attempts)
                 await self._jobs.update(work.job.id, attempts=attempts)
@@ -273,7 +198,7 @@ class Supervisor:
                     return Failed(f"{_named(error)}; {attempts} attempts ended without progress")
         return Stopped()
 
-    async def _fix_steps(self, model: ModelRow, work: Work) -> None:
+    async def _fix_steps(self, model: ModelRow, work: Attempt[JobRow]) -> None:
         """Write down, once, from which step a job starts and which one it makes."""
         if work.job.step is not None:
             return
@@ -284,6 +209,7 @@ class Supervisor:
 
     async def _end(self, model: ModelRow | None, job: JobRow, state: str, error: str) -> None:
         self._figures.ended(await self.publisher.end(model, job, state, error))
+        self._pause = FIRST_PAUSE
 
     async def _sweep(self) -> None:
         """Remove folders that no checkpoint and no open job names."""
@@ -303,11 +229,3 @@ class Supervisor:
 
 def _named(error: Exception) -> str:
     return str(error) if isinstance(error, ProcessEnded) else f"the server failed: {type(error).__name__}: {error}"
-
-
-async def _is_set(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event; False when the time is over."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()

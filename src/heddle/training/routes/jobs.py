@@ -39,7 +39,7 @@ def shown(row: JobRow) -> dict[str, Any]:
         "parent_step": row.parent_step,
         "gradient_steps": row.progress,
         "error": row.error,
-        "metrics": row.metrics or {},
+        "metrics": row.metrics,
         "config": row.config,
         "created_at": times.to_iso(row.created_at),
         "created_by": row.created_by,

@@ -100,7 +100,15 @@ class TrainingQueue:
     async def _add(self, model: ModelRow, kind: str, config: Json, key: str, caller: Caller) -> JobRow:
         if model.id in self._models.ending:
             raise Conflict(f"The model {model.name!r} is being deleted")
-        row = JobRow(str(uuid.uuid4()), model.id, kind, config, key, times.now(), caller.user)
+        row = JobRow(
+            id=str(uuid.uuid4()),
+            model_id=model.id,
+            kind=kind,
+            config=config,
+            payload=key,
+            created_at=times.now(),
+            created_by=caller.user,
+        )
         await self._jobs.add(row, self._settings.training_queue)
         self._supervisor.wake()
         return row

@@ -1,0 +1,1 @@
+"""What runs durable queues of jobs: evaluations and training plug in."""

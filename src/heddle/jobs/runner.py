@@ -1,0 +1,195 @@
+"""Runs the jobs of a queue, so many at a time: takes them, keeps their leases, ends those that are cancelled."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+from heddle.loops import Loop
+from heddle.store.control.job_queue import JobQueue
+
+LOOK_SECONDS = 1.0
+"""How often a server looks for what others that share the queue left, ended or want to end."""
+RENEWALS_PER_LEASE = 3
+J = TypeVar("J", bound=Any)
+
+
+class Attempt(Generic[J]):
+    """One job at work at this server."""
+
+    task: "asyncio.Task[None]"
+
+    def __init__(self, job: J) -> None:
+        self.job = job
+        self.cancelled = asyncio.Event()
+        """Set when somebody wants its end."""
+        self.worker: asyncio.Task[Any] | None = None
+        """What a cancellation interrupts."""
+        self.is_lost = False
+        """Another server works on it."""
+        if job.cancel_asked:
+            self.cancelled.set()
+
+    def cancel(self) -> None:
+        """Ask for its end, once."""
+        if not self.cancelled.is_set():
+            self.cancelled.set()
+            if self.worker is not None:
+                self.worker.cancel()
+
+    def lose(self) -> None:
+        """Stop without a word to the queue: the job is another server's."""
+        self.is_lost = True
+        self.task.cancel()
+
+
+class Runner(Generic[J]):
+    """One loop that takes jobs, one that keeps their leases, and one task per job at work; subclasses do the work."""
+
+    logger: ClassVar[logging.Logger]
+    name: ClassVar[str]
+
+    def __init__(self, queue: JobQueue[J], places: int, lease_seconds: float) -> None:
+        self._queue = queue
+        self._places = places
+        self._lease_seconds = lease_seconds
+        self._at_work: dict[str, Attempt[J]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        problems = f"the queue of {self.name} jobs was put off", f"the leases of {self.name} jobs were not renewed"
+        self._taker = Loop(self._look, self.logger, problems[0], LOOK_SECONDS)
+        self._holder = Loop(self._hold, self.logger, problems[1], self._hold_seconds())
+        self._renewed = self._held_until = 0.0
+        self._taking = asyncio.Lock()
+        """Held while a job is taken, so that whoever cancels finds it in the table or at work."""
+        self._ended = asyncio.Condition()
+        self._stopping = False
+
+    async def _next(self, is_full: bool) -> J | None:
+        """Take the next job."""
+        raise NotImplementedError
+
+    async def _work(self, attempt: Attempt[J]) -> None:
+        """Bring a job to its end."""
+        raise NotImplementedError
+
+    async def _give_back(self, attempt: Attempt[J]) -> None:
+        """Let the job be taken again, as the server stops."""
+
+    async def _failed(self, attempt: Attempt[J], error: Exception) -> float:
+        """Let the job be taken again, as its end could not be stored; how many seconds its place stays empty."""
+        raise NotImplementedError
+
+    async def _rest(self) -> float:
+        """There is nothing more to take: seconds until there may be."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Look for jobs now."""
+        self._taker.wake()
+
+    async def start(self) -> None:
+        """Begin to take jobs."""
+        self._stopping = False
+        self._taker.start()
+        self._holder.start()
+
+    async def stop(self) -> None:
+        """Take no more jobs, interrupt those at work and give them back."""
+        self._stopping = True
+        await self._taker.stop()
+        await self._holder.stop()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._notify()
+
+    async def ended(self, job_id: str, is_open: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until a job is no longer open and nothing works on it, or the runner stops."""
+        while not self._stopping and (await is_open() or job_id in self._at_work):
+            async with self._ended:
+                # Another server may end it, and an end between the look and this wait is not told again.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._ended.wait()
+
+    async def _notify(self) -> None:
+        async with self._ended:
+            self._ended.notify_all()
+
+    async def _look(self) -> float:
+        """Take what there is; seconds until the next look."""
+        while await self._take():
+            pass
+        pause = await self._rest()
+        return min(pause, LOOK_SECONDS) if self._queue.instance.is_shared else pause
+
+    async def _take(self) -> bool:
+        """Begin one job; False when there is none, or no room."""
+        async with self._taking:
+            job = await self._next(len(self._tasks) >= self._places)
+            if job is None:
+                return False
+            attempt = self._at_work[job.id] = Attempt(job)
+        attempt.task = asyncio.create_task(self._attempt(attempt))
+        self._tasks.add(attempt.task)
+        return True
+
+    async def _attempt(self, attempt: Attempt[J]) -> None:
+        pause = 0.0
+        try:
+            await self._work(attempt)
+        except asyncio.CancelledError:
+            if attempt.is_lost:
+                self.logger.warning("job %s goes on at another server, which took it over", attempt.job.id)
+                return
+            # Otherwise only `stop` cancels this task itself; the queue must know it before the store closes.
+            await self._give_back(attempt)
+            raise
+        except Exception as error:
+            pause = await self._failed(attempt, error)
+        finally:
+            del self._at_work[attempt.job.id]
+            if not pause:
+                self._leave(attempt)
+            await self._notify()
+        if pause:
+            try:
+                await asyncio.sleep(pause)
+            finally:
+                self._leave(attempt)
+
+    def _leave(self, attempt: Attempt[J]) -> None:
+        """The place of an attempt is free."""
+        self._tasks.discard(attempt.task)
+        self.wake()
+
+    async def _hold(self) -> float:
+        """Keep the leases of the jobs at work, and end those that are lost or were cancelled at another server."""
+        clock, seconds = asyncio.get_running_loop().time, self._lease_seconds
+        known, held, lost = dict(self._at_work), dict[str, bool](), set[str]()
+        if not known:
+            self._held_until = clock() + seconds
+        else:
+            try:
+                if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
+                    asked = clock()
+                    await self._queue.renew(known, seconds)
+                    self._renewed, self._held_until = asked, asked + seconds
+                held = await self._queue.held()
+                lost = await self._queue.unended(known.keys() - held.keys())
+            except Exception:  # whatever it is, a lease must not end because of it
+                if clock() <= self._held_until or not self._queue.instance.is_shared:
+                    raise
+                lost = set(known)
+        for job_id, attempt in known.items():
+            if job_id in lost:
+                attempt.lose()
+            elif held.get(job_id):
+                attempt.cancel()
+        return self._hold_seconds()
+
+    def _hold_seconds(self) -> float:
+        return min(LOOK_SECONDS, self._lease_seconds / RENEWALS_PER_LEASE)
