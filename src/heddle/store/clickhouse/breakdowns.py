@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from heddle.store.clickhouse.call_cost import HAS_USAGE
-from heddle.store.clickhouse.call_usage import IS_SPAN
+from heddle.store.clickhouse.call_table import HAS_USAGE, IS_SPAN
 from heddle.store.clickhouse.client import Clickhouse, Row, rows_of
 from heddle.store.clickhouse.schema import CALLS, listed
 from heddle.store.clickhouse.usage_repeats import EACH_MODEL, around, counted, outer_spans

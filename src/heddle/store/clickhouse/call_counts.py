@@ -1,9 +1,9 @@
 """How many calls there are over time."""
 
 from heddle.store.clickhouse import bound
+from heddle.store.clickhouse.call_table import select
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.schema import CALLS
-from heddle.store.clickhouse.select import select
 from heddle.store.control.schema import Executor
 from heddle.wire.calls import ERROR, CallsQuery, CallSums, OpCount
 

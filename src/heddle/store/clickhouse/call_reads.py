@@ -8,12 +8,12 @@ import sqlalchemy as sa
 from heddle.store.clickhouse import call_rows
 from heddle.store.clickhouse.bound import Bound, rows
 from heddle.store.clickhouse.call_rows import Spots
-from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, usage_of
+from heddle.store.clickhouse.call_table import IS_SPAN, USAGE, ClickhouseSelection, select, usage_of
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.select import Selection, select
 from heddle.store.clickhouse.usage_repeats import outer_spans
 from heddle.store.control import call_halves
 from heddle.store.control.schema import Executor
+from heddle.store.query.calls import Position
 from heddle.store.turns import summed
 from heddle.wire.calls import CallRow, CallsQuery, DumpSlice, Filter, ThreadRow, UsageRow
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _FIRST_PAGE = 256
 _NEXT_PAGE = 8192
-
-Position = tuple[int, str]
 
 
 class CallReads:
@@ -65,10 +63,10 @@ class CallReads:
             remaining = None if remaining is None else remaining - len(spots.rids)
 
     async def _page(
-        self, selection: Selection, size: int | None, offset: int, position: Position | None
+        self, selection: ClickhouseSelection, size: int | None, offset: int, position: Position | None
     ) -> tuple[Spots, str]:
         """Where the calls of the next page are, and the id of the last of them."""
-        extra = "" if position is None else _after(selection, position)
+        extra = selection.behind(position)
         window = "" if size is None else f" LIMIT {size}"
         window += f" OFFSET {offset}" if offset else ""
 
@@ -86,7 +84,7 @@ class CallReads:
 
         return await self._clickhouse.read(work)
 
-    async def _select(self, query: CallsQuery) -> Selection:
+    async def _select(self, query: CallsQuery) -> ClickhouseSelection:
         return await select(self._clickhouse, self._control, query)
 
     async def count(self, query: CallsQuery) -> int:
@@ -106,7 +104,7 @@ class CallReads:
         """The stored JSON bytes of all live calls of a project."""
         return await self.bytes_of(CallsQuery(project))
 
-    async def _number(self, selection: Selection, sql: str) -> int:
+    async def _number(self, selection: ClickhouseSelection, sql: str) -> int:
         return int((await rows(self._clickhouse, sql, selection.bound))[0][0])
 
     async def otel_dumps(self, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
@@ -154,10 +152,3 @@ class CallReads:
         sql += f" AND c.started_at > {bound.value(after)}" if after is not None else ""
         sql += f" AND c.started_at < {bound.value(before)}" if before is not None else ""
         return summed(await rows(self._clickhouse, f"{sql} ORDER BY c.started_at, c.id", bound))
-
-
-def _after(selection: Selection, position: Position) -> str:
-    """The condition that continues an order by (started_at, id) behind a position."""
-    bound, keyset = selection.bound, selection.keyset
-    started_at, call_id = bound.value(position[0]), bound.value(position[1])
-    return f"c.started_at {keyset}= {started_at} AND (c.started_at {keyset} {started_at} OR c.id {keyset} {call_id})"

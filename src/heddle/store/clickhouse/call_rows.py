@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from heddle.store.clickhouse.bound import Bound, columns_of, rows, rows_of
+from heddle.store.clickhouse.call_table import RID
 from heddle.store.clickhouse.client import Clickhouse, Row
-from heddle.store.clickhouse.expressions import RID
 from heddle.wire.calls import CallRow, CallsQuery, DumpSlice
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from heddle.store.base import Quantiles
 from heddle.store.clickhouse import bound
+from heddle.store.clickhouse.call_table import ClickhouseSelection, select
 from heddle.store.clickhouse.client import Clickhouse, Row
-from heddle.store.clickhouse.select import Selection, select
 from heddle.store.clickhouse.usage_repeats import EACH_MODEL, around, reported
 from heddle.store.control.schema import Executor
 from heddle.wire.calls import ERROR, CallsQuery, MetricRow, UniformRun
@@ -70,7 +70,7 @@ class CallStats:
 
 
 def _sql(
-    selection: Selection,
+    selection: ClickhouseSelection,
     project: str,
     run: UniformRun,
     metrics: Sequence[str],

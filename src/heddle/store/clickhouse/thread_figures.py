@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from heddle.store.clickhouse.call_cost import HAS_USAGE
-from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, usage_of
+from heddle.store.clickhouse.call_table import HAS_USAGE, IS_SPAN, USAGE, usage_of
 from heddle.store.clickhouse.client import Clickhouse, rows_of
 from heddle.store.clickhouse.schema import CALLS, listed
 from heddle.store.clickhouse.usage_repeats import outer_spans, summed_up

@@ -6,9 +6,8 @@ A copy follows what is stored: each look asks which versions there are, and read
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, usage_of
+from heddle.store.clickhouse.call_table import IS_SPAN, LABEL, RID, USAGE, usage_of
 from heddle.store.clickhouse.client import Row, rows_of
-from heddle.store.clickhouse.expressions import LABEL, RID
 from heddle.store.clickhouse.schema import CALLS, TABLE_ROWS, listed
 from heddle.store.clickhouse.usage_repeats import around, outer_spans
 from heddle.store.sqlite import trial_rows

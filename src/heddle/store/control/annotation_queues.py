@@ -11,7 +11,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from heddle.store.control.jsonread import CodePoints, Lowered, Within
+from heddle.store.control.expressions import CodePoints, Containing
 from heddle.store.control.schema import Executor, metadata
 from heddle.wire import times
 
@@ -160,7 +160,7 @@ class AnnotationQueues:
         """Queues that are not deleted; `name` is a part of the name in any case. Unknown sort fields do not count."""
         query = sa.select(annotation_queues).where(_queues.project == project, _queues.deleted_at.is_(None))
         if name:
-            query = query.where(Within(Lowered(_queues.name), sa.literal(name.lower(), sa.Text())))
+            query = query.where(Containing(_queues.name, name))
         terms = _ordered(_QUEUE_SORT, sort) or [_queues.created_at.desc()]
         query = query.order_by(*terms, _queues.id.asc()).limit(limit).offset(offset or None)
         return await self._executor.read(lambda connection: [_queue(row) for row in connection.execute(query)])

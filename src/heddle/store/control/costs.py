@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
+from heddle.store.control.expressions import Column
 from heddle.store.control.leases import Instance
 from heddle.store.control.projects import audit
 from heddle.store.control.rowtable import RowRequest, RowTable, Selection
-from heddle.store.control.rowvalues import Column, Kind
 from heddle.store.control.schema import Executor, metadata
+from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
 
 PROJECT_LEVEL = "project"

@@ -8,10 +8,11 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from heddle.store.control.expressions import Column, Expression
 from heddle.store.control.projects import audit
 from heddle.store.control.rowtable import Row, RowRequest, RowTable, Selection
-from heddle.store.control.rowvalues import Column, Expression, Kind
 from heddle.store.control.schema import Executor, metadata
+from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
 
 STRUCTURES = {

@@ -3,11 +3,12 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from heddle.store.sqlite.call_select import select
+from heddle.store.sqlite.call_table import UNFILTERED, SqliteSelection, select
 from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.readers import Readers
 from heddle.wire.calls import CallsQuery, MetricRow, UniformRun
+from heddle.wire.query import Scalar
 
 USAGE_METRICS = {
     "input_tokens": "u.prompt",
@@ -62,16 +63,9 @@ class CallStats:
         selection = select(session.raw, self._names, query)
         if selection is None:
             return rows, values
-        number = self._names.number(session.raw, query.project)
-        filtered = len(selection.where) > 3
+        number = self._names.number(session.raw, query.project) or 0
         for run in runs:
-            source, time = _source(by_model, filtered, selection.where, selection.source())
-            parameters: list[object] = [
-                number,
-                run.lower,
-                run.upper,
-                *(selection.parameters if filtered or not by_model else []),
-            ]
+            source, time, parameters = _source(by_model, selection, number, run)
             bucket = f"({time} - {run.start}) / {run.width} + {run.first}"
             columns = USAGE_METRICS if by_model else CALL_METRICS
             # One number as the key of both: SQLite sorts the rows once, and by the shortest possible record.
@@ -91,21 +85,20 @@ class CallStats:
                     values.setdefault((index, name, metric), []).append(value)
         return rows, values
 
-    def _values(self, raw: sqlite3.Connection, sql: str, parameters: list[object]) -> Iterator[tuple[int, str, float]]:
+    def _values(self, raw: sqlite3.Connection, sql: str, parameters: list[Scalar]) -> Iterator[tuple[int, str, float]]:
         for index, model, value in raw.execute(sql, parameters):
             yield index, self._names.text(raw, model) or "", float(value)
 
 
-def _source(by_model: bool, filtered: bool, where: list[str], calls: str) -> tuple[str, str]:
-    """FROM and WHERE over usage rows or call heads within a time range, and the column of the instant."""
+def _source(by_model: bool, selection: SqliteSelection, number: int, run: UniformRun) -> tuple[str, str, list[Scalar]]:
+    """FROM and WHERE over usage rows or call heads in a range of time, the column of the instant, the parameters."""
+    conditions = " AND ".join(selection.where)
     if not by_model:
-        # The range comes first so that its parameters stand before those of the filter.
-        conditions = " AND ".join(where)
-        return (
-            f"FROM {calls} WHERE c.project = ? AND c.started_at >= ? AND c.started_at < ? AND {conditions}",
-            "c.started_at",
-        )
-    source = "FROM usage u WHERE u.project = ? AND u.started_at >= ? AND u.started_at < ?"
-    if filtered:
-        source += f" AND u.rid IN (SELECT c.rid FROM {calls} WHERE {' AND '.join(where)})"
-    return source, "u.started_at"
+        inside = f"c.started_at >= {run.lower} AND c.started_at < {run.upper}"
+        source = f"FROM {selection.source()} WHERE {inside} AND {conditions}"
+        return source, "c.started_at", selection.parameters
+    source = f"FROM usage u WHERE u.project = {number} AND u.started_at >= {run.lower} AND u.started_at < {run.upper}"
+    if len(selection.where) == UNFILTERED:
+        return source, "u.started_at", []
+    source += f" AND u.rid IN (SELECT c.rid FROM {selection.source()} WHERE {conditions})"
+    return source, "u.started_at", selection.parameters

@@ -9,8 +9,9 @@ from typing import TypeVar
 from heddle.store import turns
 from heddle.store.control.agents import spans as agent_index
 from heddle.store.control.projects import audit
+from heddle.store.query.calls import Position
 from heddle.store.sqlite import call_deletes, call_rows, endings, usage_repeats
-from heddle.store.sqlite.call_select import Selection, select
+from heddle.store.sqlite.call_table import SqliteSelection, select
 from heddle.store.sqlite.call_writes import CallWriter
 from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.endings import Endings
@@ -30,7 +31,6 @@ NEXT_PAGE = 8192
 PURGE_SLICE = 2000
 _USAGE_SLICE = 2000
 
-Position = tuple[int, str]
 T = TypeVar("T")
 
 
@@ -174,12 +174,10 @@ class Calls:
             if selection is None:
                 return array("q"), None, False
             limit = want if selection.keyset else (remaining if remaining is not None else -1)
-            extra, parameters = _after(selection.keyset, position)
-            sql = selection.sql("c.rid, c.started_at, c.id", extra) + " LIMIT ? OFFSET ?"
+            sql = selection.sql("c.rid, c.started_at, c.id", selection.behind(position))
+            sql += f" LIMIT {limit} OFFSET {offset}"
             rids, last = array("q"), position
-            for rid, started_at, call_id in session.raw.execute(
-                sql, (*selection.parameters, *parameters, limit, offset)
-            ):
+            for rid, started_at, call_id in session.raw.execute(sql, selection.parameters):
                 rids.append(rid)
                 last = (started_at, call_id)
             return rids, last, bool(selection.keyset) and len(rids) == limit
@@ -209,11 +207,10 @@ class Calls:
 
         return await self._readers.read(timed)
 
-    def _select(self, session: Session, query: CallsQuery) -> Selection | None:
+    def _select(self, session: Session, query: CallsQuery) -> SqliteSelection | None:
         selection = select(session.raw, self._reader_names, query)
         if selection is not None and (built := self._indexes.built(selection.indexable)):
-            selection.driver = built[0]
-            selection.where[0] = "+c.project = ?"
+            selection.answer_by(built[0])
         return selection
 
     async def count(self, query: CallsQuery) -> int:
@@ -225,8 +222,8 @@ class Calls:
                 return 0
             if query.limit is None:
                 return _number(session, selection.sql("count(*)", order=False), selection.parameters)
-            inner = selection.sql("1", order=False) + " LIMIT ?"
-            return _number(session, f"SELECT count(*) FROM ({inner})", [*selection.parameters, query.limit])
+            inner = selection.sql("1", order=False) + f" LIMIT {query.limit}"
+            return _number(session, f"SELECT count(*) FROM ({inner})", selection.parameters)
 
         return await self._timed(query, work)
 
@@ -275,9 +272,8 @@ class Calls:
             if selection is None:
                 return []
             columns = "c.rid, c.id, c.parent_id, c.ended_at IS NOT NULL, c.started_at"
-            sql = selection.sql(columns) + " LIMIT ?"
-            limit = -1 if query.limit is None else query.limit
-            rows = session.raw.execute(sql, (*selection.parameters, limit)).fetchall()
+            sql = selection.sql(columns) + ("" if query.limit is None else f" LIMIT {query.limit}")
+            rows = session.raw.execute(sql, selection.parameters).fetchall()
             project = self._reader_names.number(session.raw, query.project) or 0
             return list(self._with_usage(session, project, rows))
 
@@ -325,18 +321,6 @@ class Calls:
             return turns.summed(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
 
         return await self._readers.read(work)
-
-
-def _after(keyset: str, position: Position | None) -> tuple[str, list[int | str]]:
-    """The condition that continues an order by (started_at, id) behind a position."""
-    if not keyset or position is None:
-        return "", []
-    started_at, call_id = position
-    return f"c.started_at {keyset}= ? AND (c.started_at {keyset} ? OR c.id {keyset} ?)", [
-        started_at,
-        started_at,
-        call_id,
-    ]
 
 
 def _number(session: Session, sql: str, parameters: Sequence[object]) -> int:

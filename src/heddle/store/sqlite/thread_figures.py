@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from heddle.store.sqlite import call_cost
+from heddle.store.sqlite.call_table import PRICED, set_price
 from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.names import NameReader
 from heddle.store.sqlite.readers import Readers
@@ -12,7 +12,7 @@ from heddle.wire.threads import ThreadFigures
 
 _LIVE = "c.project = ? AND c.thread_id IN ({marks}) AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
 _USAGE = f"""SELECT c.thread_id, sum(ifnull(u.total, u.prompt + u.completion)),
-    sum(call_cost({call_cost.FIGURES}))
+    sum(call_cost({PRICED}))
     FROM calls c JOIN usage u ON u.project = c.project AND u.started_at = c.started_at AND u.rid = c.rid
     JOIN names n ON n.k = u.model WHERE {_LIVE} AND NOT u.repeated GROUP BY c.thread_id"""
 _ERRORS = f"""SELECT c.thread_id, count(*) FROM calls c WHERE {_LIVE} AND c.turn_id = c.id AND c.status = {ERROR}
@@ -31,7 +31,7 @@ class ThreadSums:
 
         def work(session: Session) -> list[ThreadFigures]:
             raw = session.raw
-            call_cost.set_price(raw, price)
+            set_price(raw, price)
             key = (self._names.number(raw, project), *thread_ids)
             marks = ", ".join("?" * len(thread_ids))
             usage = {row[0]: row[1:] for row in raw.execute(_USAGE.format(marks=marks), key)}

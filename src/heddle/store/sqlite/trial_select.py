@@ -5,14 +5,13 @@ A row's value at a path is the JSON text of the first trial that has one there; 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from heddle.errors import InvalidRequest
-from heddle.store.conditions import FieldSql, Value
-from heddle.store.sqlite import jsonpath
-from heddle.store.sqlite.conditions import Conditions, Parameters
-from heddle.store.sqlite.expressions import JsonValue, Place
-from heddle.store.sqlite.jsonpath import quote
-from heddle.wire.query import Operand, Operation, Scalar, split_path
+from heddle.store.query import sqlite as jsonpath
+from heddle.store.query.compiler import Compiler, Json, Kind, Value
+from heddle.store.query.sqlite import Parameters, SqliteDialect, quote
+from heddle.wire.query import Scalar, split_path
 from heddle.wire.trials import OUTPUT_KEYS, TrialFilter, TrialSort, TrialsQuery
 
 WHOLE_OUTPUT, WHOLE_INPUTS, PLAIN_SCORES = "heddle_whole_output", "heddle_whole_inputs", "heddle_plain_scores"
@@ -32,7 +31,7 @@ _OUTPUT_JOIN = "LEFT JOIN body_out bo ON bo.rid = t.rid"
 
 @dataclass(slots=True)
 class RowSelection:
-    """The statement that lists rows; `parameters` come in the order of its marks."""
+    """The statement that lists rows."""
 
     project: str
     number: int
@@ -43,30 +42,30 @@ class RowSelection:
     data_values: dict[str, str] = field(default_factory=dict)
     spreads: dict[str, str] = field(default_factory=dict)
     where: list[str] = field(default_factory=list)
-    where_parameters: Parameters = field(default_factory=list)
+    parameters: Parameters = field(default_factory=Parameters)
     order: list[str] = field(default_factory=list)
     intersection: bool = False
     has_mentions: bool = False
     """True when some value of a trial or row stands in the statement more than once."""
 
-    @property
-    def parameters(self) -> Parameters:
-        """What the marks stand for."""
-        needed = [len(self.evaluations)] if self.intersection and len(self.evaluations) > 1 else []
-        return [self.number, *self.evaluations, *needed, *self.where_parameters]
+    within: str = ""
+    """The condition on trials `t`: those of the evaluations."""
+
+    def __post_init__(self) -> None:
+        listed = self.parameters.values(self.evaluations)
+        self.within = f"t.project = {self.number} AND t.evaluation IN {listed}"
 
     def sql(self, columns: str) -> str:
         """The SELECT over rows `r`, with its order."""
-        marks = ", ".join("?" * len(self.evaluations))
         values = "".join(f", {sql} AS {name}" for name, sql in self.trial_values.items())
         trials = f"SELECT t.row_digest, t.evaluation, t.rid{values}" + (
             f", {_PLACE} AS place" if self.row_values else ""
         )
-        trials += f" FROM eval_trials t {' '.join(self.joins)} WHERE t.project = ? AND t.evaluation IN ({marks})"
+        trials += f" FROM eval_trials t {' '.join(self.joins)} WHERE {self.within}"
         rows = "SELECT v.row_digest" + "".join(f", {sql} AS {name}" for name, sql in self.row_values.items())
         rows += " FROM v GROUP BY v.row_digest"
         if self.intersection and len(self.evaluations) > 1:
-            rows += " HAVING count(DISTINCT v.evaluation) = ?"
+            rows += f" HAVING count(DISTINCT v.evaluation) = {len(self.evaluations)}"
         data = "".join(f", {sql} AS {name}" for name, sql in self.data_values.items())
         source = "r" + "".join(f" LEFT JOIN {name} ON {name}.row_digest = r.row_digest" for name in self.spreads)
         # Without the word, SQLite computes a value again at each of its mentions.
@@ -175,11 +174,11 @@ def _filter(selection: RowSelection, filters: Sequence[TrialFilter], any_filter:
         groups.setdefault(item.evaluation, []).append(item)
     clauses = []
     for items in groups.values():
-        conditions = []
-        for item in items:
-            compiled = RowConditions(selection, item.evaluation)
-            conditions.append(compiled.compile(item.query))
-            selection.where_parameters.extend(compiled.parameters)
+        dialect = SqliteDialect(selection.parameters)
+        conditions = [
+            Compiler(dialect, partial(_value, selection, dialect, item.evaluation)).compile(item.query)
+            for item in items
+        ]
         clauses.append(f"({' AND '.join(conditions)})")
     if clauses:
         selection.where.append(f"({(' OR ' if any_filter else ' AND ').join(clauses)})")
@@ -197,53 +196,42 @@ def _order(selection: RowSelection, term: TrialSort) -> list[str]:
     return [filled, f"({number} IS NOT NULL) DESC", f"{number} {direction} NULLS LAST", f"{text} {direction}"]
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreValue(JsonValue):
+class RowJson(Json):
+    """The JSON text of a row's value, null where there is none."""
+
+    __slots__ = ()
+
+    def exists(self) -> str:
+        """The condition that there is a value."""
+        return f"({self.source} IS NOT NULL)"
+
+
+class Score(RowJson):
     """A score: booleans read as numbers are 1 and 0."""
 
-    def cast(self, target: str) -> str:
-        """The value read as `string`, `int`, `double` or `bool`."""
-        if target in ("int", "double"):
-            return JsonValue(self.counted, ()).cast(target)
-        return JsonValue(self.source, ()).cast(target)
+    __slots__ = ()
 
-    @property
-    def counted(self) -> str:
-        """The JSON text with booleans as digits."""
-        return f"(SELECT CASE {self.source} WHEN 'true' THEN '1' WHEN 'false' THEN '0' ELSE {self.source} END)"
+    def _counted(self) -> Json:
+        """The same with booleans as digits."""
+        text = f"(SELECT CASE {self.source} WHEN 'true' THEN '1' WHEN 'false' THEN '0' ELSE {self.source} END)"
+        return Json(self.dialect, text)
+
+    def read(self, reading: str) -> str:
+        """The SQL of the value in a reading."""
+        return self.dialect.read(self._counted() if reading in ("integer", "double") else self, reading)
+
+    def beside(self, constants: Sequence[Scalar], equality: bool) -> Value | None:
+        """The value as its comparison with constants needs it."""
+        if list(constants) in (["0"], ["1"]):
+            return Value(Kind.TEXT, self._counted().read("text"))
+        return super().beside(constants, equality)
 
 
-class RowConditions(Conditions):
-    """The query language over a row's values: scores, inputs, output and the digest."""
-
-    def __init__(self, selection: RowSelection, evaluation: str | None) -> None:
-        super().__init__(Place(selection.number, selection.project, ""))
-        self._selection = selection
-        self._evaluation = evaluation
-
-    def compile(self, operation: Operation) -> str:
-        """The SQL of an operation; its parameters are appended to `parameters` in order."""
-        return self._condition(operation)
-
-    def _field(self, path: str) -> FieldSql:
-        if "\x00" in path:
-            raise InvalidRequest("Field path contains a NUL character")
-        if path == "row_digest":
-            return FieldSql("r.row_digest", "text")
-        kind = ScoreValue if path.startswith("scores.") else JsonValue
-        value = kind(self._selection.first(path, self._evaluation), ())
-        return FieldSql(value.cast("string"), "json", value)
-
-    def _convert(self, value: Value, target: str) -> Value:
-        json = value.field.json if value.field is not None else None
-        if target == "exists" and isinstance(json, JsonValue):
-            return Value(f"({json.source} IS NOT NULL)", "number")
-        return super()._convert(value, target)
-
-    def _cast(self, field: FieldSql, literal: Scalar, equality: bool) -> str:
-        if isinstance(field.json, ScoreValue) and literal in ("0", "1"):
-            return JsonValue(field.json.counted, ()).cast("string")
-        return super()._cast(field, literal, equality)
-
-    def _note_indexable(self, operand: Operand) -> None:
-        """Rows of evaluations have no path indexes."""
+def _value(selection: RowSelection, dialect: SqliteDialect, evaluation: str | None, path: str) -> Value:
+    """A row's value in a query: scores, inputs, output and the digest."""
+    if "\x00" in path:
+        raise InvalidRequest("Field path contains a NUL character")
+    if path == "row_digest":
+        return Value(Kind.TEXT, "r.row_digest")
+    kind = Score if path.startswith("scores.") else RowJson
+    return Value(Kind.JSON, json=kind(dialect, selection.first(path, evaluation)))

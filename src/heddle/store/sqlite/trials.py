@@ -48,11 +48,11 @@ class Trials:
             if selection is None:
                 return TrialsPage([], 0)
             limit = -1 if query.limit is None else query.limit
-            sql = selection.sql("r.row_digest, count(*) OVER ()") + " LIMIT ? OFFSET ?"
-            found = session.raw.execute(sql, (*selection.parameters, limit, query.offset)).fetchall()
+            sql = selection.sql("r.row_digest, count(*) OVER ()") + f" LIMIT {limit} OFFSET {query.offset}"
+            found = session.raw.execute(sql, selection.parameters.given).fetchall()
             if found:
                 return TrialsPage([row[0] for row in found], found[0][1])
-            return TrialsPage([], session.raw.execute(_counted(selection), selection.parameters).fetchone()[0])
+            return TrialsPage([], session.raw.execute(_counted(selection), selection.parameters.given).fetchone()[0])
 
         return await self._readers.read(work)
 
@@ -144,14 +144,13 @@ class Trials:
             selection = self._prepare(session.raw, query)
             if selection is None:
                 return fold(())
-            return fold(self._figures(session.raw, query, selection, with_children, with_usage, with_answers))
+            return fold(self._figures(session.raw, selection, with_children, with_usage, with_answers))
 
         return await self._readers.read(work)
 
     def _figures(
         self,
         raw: sqlite3.Connection,
-        query: TrialsQuery,
         selection: RowSelection,
         with_children: bool,
         with_usage: bool,
@@ -172,13 +171,13 @@ class Trials:
             source += (
                 f" LEFT JOIN usage u ON u.project = t.project AND u.started_at = {priced[0]} AND u.rid = {priced[1]}"
             )
-        marks = ", ".join("?" * len(query.evaluations))
-        where, parameters = f"t.project = ? AND t.evaluation IN ({marks})", [selection.number, *query.evaluations]
+        where = selection.within
         if selection.where or selection.intersection:
             where += f" AND t.row_digest IN ({selection.sql('r.row_digest')})"
-            parameters += selection.parameters
         order = "t.evaluation, t.row_digest, t.started_at, t.rid"
-        rows = raw.execute(f"SELECT {columns}{more} FROM {source} WHERE {where} ORDER BY {order}", parameters)
+        rows = raw.execute(
+            f"SELECT {columns}{more} FROM {source} WHERE {where} ORDER BY {order}", selection.parameters.given
+        )
         if not with_usage:
             return (_figures_of(row, ()) for row in rows)
         return self._with_usage(raw, rows)
