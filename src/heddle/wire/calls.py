@@ -140,24 +140,24 @@ class DumpSlice(NamedTuple):
 
 @dataclass(slots=True)
 class CallRow:
-    """A call as stored; JSON fields that were not asked for are None."""
+    """A call as stored: `HEAD` in that order, then `BODY`, of which what was not asked for is None."""
 
     rid: int
+    size: int
     id: str
     trace_id: str
+    started_at: int
     parent_id: str | None
     op_name: str
-    started_at: int
-    ended_at: int | None
-    status: int
     thread_id: str | None
     turn_id: str | None
     run_id: str | None
     run_step: int | None
-    run_step_end: int | None
     user: str | None
     display_name: str | None
-    size: int
+    ended_at: int | None
+    status: int
+    run_step_end: int | None
     inputs: str | None = None
     attributes: str | None = None
     otel_dump: str | None = None

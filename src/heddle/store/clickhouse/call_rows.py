@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from heddle.store.clickhouse.bound import Bound, columns_of, rows, rows_of
 from heddle.store.clickhouse.call_table import RID
-from heddle.store.clickhouse.client import Clickhouse, Row
-from heddle.wire.calls import CallRow, CallsQuery, DumpSlice
+from heddle.store.clickhouse.client import Clickhouse
+from heddle.wire.calls import BODY, HEAD, CallRow, CallsQuery, DumpSlice
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
 
-_HEAD = f"""{RID} AS rid, c.id, c.trace_id, c.parent_id, c.op_name, c.started_at, c.ended_at, c.status, c.thread_id,
-    c.turn_id, c.run_id, c.run_step, c.run_step_end, c.user, c.display_name, c.size_in + c.size_out"""
-_HEAD_LENGTH = 16
-_BODIES = ("inputs", "attributes", "otel_dump", "output", "summary", "exception")
+_HEAD = ", ".join((f"{RID} AS rid", "c.size_in + c.size_out", *(f"c.{name}" for name in HEAD)))
+_FILES_AT = 2 + len(HEAD)
 _SLICE_ROWS = 1024
 _SLICE_BYTES = 4 * 1024 * 1024
 _DUMP_BYTES = 4 * 1024 * 1024
@@ -64,25 +62,21 @@ def fetch(client: "Client", query: CallsQuery, spots: Spots, read_file: ReadFile
 
     Without `read_file` large texts stay as the row has them.
     """
-    names = [name for name in _BODIES if name in query.columns]
+    names = [name for name in BODY if name in query.columns]
     bound = Bound()
     wanted = ", ".join([_HEAD, "c.files", *(f"c.{name}" for name in names)])
     sql = f"""SELECT {wanted} FROM calls AS c FINAL WHERE c.project = {bound.value(query.project)} AND c.deleted_at = 0
         AND c.started_at IN {bound.values(spots.starts.tolist())} AND {RID} IN {bound.values(spots.rids.tolist())}"""
     found: dict[int, CallRow] = {}
     for values in rows_of(client, sql, bound):
-        row = _row(values[:_HEAD_LENGTH])
-        for name, value in zip(names, values[_HEAD_LENGTH + 1 :], strict=True):
+        row = CallRow(*values[:_FILES_AT])
+        for name, value in zip(names, values[_FILES_AT + 1 :], strict=True):
             setattr(row, name, value)
-        for name, blob in values[_HEAD_LENGTH].items() if read_file is not None else ():
+        for name, blob in values[_FILES_AT].items() if read_file is not None else ():
             if name in query.columns:
                 setattr(row, name, read_file(blob) if read_file is not None else None)
         found[row.rid] = row
     return [found[rid] for rid in spots.rids if rid in found]
-
-
-def _row(values: Row) -> CallRow:
-    return CallRow(*values)
 
 
 def fill_trace_sizes(client: "Client", project: str, calls: Sequence[CallRow]) -> None:

@@ -3,31 +3,30 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from heddle.store.control.call_halves import Key
-from heddle.wire.calls import RUNNING, End, Start
+from heddle.wire import calls
+from heddle.wire.calls import RUNNING, End, Start, Usage
 
 Row = tuple[Any, ...]
 """The values of the columns `COLUMNS`."""
 
 _HEAD = ("project", "id", "deleted_at", "inserted_at", "version")
-_STARTED = (
-    *("trace_id", "started_at", "parent_id", "op_name", "thread_id", "turn_id", "run_id", "run_step", "user"),
-    *("display_name", "size_in", "inputs", "attributes", "otel_dump", "input_refs"),
-)
-_USAGE = ("model", "requests", "prompt", "completion", "total", "cache_read", "cache_creation")
-_ENDED = (
-    *("ended_at", "status", "run_step_end", "size_out", "output", "summary", "exception", "output_refs"),
-    *(f"usage_{name}" for name in _USAGE),
-)
+_START = [column for column in calls.COLUMNS if not column.of_end and column.name != "id"]
+_END = [column for column in calls.COLUMNS if column.of_end]
+_of_start, _of_end = (attrgetter(*(column.name for column in part)) for part in (_START, _END))
+_STARTED = (*(column.name for column in _START), "size_in", "input_refs")
+_ENDED = (*(column.name for column in _END), "size_out", "output_refs", *(f"usage_{name}" for name in Usage._fields))
 COLUMNS = (*_HEAD, *_STARTED, *_ENDED, "files")
 _IN_AT, _OUT_AT, _FILES_AT = len(_HEAD), len(_HEAD) + len(_STARTED), len(COLUMNS) - 1
-_IN_FILES = ("inputs", "attributes", "otel_dump")
-_NAME_AT = _STARTED.index("display_name")
+_TRACE_AT, _STARTED_AT, _NAME_AT = map(_STARTED.index, ("trace_id", "started_at", "display_name"))
+_ENDED_AT = _OUT_AT + _ENDED.index("ended_at")
 _NOTHING: list[Any] = []
-_NO_USAGE = (_NOTHING,) * len(_USAGE)
-_NO_END = (None, RUNNING, None, 0, None, None, None, _NOTHING, *_NO_USAGE)
+_NO_USAGE = (_NOTHING,) * len(Usage._fields)
+_NO_END = (*(RUNNING if column.name == "status" else None for column in _END), 0, _NOTHING, *_NO_USAGE)
+_NO_START = (*("" if column.is_required else None for column in _START), 0, _NOTHING)
 
 _RUNNING_RANK, _ENDED_RANK, _DELETED_RANK = 0, 1, 2
 _RANK_BITS = 56
@@ -112,38 +111,18 @@ def was_left(found: Iterable[Stored], position: Position, number: int) -> bool:
 
 def part_of_start(start: Start) -> Part:
     """The columns of a start."""
-    return Part(
-        (
-            start.trace_id,
-            start.started_at,
-            start.parent_id,
-            start.op_name,
-            start.thread_id,
-            start.turn_id,
-            start.run_id,
-            start.run_step,
-            start.user,
-            start.display_name,
-            start.size,
-            start.inputs,
-            start.attributes,
-            start.otel_dump,
-            start.refs,
-        ),
-        start.files,
-    )
+    return Part((*_of_start(start), start.size, start.refs), start.files)
 
 
 def part_of_end(end: End) -> Part:
     """The columns of an end."""
     usage = tuple(zip(*{entry.model: entry for entry in end.usage}.values(), strict=True)) if end.usage else _NO_USAGE
-    values = (end.ended_at, end.status, end.run_step_end, end.size, end.output, end.summary, end.exception, end.refs)
-    return Part((*values, *usage), end.files)
+    return Part((*_of_end(end), end.size, end.refs, *usage), end.files)
 
 
 def position_of(start: Part) -> Position:
     """Where a call with this start lies."""
-    return Position(start.values[1], start.values[0])
+    return Position(start.values[_STARTED_AT], start.values[_TRACE_AT])
 
 
 def row(key: Key, start: Part, end: Part | None, inserted_at: int, version: int) -> Row:
@@ -154,23 +133,8 @@ def row(key: Key, start: Part, end: Part | None, inserted_at: int, version: int)
 
 def hidden_row(key: Key, position: Position, deleted_at: int, version: int) -> Row:
     """A row that hides what lies at a position; it holds no texts."""
-    start = (
-        position.trace_id,
-        position.started_at,
-        None,
-        "",
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        0,
-        "",
-        "",
-        None,
-        _NOTHING,
-    )
+    start = list(_NO_START)
+    start[_TRACE_AT], start[_STARTED_AT] = position.trace_id, position.started_at
     return (*key, deleted_at, 0, version, *start, *_NO_END, {})
 
 
@@ -178,8 +142,8 @@ def stored(values: Sequence[Any]) -> tuple[Key, Stored]:
     """The call that a row of `COLUMNS` tells."""
     project, call_id, deleted_at, inserted_at, version = values[:_IN_AT]
     files: dict[str, str] = values[_FILES_AT]
-    started = {name: blob for name, blob in files.items() if name in _IN_FILES}
+    started = {name: blob for name, blob in files.items() if name in calls.BODY_IN}
     start = Part(tuple(values[_IN_AT:_OUT_AT]), started)
-    ended = {name: blob for name, blob in files.items() if name not in _IN_FILES}
-    end = Part(tuple(values[_OUT_AT:_FILES_AT]), ended) if values[_OUT_AT] is not None else None
+    ended = {name: blob for name, blob in files.items() if name not in calls.BODY_IN}
+    end = Part(tuple(values[_OUT_AT:_FILES_AT]), ended) if values[_ENDED_AT] is not None else None
     return (project, call_id), Stored(position_of(start), version, deleted_at, inserted_at, start, end)

@@ -13,8 +13,9 @@ from heddle.store.clickhouse.usage_repeats import around, outer_spans
 from heddle.store.sqlite import trial_rows
 from heddle.store.sqlite.call_writes import SPILLED_IN, SPILLED_OUT
 from heddle.store.sqlite.connection import Session, open_scratch
-from heddle.store.sqlite.migrations import CALL_TABLES
 from heddle.store.sqlite.names import Names
+from heddle.store.sqlite.schema import CALL_TABLES
+from heddle.wire.calls import BODY_OUT
 from heddle.wire.trials import TRIAL_OPS
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _FEW = 2000
 """So many calls are asked for by number; of more than these all are read, and those that are known left out."""
 _PART = 1000
-_OUT_FIELDS = ("output", "summary")
 _TABLES = (
     *(statement for statement in CALL_TABLES if statement.startswith("CREATE TABLE")),
     "CREATE INDEX calls_parent ON calls (parent_id, project) WHERE parent_id IS NOT NULL",
@@ -127,9 +127,9 @@ class TrialCopy:
         outer = outer_spans(client, self._project, spending)
         raw.executemany(_INSERT_CALL, self._heads(rows))
         bodies = [(row[0], *row[_TEXTS_AT:]) for row in rows]
-        raw.executemany("INSERT INTO body_in VALUES (?, ?, ?, NULL)", [row[:3] for row in bodies])
+        raw.executemany("INSERT INTO body_in (rid, inputs, attributes) VALUES (?, ?, ?)", [row[:3] for row in bodies])
         ended = [(row[0], row[3]) for row in bodies if row[3] is not None]
-        raw.executemany("INSERT INTO body_out VALUES (?, ?, '{}', NULL)", ended)
+        raw.executemany("INSERT INTO body_out (rid, output, summary) VALUES (?, ?, '{}')", ended)
         files = [(row[0], *item) for row in rows for item in row[7].items()]
         raw.executemany("INSERT INTO call_files VALUES (?, ?, ?)", files)
         used = [
@@ -146,7 +146,7 @@ class TrialCopy:
     def _heads(self, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
         raw = self.session.raw
         for rid, _, call_id, parent_id, op_name, started_at, ended_at, files, trace_id, *_ in rows:
-            spilled = sum({SPILLED_OUT if name in _OUT_FIELDS else SPILLED_IN for name in files})
+            spilled = sum({SPILLED_OUT if name in BODY_OUT else SPILLED_IN for name in files})
             op = self._names.number(raw, op_name)
             yield rid, call_id, parent_id, op, started_at, ended_at, trace_id, self._number, spilled
 

@@ -199,15 +199,16 @@ _REREADERS = {"integer": integer_of_text, "double": double_of_text, "boolean": b
 
 
 class Parameters:
-    """The constants of a statement by number (`?1`): `given` is what the statement is run with."""
+    """The constants of a statement by name: `given` is what it is run with (names that it lacks do no harm)."""
 
     def __init__(self) -> None:
-        self.given: list[Scalar] = []
+        self.given: dict[str, Scalar] = {}
 
     def value(self, value: str | int | float) -> str:
         """The SQL of a constant."""
-        self.given.append(value)
-        return f"?{len(self.given)}"
+        name = f"p{len(self.given)}"
+        self.given[name] = value
+        return f":{name}"
 
     def values(self, values: Sequence[str] | Sequence[int]) -> str:
         """The SQL of a list as it stands behind IN."""

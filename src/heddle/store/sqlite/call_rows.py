@@ -2,15 +2,17 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from heddle.store.sqlite.names import NameReader
-from heddle.wire.calls import CallRow, DumpSlice
+from heddle.store.sqlite.schema import stored_name
+from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallRow, DumpSlice
 
-_HEAD = """c.rid, c.id, c.trace_id, c.parent_id, c.op, c.started_at, c.ended_at, c.status, c.thread_id, c.turn_id,
-    c.run_id, c.run_step, c.run_step_end, c.user, c.display_name, c.size_in + c.size_out, c.spilled"""
-IN_COLUMNS = ("inputs", "attributes", "otel_dump")
-OUT_COLUMNS = ("output", "summary", "exception")
+_COLUMNS = [column for column in COLUMNS if not column.is_body]
+_HEAD = ", ".join(
+    ("c.rid", "c.size_in + c.size_out", "c.spilled", *(f"c.{stored_name(column)}" for column in _COLUMNS))
+)
+_NUMBERED = [place for place, column in enumerate(_COLUMNS) if column.is_repeated]
+_BODIES_AT = 3 + len(_COLUMNS)
 ReadFile = Callable[[str], str]
 _DUMP_BYTES = 4 * 1024 * 1024
 
@@ -22,18 +24,21 @@ def fetch(
 
     Without `read_file` large texts stay as the row has them.
     """
-    ins = [name for name in IN_COLUMNS if name in columns]
-    outs = [name for name in OUT_COLUMNS if name in columns]
+    ins = [name for name in BODY_IN if name in columns]
+    outs = [name for name in BODY_OUT if name in columns]
     wanted = [_HEAD, *(f"bi.{name}" for name in ins), *(f"bo.{name}" for name in outs)]
     source = "calls c" + (" LEFT JOIN body_in bi ON bi.rid = c.rid" if ins else "")
     source += " LEFT JOIN body_out bo ON bo.rid = c.rid" if outs else ""
     listed = ",".join(map(str, rids))
     found: dict[int, CallRow] = {}
     for values in raw.execute(f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN ({listed})"):
-        row = _row(raw, names, values)
-        for name, value in zip((*ins, *outs), values[17:], strict=True):
+        head = list(values[3:_BODIES_AT])
+        for place in _NUMBERED:
+            head[place] = names.text(raw, head[place])
+        row = CallRow(values[0], values[1], *head)
+        for name, value in zip((*ins, *outs), values[_BODIES_AT:], strict=True):
             setattr(row, name, value)
-        if values[16] and read_file is not None:
+        if values[2] and read_file is not None:
             _unspill(raw, row, columns, read_file)
         found[row.rid] = row
     return [found[rid] for rid in rids if rid in found]
@@ -56,29 +61,6 @@ def otel_dumps(raw: sqlite3.Connection, project: int | None, ids: Sequence[str],
             if size >= _DUMP_BYTES:
                 return DumpSlice(found, read)
     return DumpSlice(found, len(ids))
-
-
-def _row(raw: sqlite3.Connection, names: NameReader, values: Sequence[Any]) -> CallRow:
-    rid, call_id, trace_id, parent_id, op, started_at, ended_at, status = values[:8]
-    thread_id, turn_id, run_id, run_step, run_step_end, user, display_name, size = values[8:16]
-    return CallRow(
-        rid=rid,
-        id=call_id,
-        trace_id=trace_id,
-        parent_id=parent_id,
-        op_name=names.text(raw, op) or "",
-        started_at=started_at,
-        ended_at=ended_at,
-        status=status,
-        thread_id=thread_id,
-        turn_id=turn_id,
-        run_id=run_id,
-        run_step=run_step,
-        run_step_end=run_step_end,
-        user=names.text(raw, user),
-        display_name=display_name,
-        size=size,
-    )
 
 
 def _unspill(raw: sqlite3.Connection, row: CallRow, columns: frozenset[str], read_file: ReadFile) -> None:

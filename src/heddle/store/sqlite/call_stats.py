@@ -27,6 +27,7 @@ _AGGREGATES = (
 )
 _AGGREGATE_COUNT = 7
 _MODELS = 2**32
+Parameters = dict[str, Scalar]
 Quantiles = dict[tuple[int, str, str], list[float]]
 
 
@@ -85,12 +86,16 @@ class CallStats:
                     values.setdefault((index, name, metric), []).append(value)
         return rows, values
 
-    def _values(self, raw: sqlite3.Connection, sql: str, parameters: list[Scalar]) -> Iterator[tuple[int, str, float]]:
+    def _values(
+        self, raw: sqlite3.Connection, sql: str, parameters: Parameters
+    ) -> Iterator[tuple[int, str, float]]:
         for index, model, value in raw.execute(sql, parameters):
             yield index, self._names.text(raw, model) or "", float(value)
 
 
-def _source(by_model: bool, selection: SqliteSelection, number: int, run: UniformRun) -> tuple[str, str, list[Scalar]]:
+def _source(
+    by_model: bool, selection: SqliteSelection, number: int, run: UniformRun
+) -> tuple[str, str, dict[str, Scalar]]:
     """FROM and WHERE over usage rows or call heads in a range of time, the column of the instant, the parameters."""
     conditions = " AND ".join(selection.where)
     if not by_model:
@@ -99,6 +104,6 @@ def _source(by_model: bool, selection: SqliteSelection, number: int, run: Unifor
         return source, "c.started_at", selection.parameters
     source = f"FROM usage u WHERE u.project = {number} AND u.started_at >= {run.lower} AND u.started_at < {run.upper}"
     if len(selection.where) == UNFILTERED:
-        return source, "u.started_at", []
+        return source, "u.started_at", {}
     source += f" AND u.rid IN (SELECT c.rid FROM {selection.source()} WHERE {conditions})"
     return source, "u.started_at", selection.parameters

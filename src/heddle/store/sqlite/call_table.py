@@ -9,6 +9,7 @@ from heddle.store.query.calls import CallTable, Selection, expanded, feedback_me
 from heddle.store.query.compiler import Compiler, Json, Kind, Value, contained
 from heddle.store.query.sqlite import Parameters, SqliteDialect, quote
 from heddle.store.sqlite.names import NameReader
+from heddle.store.sqlite.schema import stored_name
 from heddle.wire import callfields, refs
 from heddle.wire.callfields import CallField
 from heddle.wire.callfields import Kind as FieldKind
@@ -18,8 +19,11 @@ from heddle.wire.query import And, Compare, Field, Literal, Operand, Scalar
 
 _COLUMNS = {
     **{column.name: f"c.{column.name}" for column in COLUMNS},
-    **{column.name: f"(SELECT v FROM names WHERE k = c.{column.name})" for column in COLUMNS if column.is_repeated},
-    "op_name": "(SELECT v FROM names WHERE k = c.op)",
+    **{
+        column.name: f"(SELECT v FROM names WHERE k = c.{stored_name(column)})"
+        for column in COLUMNS
+        if column.is_repeated
+    },
     "deleted_at": "c.deleted_at",
     "expire_at": "NULL",
     **{name: f"bi.{name}" for name in BODY_IN},
@@ -28,11 +32,7 @@ _COLUMNS = {
 _COST_OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 PRICED = "n.v, u.started_at, u.requests, u.prompt, u.completion, u.cache_read, u.cache_creation"
 """What the function `call_cost` takes, of a row `u` of usage and the name `n` of its model."""
-
-
-def numbered(name: str) -> str:
-    """A column of repeated texts as the table has it: the number of the text."""
-    return "op" if name == "op_name" else name
+_NUMBERED = {column.name: stored_name(column) for column in COLUMNS if column.is_repeated}
 
 
 class SqliteCallTable(CallTable):
@@ -133,16 +133,16 @@ class SqliteCallTable(CallTable):
 
     def equals_name(self, column: str, text: str) -> str | None:
         """The condition that a column of repeated texts is the number of a text."""
-        if not any(item.name == column and item.is_repeated for item in COLUMNS):
+        if column not in _NUMBERED:
             return None
         known = f"SELECT k FROM names WHERE v = {self.parameters.value(text)}"
-        return f"(c.{numbered(column)} = ifnull(({known}), -1))"
+        return f"(c.{_NUMBERED[column]} = ifnull(({known}), -1))"
 
     def among_names(self, column: str, names: Sequence[str]) -> str:
         """Membership in numbers that stand in the text, as there may be more than SQLite binds."""
         assert self._raw is not None and self._names is not None
         numbers = self._names.numbers(self._raw, names)
-        column = "ref" if column == "ref" else f"c.{numbered(column)}"
+        column = f"c.{_NUMBERED[column]}" if column in _NUMBERED else column
         if len(numbers) == 1:
             return f"{column} = {numbers[0]}"
         return f"{column} IN ({', '.join(map(str, numbers))})"
@@ -189,7 +189,7 @@ class SqliteSelection(Selection):
 
     bodies: set[str] = field(default_factory=set)
     indexable: list[tuple[str, str]] = field(default_factory=list)
-    parameters: list[Scalar] = field(default_factory=list)
+    parameters: dict[str, Scalar] = field(default_factory=dict)
     driver: str = ""
 
     def source(self) -> str:

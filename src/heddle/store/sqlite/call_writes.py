@@ -3,11 +3,13 @@
 import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from heddle.store.sqlite import call_counts
 from heddle.store.sqlite.names import Names
-from heddle.wire.calls import RUNNING, End, Start, Usage
+from heddle.store.sqlite.schema import stored_name
+from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Start, Usage
 
 Key = tuple[str, str]
 _CHUNK = 500
@@ -21,16 +23,29 @@ class Known(NamedTuple):
     deleted: bool
 
 
-_INSERT = """INSERT INTO calls (rid, project, id, trace_id, parent_id, op, started_at, ended_at, status, thread_id,
-    turn_id, run_id, run_step, run_step_end, user, display_name, size_in, size_out, spilled)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_START_AGAIN = """UPDATE calls SET trace_id = ?, parent_id = ?, op = ?, started_at = ?, thread_id = ?, turn_id = ?,
-    run_id = ?, run_step = ?, user = ?, display_name = ?, size_in = ?, spilled = spilled | ? WHERE rid = ?"""
-_END = (
-    """UPDATE calls SET ended_at = ?, status = ?, run_step_end = ?, size_out = ?, spilled = spilled | ? WHERE rid = ?"""
-)
-_BODY_IN = "INSERT OR REPLACE INTO body_in (rid, inputs, attributes, otel_dump) VALUES (?, ?, ?, ?)"
-_BODY_OUT = "INSERT OR REPLACE INTO body_out (rid, output, summary, exception) VALUES (?, ?, ?, ?)"
+_STARTED = [column for column in COLUMNS if not (column.is_body or column.of_end)]
+_ENDED = [column for column in COLUMNS if column.of_end and not column.is_body]
+_NUMBERED = [place for place, column in enumerate(_STARTED) if column.is_repeated]
+_of_start, _of_end = (attrgetter(*(column.name for column in part)) for part in (_STARTED, _ENDED))
+_body_of_start, _body_of_end = attrgetter(*BODY_IN), attrgetter(*BODY_OUT)
+_NOT_ENDED = tuple(RUNNING if column.name == "status" else None for column in _ENDED)
+
+
+def _insert(table: str, columns: Sequence[str], how: str = "INSERT") -> str:
+    return f"{how} INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+def _update(columns: Sequence[str]) -> str:
+    changes = ", ".join(f"{name} = ?" for name in columns)
+    return f"UPDATE calls SET {changes}, spilled = spilled | ? WHERE rid = ?"
+
+
+_HEAD = [stored_name(column) for column in (*_STARTED, *_ENDED)]
+_INSERT = _insert("calls", ("rid", "project", *_HEAD, "size_in", "size_out", "spilled"))
+_START_AGAIN = _update([*map(stored_name, _STARTED), "size_in"])
+_END = _update([*map(stored_name, _ENDED), "size_out"])
+_BODY_IN = _insert("body_in", ("rid", *BODY_IN), "INSERT OR REPLACE")
+_BODY_OUT = _insert("body_out", ("rid", *BODY_OUT), "INSERT OR REPLACE")
 _USAGE = """INSERT OR REPLACE INTO usage (project, started_at, rid, model, requests, prompt, completion, total,
     cache_read, cache_creation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
@@ -100,13 +115,16 @@ class CallWriter:
         for rid, (key, start) in enumerate(fresh, first):
             end = end_of.get(key)
             project = self._names.number(raw, start.project)
-            heads.append(self._head(raw, rid, project, start, end))
+            sizes = (start.size, end.size if end else 0)
+            spilled = (SPILLED_IN if start.files else 0) | (SPILLED_OUT if end and end.files else 0)
+            ended = _of_end(end) if end else _NOT_ENDED
+            heads.append((rid, project, *self._started(raw, start), *ended, *sizes, spilled))
             op, status = self._names.number(raw, start.op_name), end.status if end else RUNNING
             counted.append((project, start.started_at, op, int(start.parent_id is None), status))
-            bodies_in.append((rid, start.inputs, start.attributes, start.otel_dump))
+            bodies_in.append((rid, *_body_of_start(start)))
             refs.extend(self._refs(raw, project, start.refs, INPUT_SIDE, rid))
             if end is not None:
-                bodies_out.append((rid, end.output, end.summary, end.exception))
+                bodies_out.append((rid, *_body_of_end(end)))
                 usage.extend(self._usage(raw, project, start.started_at, rid, end.usage))
                 refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
             self._write_files(raw, rid, start.files, end.files if end else {})
@@ -117,31 +135,12 @@ class CallWriter:
                 raw.executemany(statement, rows)
         return call_counts.counts_of_new(counted)
 
-    def _head(
-        self, raw: sqlite3.Connection, rid: int, project: int, start: Start, end: End | None
-    ) -> tuple[object, ...]:
-        spilled = (SPILLED_IN if start.files else 0) | (SPILLED_OUT if end and end.files else 0)
-        return (
-            rid,
-            project,
-            start.id,
-            start.trace_id,
-            start.parent_id,
-            self._names.number(raw, start.op_name),
-            start.started_at,
-            end.ended_at if end else None,
-            end.status if end else RUNNING,
-            start.thread_id,
-            start.turn_id,
-            start.run_id,
-            start.run_step,
-            end.run_step_end if end else None,
-            self._names.number(raw, start.user),
-            start.display_name,
-            start.size,
-            end.size if end else 0,
-            spilled,
-        )
+    def _started(self, raw: sqlite3.Connection, start: Start) -> list[Any]:
+        """The columns of a start, texts that repeat as numbers."""
+        values = list(_of_start(start))
+        for place in _NUMBERED:
+            values[place] = self._names.number(raw, values[place])
+        return values
 
     def _insert_stub(self, raw: sqlite3.Connection, key: Key) -> int:
         """An end whose start has not arrived: the row stays hidden while `started_at` is null."""
@@ -154,13 +153,11 @@ class CallWriter:
         """A start for a row that exists: completes a stub, or refreshes the fields of the same call."""
         rid = known.rid
         project = self._names.number(raw, start.project)
-        op, user = self._names.number(raw, start.op_name), self._names.number(raw, start.user)
-        head = (start.trace_id, start.parent_id, op, start.started_at, start.thread_id, start.turn_id, start.run_id)
         spilled = SPILLED_IN if start.files else 0
-        raw.execute(_START_AGAIN, (*head, start.run_step, user, start.display_name, start.size, spilled, rid))
-        raw.execute(_BODY_IN, (rid, start.inputs, start.attributes, start.otel_dump))
+        raw.execute(_START_AGAIN, (*self._started(raw, start), start.size, spilled, rid))
+        raw.execute(_BODY_IN, (rid, *_body_of_start(start)))
         raw.execute("DELETE FROM call_refs WHERE rid = ? AND side = ?", (rid, INPUT_SIDE))
-        raw.execute("DELETE FROM call_files WHERE rid = ? AND field IN ('inputs', 'attributes', 'otel_dump')", (rid,))
+        raw.execute(f"DELETE FROM call_files WHERE rid = ? AND field IN {BODY_IN}", (rid,))
         raw.executemany(_REF, self._refs(raw, project, start.refs, INPUT_SIDE, rid))
         self._write_files(raw, rid, start.files)
         raw.execute(
@@ -177,8 +174,8 @@ class CallWriter:
             start = start_of.get((end.project, end.id))
             started_at = start.started_at if start else known.started_at or 0
             project = self._names.number(raw, end.project)
-            heads.append((end.ended_at, end.status, end.run_step_end, end.size, SPILLED_OUT if end.files else 0, rid))
-            bodies.append((rid, end.output, end.summary, end.exception))
+            heads.append((*_of_end(end), end.size, SPILLED_OUT if end.files else 0, rid))
+            bodies.append((rid, *_body_of_end(end)))
             if not known.deleted:
                 usage.extend(self._usage(raw, project, started_at, rid, end.usage))
             refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
@@ -189,9 +186,7 @@ class CallWriter:
             [row for row in rids if row[2] in again],
         )
         raw.executemany("DELETE FROM call_refs WHERE side = 1 AND rid = ?", [(rid,) for rid in again])
-        raw.executemany(
-            "DELETE FROM call_files WHERE field IN ('output', 'summary') AND rid = ?", [(rid,) for rid in again]
-        )
+        raw.executemany(f"DELETE FROM call_files WHERE field IN {BODY_OUT} AND rid = ?", [(rid,) for rid in again])
         raw.executemany(_END, heads)
         raw.executemany(_BODY_OUT, bodies)
         raw.executemany(_USAGE, usage)

@@ -22,6 +22,7 @@ from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.writer import Writer
 from heddle.wire import times
 from heddle.wire.calls import CallRow, CallsQuery, DumpSlice, End, Ending, Filter, Start, ThreadRow, Usage, UsageRow
+from heddle.wire.query import Scalar
 from heddle.wire.spans import AgentSpan
 
 SLICE = 256
@@ -323,5 +324,5 @@ class Calls:
         return await self._readers.read(work)
 
 
-def _number(session: Session, sql: str, parameters: Sequence[object]) -> int:
+def _number(session: Session, sql: str, parameters: dict[str, Scalar]) -> int:
     return int(session.raw.execute(sql, parameters).fetchone()[0])
