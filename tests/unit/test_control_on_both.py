@@ -36,8 +36,7 @@ from heddle.store.control.rowtable import RowRequest, Sort
 from heddle.store.control.runtimes import RuntimeRow
 from heddle.store.postgres.control import open_control
 from heddle.store.query.compiler import Kind
-from heddle.store.sqlite.control import SqliteControl
-from heddle.store.sqlite.store import DATABASE, open_file
+from heddle.store.sqlite.store import DATABASE, SqliteControl, open_file
 from heddle.wire import query, rowsort
 from tests.support.postgres import PostgresServer
 

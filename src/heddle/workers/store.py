@@ -17,8 +17,7 @@ from heddle.store.control.schema import Executor
 from heddle.store.sqlite import trial_rows
 from heddle.store.sqlite.calls import Calls
 from heddle.store.sqlite.connection import Session, open_reader
-from heddle.store.sqlite.control import SqliteControl
-from heddle.store.sqlite.store import DATABASE, SqliteStore
+from heddle.store.sqlite.store import DATABASE, SqliteControl, SqliteStore
 from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.writer import Writer, WriterFigures
 from heddle.wire.calls import End, Start

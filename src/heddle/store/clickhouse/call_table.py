@@ -9,8 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
-from heddle.store.clickhouse.bound import Bound, rows
-from heddle.store.clickhouse.client import Clickhouse, Row
+from heddle.store.clickhouse.client import Bound, Clickhouse, Row
 from heddle.store.clickhouse.usage_repeats import outer_spans
 from heddle.store.control.annotation_queues import annotation_queue_items
 from heddle.store.control.feedback import feedback
@@ -208,7 +207,7 @@ class ClickhouseCallTable(CallTable):
         prefix = self.bound.value(f"{refs.INTERNAL}{self.project}/")
         sql = f"{self.bound.with_clause()}SELECT DISTINCT {ref} AS ref FROM calls AS c FINAL"
         sql += f" WHERE {' AND '.join(where)} AND startsWith(ref, {prefix})"
-        found = [str(row[0]) for row in await rows(clickhouse, sql, self.bound)]
+        found = [str(row[0]) for row in await clickhouse.rows(sql, self.bound.parameters)]
         texts = await self._values(clickhouse, control, found)
         self._refs[value] = self.bound.table(_REF_COLUMNS, list(texts.items()))
 
@@ -235,7 +234,7 @@ class ClickhouseCallTable(CallTable):
             sent = Bound()
             sql = f"""SELECT digest, val FROM table_rows FINAL
                 WHERE project = {sent.value(self.project)} AND digest IN {sent.values(part)}"""
-            of_digests |= {str(digest): str(val) for digest, val in await rows(clickhouse, sql, sent)}
+            of_digests |= {str(digest): str(val) for digest, val in await clickhouse.rows(sql, sent.parameters)}
         of_rows = {ref: of_digests[digest] for ref, digest in digests.items() if digest in of_digests}
         return dict(_measured(({ref: values[ref] for ref in found if ref in values} | of_rows).items()))
 
@@ -294,7 +293,7 @@ async def select(clickhouse: Clickhouse, control: Executor, query: CallsQuery) -
 
 async def _cost_condition(clickhouse: Clickhouse, selection: ClickhouseSelection, test: CostTest) -> str:
     """The SQL of a test on the dollars of a call: its usage, priced by a function of the caller."""
-    found = await rows(clickhouse, selection.sql(_PRICED, HAS_USAGE, order=False), selection.bound)
+    found = await clickhouse.rows(selection.sql(_PRICED, HAS_USAGE, order=False), selection.bound.parameters)
     spans = {row[1] for row in found if row[3]}
     outer = await clickhouse.read(lambda client: outer_spans(client, selection.table.project, spans))
     passing_free = passes(test, 0.0)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
 
@@ -14,17 +14,11 @@ from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
 from heddle.store.base import Figures
 from heddle.store.blobs.open import open_blobs
-from heddle.store.clickhouse.breakdowns import Breakdowns
-from heddle.store.clickhouse.call_counts import CallCounts
-from heddle.store.clickhouse.call_stats import CallStats
 from heddle.store.clickhouse.calls import Calls
-from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.migrate import migrate
-from heddle.store.clickhouse.overview import Overviews
-from heddle.store.clickhouse.project_activity import ProjectActivities
-from heddle.store.clickhouse.schema import CALLS, CURRENT
+from heddle.store.clickhouse.client import Clickhouse, rows_of
+from heddle.store.clickhouse.schema import CALLS, CURRENT, MIGRATIONS, STEPS, TYPES, Place, steps_table
+from heddle.store.clickhouse.sums import Breakdowns, CallCounts, CallStats, Overviews, ProjectActivities, ThreadSums
 from heddle.store.clickhouse.table_rows import TableRows
-from heddle.store.clickhouse.thread_figures import ThreadSums
 from heddle.store.clickhouse.trace_spans import TraceSpans
 from heddle.store.clickhouse.trials import Trials
 from heddle.store.control import call_halves
@@ -32,7 +26,10 @@ from heddle.store.control.groups import ControlGroups, named_blobs
 from heddle.store.control.schema import Executor
 from heddle.store.sizes import Sizes
 from heddle.store.sqlite import store as sqlite
-from heddle.store.sqlite.control import SqliteControl
+from heddle.store.sqlite.store import SqliteControl
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
 
 logger = logging.getLogger("heddle.store")
 
@@ -42,6 +39,10 @@ _TIDYING = "tidy the store"
 _ORPHAN_SECONDS = 3600.0
 _READ_ONLY = "SELECT count() FROM system.replicas WHERE database = currentDatabase() AND is_readonly"
 _NAMED = f"SELECT DISTINCT arrayJoin(mapValues(files)) AS blob FROM {CALLS} FINAL WHERE blob IN {{keys:Array(String)}}"
+
+_LOCK = 0x686564646C65
+"""The number by which servers that share PostgreSQL agree on who changes the tables."""
+_LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 
 
 class Control(Protocol):
@@ -184,3 +185,40 @@ async def _open_control(settings: Settings) -> Control:
     from heddle.store.postgres.control import open_control
 
     return await open_control(settings)
+
+
+async def migrate(clickhouse: Clickhouse, place: Place, control: Executor) -> list[str]:
+    """Make the database where it is missing and take the pending steps; returns what they are about.
+
+    Raises HeddleError where a newer heddle has been, and Unavailable while ClickHouse does not answer.
+    """
+
+    def work(connection: sa.Connection) -> list[str]:
+        if connection.dialect.name == "postgresql":
+            # The first server may take long, as every node of a cluster makes its tables; the others wait for it.
+            for limit in _LIMITS:
+                connection.exec_driver_sql(f"SET LOCAL {limit} = 0")
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        clickhouse.make_database()
+        return clickhouse.run(lambda client: _take_steps(client, place))
+
+    return await control.write(work)
+
+
+def _take_steps(client: "Client", place: Place) -> list[str]:
+    for statement in steps_table(place):
+        client.command(statement)
+    found = int(rows_of(client, f"SELECT max(number) FROM {STEPS}")[0][0])
+    if found > CURRENT:
+        raise HeddleError(
+            f"The database {place.database} was written by a newer heddle"
+            f" (schema {found}, this one knows {CURRENT}); upgrade heddle"
+        )
+    taken: list[str] = []
+    for number, title, statements in MIGRATIONS:
+        if number > found:
+            for statement in statements(place):
+                client.command(statement)
+            client.insert(STEPS, [(number, title)], list(TYPES[STEPS]), column_type_names=list(TYPES[STEPS].values()))
+            taken.append(title)
+    return taken

@@ -11,9 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from heddle.store.sqlite.call_table import select
-from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.connection import Readers, Session
 from heddle.store.sqlite.names import NameReader
-from heddle.store.sqlite.readers import Readers
 from heddle.wire import times
 from heddle.wire.calls import ERROR, STATUS_WORDS, CallsQuery, CallSums, Filter, OpCount
 from heddle.wire.query import Compare, Field, In, Literal, Operation

@@ -1,7 +1,8 @@
-"""Writing calls: start halves, end halves, deletions. Runs in the writer thread only."""
+"""Writing calls: halves, deletions, and the outbox of calls that ended. Runs in the writer thread only."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from heddle.store.sqlite import call_counts
 from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.schema import stored_name
-from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Start, Usage
+from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Ending, Start, Usage
 
 Key = tuple[str, str]
 _CHUNK = 500
@@ -228,3 +229,132 @@ class CallWriter:
         """Give a call its display name; an unknown call is left unknown."""
         number = self._names.number(raw, project)
         raw.execute("UPDATE calls SET display_name = ? WHERE id = ? AND project = ?", (display_name, call_id, number))
+
+
+_BODIES = ("body_in", "body_out", "call_refs", "call_files", "eval_trials")
+
+
+class Hidden(NamedTuple):
+    """What a deletion took away: the ids that were asked for and those of all descendants, and their traces."""
+
+    traces: set[str]
+    ids: list[str]
+
+
+def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -> Hidden:
+    """Hide the calls and all their descendants; returns nothing when none of the calls exists."""
+    requested = set(ids)
+    traces = _traces(raw, project, list(requested))
+    if not traces:
+        return Hidden(set(), [])
+    children: dict[str, list[str]] = {}
+    for trace in traces:
+        query = "SELECT id, parent_id FROM calls WHERE trace_id = ? AND project = ? AND parent_id IS NOT NULL"
+        query += " AND deleted_at IS NULL"
+        for call_id, parent_id in raw.execute(query, (trace, project)):
+            children.setdefault(parent_id, []).append(call_id)
+    reached, pending = set(requested), list(requested)
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            if child not in reached:
+                reached.add(child)
+                pending.append(child)
+    hidden = Hidden(traces, sorted(reached))
+    _hide(raw, project, hidden.ids, at)
+    return hidden
+
+
+def _traces(raw: sqlite3.Connection, project: int, ids: list[str]) -> set[str]:
+    found: set[str] = set()
+    for offset in range(0, len(ids), _CHUNK):
+        chunk = ids[offset : offset + _CHUNK]
+        marks = ",".join("?" * len(chunk))
+        query = f"SELECT DISTINCT trace_id FROM calls WHERE project = ? AND id IN ({marks})"
+        query += " AND deleted_at IS NULL AND started_at IS NOT NULL"
+        found.update(row[0] for row in raw.execute(query, (project, *chunk)))
+    return found
+
+
+def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> None:
+    """Mark calls deleted; their usage and trials go at once, as sums read those tables alone."""
+    for offset in range(0, len(ids), _CHUNK):
+        chunk = ids[offset : offset + _CHUNK]
+        marks = ",".join("?" * len(chunk))
+        rows = raw.execute(
+            f"""SELECT project, ifnull(started_at, 0), rid FROM calls
+                WHERE project = ? AND deleted_at IS NULL AND id IN ({marks})""",
+            (project, *chunk),
+        ).fetchall()
+        before = call_counts.counts_of(raw, (rid for _, _, rid in rows))
+        raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)
+        raw.executemany("DELETE FROM eval_trials WHERE rid = ?", [(rid,) for _, _, rid in rows])
+        raw.executemany("UPDATE calls SET deleted_at = ? WHERE rid = ?", [(at, rid) for _, _, rid in rows])
+        call_counts.count_change(raw, before, Counter())
+
+
+def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) -> int:
+    """Remove at most `limit` calls that started before an instant, with everything of theirs; returns how many."""
+    rows = raw.execute(
+        "SELECT project, started_at, rid FROM calls WHERE project = ? AND started_at < ? ORDER BY started_at LIMIT ?",
+        (project, before, limit),
+    ).fetchall()
+    call_counts.count_change(raw, call_counts.counts_of(raw, (rid for _, _, rid in rows)), Counter())
+    raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)
+    rids = [(rid,) for _, _, rid in rows]
+    for table in _BODIES:
+        raw.executemany(f"DELETE FROM {table} WHERE rid = ?", rids)
+    raw.executemany("DELETE FROM calls WHERE rid = ?", rids)
+    return len(rows)
+
+
+_ADD = """INSERT INTO call_endings (project, call) SELECT project, id FROM calls
+    WHERE project = ? AND id = ? AND ended_at IS NOT NULL AND started_at IS NOT NULL AND deleted_at IS NULL"""
+ENDINGS_TABLE = """CREATE TABLE IF NOT EXISTS call_endings (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, project INTEGER NOT NULL, call TEXT NOT NULL,
+    is_taken INTEGER NOT NULL DEFAULT 0)"""
+
+
+class Endings:
+    """The outbox; only projects in `watched` (internal ids) are written to it."""
+
+    def __init__(self, names: Names) -> None:
+        self.watched: frozenset[str] = frozenset()
+        self._names = names
+
+    def concerns(self, starts: Iterable[Start], ends: Iterable[End]) -> bool:
+        """True when these halves may end a call of a watched project."""
+        watched = self.watched
+        return bool(watched) and any(half.project in watched for part in (starts, ends) for half in part)
+
+    def note(self, raw: sqlite3.Connection, starts: Iterable[Start], ends: Iterable[End]) -> None:
+        """Add the calls that are whole now; runs behind their writing, in the same transaction."""
+        keys = dict.fromkeys((half.project, half.id) for part in (starts, ends) for half in part)
+        rows = [(self._names.number(raw, project), call) for project, call in keys if project in self.watched]
+        raw.executemany(_ADD, rows)
+
+
+def take_endings(raw: sqlite3.Connection, limit: int, skipping: Collection[str]) -> list[Ending]:
+    """The oldest endings of one project as a batch; the same again until it is dropped, whatever is added meanwhile."""
+    known = "FROM call_endings e JOIN names n ON n.k = e.project"
+    marks = ", ".join("?" * len(skipping))
+    oldest = f"SELECT e.project {known} WHERE n.v NOT IN ({marks}) ORDER BY e.seq LIMIT 1"
+    found = raw.execute(oldest, tuple(skipping)).fetchone()
+    if found is None:
+        return []
+    taken = f"SELECT e.seq, n.v, e.call {known} WHERE e.project = ? AND e.is_taken ORDER BY e.seq"
+    batch = raw.execute(taken, found).fetchall()
+    if not batch:
+        part = "SELECT seq FROM call_endings WHERE project = ? ORDER BY seq LIMIT ?"
+        raw.execute(f"UPDATE call_endings SET is_taken = 1 WHERE seq IN ({part})", (*found, limit))
+        batch = raw.execute(taken, found).fetchall()
+    return [Ending(*row) for row in batch]
+
+
+def drop_endings(raw: sqlite3.Connection, project: str) -> None:
+    """Forget the batch of a project that is taken."""
+    raw.execute("DELETE FROM call_endings WHERE is_taken AND project = (SELECT k FROM names WHERE v = ?)", (project,))
+
+
+def count_endings(raw: sqlite3.Connection) -> int:
+    """How many endings wait."""
+    return int(raw.execute("SELECT count(*) FROM call_endings").fetchone()[0])

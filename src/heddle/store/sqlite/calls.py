@@ -1,6 +1,7 @@
 """The verbs of calls on the embedded store."""
 
 import asyncio
+import sqlite3
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -10,20 +11,113 @@ from heddle.store import turns
 from heddle.store.control.agents import spans as agent_index
 from heddle.store.control.projects import audit
 from heddle.store.query.calls import Position
-from heddle.store.sqlite import call_deletes, call_rows, endings, usage_repeats
+from heddle.store.sqlite import usage_repeats
 from heddle.store.sqlite.call_table import SqliteSelection, select
-from heddle.store.sqlite.call_writes import CallWriter
-from heddle.store.sqlite.connection import Session
-from heddle.store.sqlite.endings import Endings
+from heddle.store.sqlite.call_writes import (
+    CallWriter,
+    Endings,
+    count_endings,
+    delete,
+    drop_endings,
+    purge_older,
+    take_endings,
+)
+from heddle.store.sqlite.connection import Readers, Session
 from heddle.store.sqlite.names import NameReader, Names
 from heddle.store.sqlite.path_indexes import SLOW_SECONDS, PathIndexes
-from heddle.store.sqlite.readers import Readers
+from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.writer import Writer
 from heddle.wire import times
-from heddle.wire.calls import CallRow, CallsQuery, DumpSlice, End, Ending, Filter, Start, ThreadRow, Usage, UsageRow
+from heddle.wire.calls import (
+    BODY_IN,
+    BODY_OUT,
+    COLUMNS,
+    CallRow,
+    CallsQuery,
+    DumpSlice,
+    End,
+    Ending,
+    Filter,
+    Start,
+    ThreadRow,
+    Usage,
+    UsageRow,
+)
 from heddle.wire.query import Scalar
 from heddle.wire.spans import AgentSpan
+
+_COLUMNS = [column for column in COLUMNS if not column.is_body]
+_HEAD = ", ".join(
+    ("c.rid", "c.size_in + c.size_out", "c.spilled", *(f"c.{stored_name(column)}" for column in _COLUMNS))
+)
+_NUMBERED = [place for place, column in enumerate(_COLUMNS) if column.is_repeated]
+_BODIES_AT = 3 + len(_COLUMNS)
+ReadFile = Callable[[str], str]
+_DUMP_BYTES = 4 * 1024 * 1024
+
+
+def fetch(
+    raw: sqlite3.Connection, names: NameReader, rids: Sequence[int], columns: frozenset[str], read_file: ReadFile | None
+) -> list[CallRow]:
+    """The calls of the row numbers, in that order; a row that was removed meanwhile is left out.
+
+    Without `read_file` large texts stay as the row has them.
+    """
+    ins = [name for name in BODY_IN if name in columns]
+    outs = [name for name in BODY_OUT if name in columns]
+    wanted = [_HEAD, *(f"bi.{name}" for name in ins), *(f"bo.{name}" for name in outs)]
+    source = "calls c" + (" LEFT JOIN body_in bi ON bi.rid = c.rid" if ins else "")
+    source += " LEFT JOIN body_out bo ON bo.rid = c.rid" if outs else ""
+    listed = ",".join(map(str, rids))
+    found: dict[int, CallRow] = {}
+    for values in raw.execute(f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN ({listed})"):
+        head = list(values[3:_BODIES_AT])
+        for place in _NUMBERED:
+            head[place] = names.text(raw, head[place])
+        row = CallRow(values[0], values[1], *head)
+        for name, value in zip((*ins, *outs), values[_BODIES_AT:], strict=True):
+            setattr(row, name, value)
+        if values[2] and read_file is not None:
+            _unspill(raw, row, columns, read_file)
+        found[row.rid] = row
+    return [found[rid] for rid in rids if rid in found]
+
+
+def otel_dumps(raw: sqlite3.Connection, project: int | None, ids: Sequence[str], containing: str) -> DumpSlice:
+    """The dumps of live calls in the order of the ids, until they hold `_DUMP_BYTES` characters."""
+    query = """SELECT c.trace_id, bi.otel_dump FROM calls c JOIN body_in bi ON bi.rid = c.rid
+        WHERE c.id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL
+        AND bi.otel_dump IS NOT NULL"""
+    query += " AND instr(bi.otel_dump, ?) > 0" if containing else ""
+    extra = (containing,) if containing else ()
+    found: list[tuple[str, str, str]] = []
+    size = 0
+    for read, call_id in enumerate(ids, 1):
+        row = raw.execute(query, (call_id, project, *extra)).fetchone()
+        if row is not None:
+            found.append((call_id, row[0], row[1]))
+            size += len(row[1])
+            if size >= _DUMP_BYTES:
+                return DumpSlice(found, read)
+    return DumpSlice(found, len(ids))
+
+
+def _unspill(raw: sqlite3.Connection, row: CallRow, columns: frozenset[str], read_file: ReadFile) -> None:
+    """Put the whole texts of large fields back in the place of their shortened ones."""
+    for name, blob in raw.execute("SELECT field, blob FROM call_files WHERE rid = ?", (row.rid,)):
+        if name in columns:
+            setattr(row, name, read_file(blob))
+
+
+def trace_sizes(raw: sqlite3.Connection, project: int, rows: Sequence[CallRow]) -> None:
+    """Fill `trace_size` of root calls: the stored bytes of all live calls of their trace."""
+    for row in rows:
+        if row.parent_id is None:
+            query = """SELECT sum(size_in + size_out) FROM calls
+                WHERE trace_id = ? AND project = ? AND deleted_at IS NULL AND started_at IS NOT NULL"""
+            row.trace_size = int(raw.execute(query, (row.trace_id, project)).fetchone()[0] or 0)
+
 
 SLICE = 256
 FIRST_PAGE = 256
@@ -91,15 +185,15 @@ class Calls:
 
     async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
         """The oldest noted endings of one project as a batch; the same again until it is dropped."""
-        return await self._writer.write(lambda session: endings.take(session.raw, limit, skipping))
+        return await self._writer.write(lambda session: take_endings(session.raw, limit, skipping))
 
     async def count_endings(self) -> int:
         """How many noted endings wait."""
-        return await self._readers.read(lambda session: endings.count(session.raw))
+        return await self._readers.read(lambda session: count_endings(session.raw))
 
     async def drop_endings(self, project: str) -> None:
         """Forget the batch of a project that was taken."""
-        await self._writer.write(lambda session: endings.drop(session.raw, project))
+        await self._writer.write(lambda session: drop_endings(session.raw, project))
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
         """Give a call its display name; nothing happens for an unknown call."""
@@ -110,7 +204,7 @@ class Calls:
 
         def work(session: Session) -> int:
             at = times.now()
-            hidden = call_deletes.delete(session.raw, self._names.number(session.raw, project), ids, at)
+            hidden = delete(session.raw, self._names.number(session.raw, project), ids, at)
             count = len(hidden.ids)
             if count:
                 self._trials.deleted(session.raw, project, ids)
@@ -127,7 +221,7 @@ class Calls:
 
             def work(session: Session) -> tuple[int, int]:
                 number = self._names.number(session.raw, project)
-                calls = call_deletes.purge_older(session.raw, number, before, PURGE_SLICE)
+                calls = purge_older(session.raw, number, before, PURGE_SLICE)
                 return calls, agent_index.purge_older(session.control, project, before, PURGE_SLICE)
 
             removed, spans = await self._writer.write(work)
@@ -188,10 +282,10 @@ class Calls:
     async def _rows(self, query: CallsQuery, rids: "array[int]") -> list[CallRow]:
         def work(session: Session) -> list[CallRow]:
             read_file = None if query.shortened else self._read_file
-            rows = call_rows.fetch(session.raw, self._reader_names, rids, query.columns, read_file)
+            rows = fetch(session.raw, self._reader_names, rids, query.columns, read_file)
             if query.trace_sizes:
                 project = self._reader_names.number(session.raw, query.project) or 0
-                call_rows.trace_sizes(session.raw, project, rows)
+                trace_sizes(session.raw, project, rows)
             return rows
 
         return await self._readers.read(work)
@@ -233,7 +327,7 @@ class Calls:
 
         def work(session: Session) -> DumpSlice:
             number = self._reader_names.number(session.raw, project)
-            return call_rows.otel_dumps(session.raw, number, ids, containing)
+            return otel_dumps(session.raw, number, ids, containing)
 
         return await self._readers.read(work)
 

@@ -33,7 +33,8 @@ from heddle.store.control.runtimes import runtimes
 from heddle.store.control.schema import metadata
 from heddle.store.control.sessions import sessions
 from heddle.store.control.training import train_checkpoints, train_logs, train_models
-from heddle.store.sqlite import call_counts, endings, trial_rows, usage_repeats
+from heddle.store.sqlite import call_counts, trial_rows, usage_repeats
+from heddle.store.sqlite.call_writes import ENDINGS_TABLE
 from heddle.store.sqlite.connection import Session
 from heddle.store.sqlite.schema import CALL_TABLES
 
@@ -66,7 +67,7 @@ def _create_training(session: Session) -> None:
 
 
 def _create_evaluation(session: Session) -> None:
-    session.raw.execute(endings.TABLE)
+    session.raw.execute(ENDINGS_TABLE)
     for statement in trial_rows.TABLES:
         session.raw.execute(statement)
     tables: list[sa.Table] = [monitor_waiting, *ALERT_TABLES, eval_jobs, replay_items]

@@ -5,31 +5,99 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.blobs.open import open_blobs
 from heddle.store.control.groups import ControlGroups, named_blobs
 from heddle.store.control.row_texts import ControlRowTexts
-from heddle.store.sizes import Sizes
+from heddle.store.sizes import Sizes, sizes
 from heddle.store.sqlite import trial_rows
-from heddle.store.sqlite.breakdowns import Breakdowns
 from heddle.store.sqlite.call_counts import CallCounts
-from heddle.store.sqlite.call_stats import CallStats
 from heddle.store.sqlite.calls import Calls
-from heddle.store.sqlite.connection import MINIMUM_VERSION, Session, explain, open_writer
-from heddle.store.sqlite.control import SqliteControl
+from heddle.store.sqlite.connection import MINIMUM_VERSION, Readers, Session, explain, open_writer
 from heddle.store.sqlite.migrations import CURRENT, migrate
-from heddle.store.sqlite.overview import Overviews
+from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.path_indexes import PathIndexes
-from heddle.store.sqlite.project_activity import ProjectActivities
-from heddle.store.sqlite.thread_figures import ThreadSums
+from heddle.store.sqlite.sums import Breakdowns, CallStats, Overviews, ProjectActivities, ThreadSums
 from heddle.store.sqlite.trace_spans import TraceSpans
 from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.trials import Trials
-from heddle.store.sqlite.writer import WriterFigures
+from heddle.store.sqlite.writer import Writer, WriterFigures
+
+T = TypeVar("T")
+
+
+class SqliteExecutor:
+    """An Executor (see control/schema.py) over the embedded store."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
+        """Run `work` in the next commit group and return after the commit."""
+        return await self._writer.write(lambda session: work(session.control), size)
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work` in a reader thread."""
+        return await self._readers.read(lambda session: work(session.control))
+
+
+CONTROL_READERS = 2
+
+
+class SqliteControl:
+    """One writer and the readers of the control tables; `keys` and `spans` have readers of their own."""
+
+    schema = CURRENT
+
+    def __init__(self, settings: Settings, path: Path, session: Session) -> None:
+        self._path = path
+        self._session = session
+        self.names = Names()
+        self.writer = self._start_writer(settings)
+        # Searching may take seconds: small look-ups have readers of their own, and keys, which every caller needs,
+        # one that nothing else can occupy.
+        self.readers = Readers(path, settings.readers, settings.query_timeout)
+        self._control_readers = Readers(path, CONTROL_READERS, settings.query_timeout)
+        self._key_readers = Readers(path, 1, settings.query_timeout)
+        self.executor = SqliteExecutor(self.writer, self._control_readers)
+        self.keys = SqliteExecutor(self.writer, self._key_readers)
+        self.spans = SqliteExecutor(self.writer, self.readers)
+
+    def _start_writer(self, settings: Settings) -> Writer:
+        return Writer(self._session, settings.write_queue_bytes, self.names)
+
+    @property
+    def figures(self) -> WriterFigures:
+        """What the writer did since the start."""
+        return self.writer.figures
+
+    async def sizes(self) -> Sizes:
+        """How much room everything in the folder takes."""
+        return await asyncio.to_thread(sizes, self._path)
+
+    async def close(self) -> None:
+        """Write what waits, checkpoint the file, close every connection."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self.writer.close()
+        for readers in (self.readers, self._control_readers, self._key_readers):
+            readers.close()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        self._session.raw.execute("PRAGMA optimize")
+        self._session.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._session.close()
+
 
 logger = logging.getLogger("heddle.store")
 

@@ -2,9 +2,8 @@
 
 import sqlite3
 
-from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.connection import Readers, Session
 from heddle.store.sqlite.names import NameReader
-from heddle.store.sqlite.readers import Readers
 from heddle.wire import refs
 from heddle.wire.calls import Usage
 from heddle.wire.outline import Outline, Span
