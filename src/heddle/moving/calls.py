@@ -20,7 +20,11 @@ from heddle.wire.calls import (
     Start,
 )
 
-INTEGERS = tuple(item.name for item in COLUMNS if item.type in (ColumnType.INTEGER, ColumnType.INSTANT))
+INTEGERS = tuple(
+    item.name
+    for item in COLUMNS
+    if item.type in (ColumnType.INTEGER, ColumnType.INSTANT) and item.name != "status"  # a word in archives
+)
 _STARTED = [item.name for item in COLUMNS if not (item.of_end or item.is_body)]
 _ENDED = [item.name for item in COLUMNS if item.of_end and not item.is_body]
 Keep = Callable[[str], str]
@@ -42,7 +46,9 @@ def to_halves(record: dict[str, Any], large: int, keep: Keep) -> tuple[Start, En
     start.refs = texts["inputs"].refs
     if record["ended_at"] is None:
         return start, None
-    ended = {name: record.get(name) for name in _ENDED} | {"status": STATUS_WORDS.index(record["status"])}
+    ended: dict[str, Any] = {name: record.get(name) for name in _ENDED} | {
+        "status": STATUS_WORDS.index(record["status"])
+    }
     end = End(project=start.project, id=start.id, output=None, summary="", exception=record["exception"], **ended)
     end.usage = usage_entries(orjson.loads(record["summary"])) if '"usage"' in record["summary"] else []
     _give(end, texts, BODY_OUT)

@@ -32,9 +32,9 @@ class PostgresDialect(Dialect):
         if kind is Kind.INSTANT:
             form = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
             return f"to_char(to_timestamp(({number})::numeric / 1000000) AT TIME ZONE 'UTC', '{form}')"
-        is_float = f"pg_typeof({number})::text = 'double precision'"
-        as_float = f"heddle_spelled(({number})::double precision)"
-        return f"(CASE WHEN {is_float} THEN {as_float} ELSE heddle_spelled(({number})::numeric) END)"
+        as_float = "pg_typeof(w.v)::text = 'double precision' THEN heddle_spelled(w.v::double precision)"
+        text = f"CASE WHEN {as_float} ELSE heddle_spelled(w.v::numeric) END"
+        return f"(SELECT {text} FROM (SELECT {number} AS v) AS w)"
 
     def lowered(self, text: str, is_ascii: bool) -> str:  # noqa: ARG002  # one function serves all
         """The SQL of a text in lower case."""
