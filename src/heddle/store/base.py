@@ -1,36 +1,13 @@
 """What a store can do, in the verbs of the domain."""
 
 import asyncio
+import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from heddle.store.blobs.base import Blobs
-from heddle.store.control.adapters import Adapters
-from heddle.store.control.agents.spans import AgentSpans
-from heddle.store.control.alerts import Alerts
-from heddle.store.control.annotation_queues import AnnotationQueues
-from heddle.store.control.changes import Changes
-from heddle.store.control.costs import Costs
-from heddle.store.control.dataset_sources import DatasetSources
-from heddle.store.control.eval_jobs import EvalJobs
-from heddle.store.control.feedback import FeedbackRows
-from heddle.store.control.files import Files
-from heddle.store.control.inference import InferenceRows
-from heddle.store.control.jobs import TrainJobs
-from heddle.store.control.keys import Keys
-from heddle.store.control.leases import Leases
-from heddle.store.control.meters import Meters
-from heddle.store.control.monitors import MonitorWaits
-from heddle.store.control.objects import Objects
-from heddle.store.control.projects import Projects
-from heddle.store.control.registry import Registry
-from heddle.store.control.replays import Replays
-from heddle.store.control.runtimes import Runtimes
-from heddle.store.control.schema import Executor
-from heddle.store.control.sessions import Sessions
-from heddle.store.control.tables import Tables
-from heddle.store.control.train_runs import TrainRuns
-from heddle.store.control.training import TrainModels
+from heddle.store.control.groups import ControlGroups
 from heddle.store.sizes import Sizes
 from heddle.wire.calls import (
     CallRow,
@@ -57,6 +34,7 @@ from heddle.wire.threads import ThreadFigures
 from heddle.wire.trials import Trial, TrialFigures, TrialsPage, TrialsQuery
 
 T = TypeVar("T")
+ORPHAN_SECONDS = 3600.0
 Quantiles = dict[tuple[int, str, str], list[float]]
 
 
@@ -291,100 +269,52 @@ class TrialStore(Protocol):
         ...
 
 
-class Store(Protocol):
+class Store(ControlGroups, ABC):
     """All that is kept, one attribute per group."""
 
-    control: Executor
-    objects: Objects
-    tables: Tables
-    feedback: FeedbackRows
-    costs: Costs
-    files: Files
-    blobs: Blobs
-    keys: Keys
-    sessions: Sessions
-    projects: Projects
-    inference: InferenceRows
-    adapters: Adapters
-    train_models: TrainModels
-    monitor_waits: MonitorWaits
-    alerts: Alerts
-    train_jobs: TrainJobs
-    train_runs: TrainRuns
-    annotation_queues: AnnotationQueues
-    registry: Registry
-    runtimes: Runtimes
-    dataset_sources: DatasetSources
-    eval_jobs: EvalJobs
-    leases: Leases
-    changes: Changes
-    meters: Meters
-    replays: Replays
-    agent_spans: AgentSpans
     schema: int
+    blobs: Blobs
+    calls: CallStore
+    call_counts: CallCountsStore
+    call_stats: CallStatsStore
+    trials: TrialStore
+    trace_spans: TraceSpanStore
+    thread_sums: ThreadSumStore
+    project_activity: ProjectActivityStore
+    breakdowns: BreakdownStore
+    overviews: OverviewStore
+    _upkeep: asyncio.Task[None]
 
     @property
-    def calls(self) -> CallStore:
-        """Calls."""
-        ...
-
-    @property
-    def call_counts(self) -> CallCountsStore:
-        """Counts of calls."""
-        ...
-
-    @property
-    def trials(self) -> TrialStore:
-        """Trials of evaluations."""
-        ...
-
-    @property
-    def trace_spans(self) -> TraceSpanStore:
-        """All calls of one trace."""
-        ...
-
-    @property
-    def call_stats(self) -> CallStatsStore:
-        """Sums of calls."""
-        ...
-
-    @property
-    def project_activity(self) -> ProjectActivityStore:
-        """Projects with what happened in them."""
-        ...
-
-    @property
-    def breakdowns(self) -> BreakdownStore:
-        """Sums by model, op and user."""
-        ...
-
-    @property
-    def thread_sums(self) -> ThreadSumStore:
-        """Sums over threads."""
-        ...
-
-    @property
-    def overviews(self) -> OverviewStore:
-        """Projects over time."""
-        ...
-
-    @property
+    @abstractmethod
     def figures(self) -> Figures:
-        """What the writer did."""
-        ...
+        """What the writer of calls did since the start."""
+
+    @abstractmethod
+    async def sizes(self) -> Sizes:
+        """How much room everything takes, walked anew."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Write what waits and close every connection."""
+
+    @abstractmethod
+    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
+        """Which of these blobs something names."""
 
     async def collect_files(self) -> int:
         """Remove blobs that nothing names any more (and that are an hour old); returns how many."""
-        ...
+        loop = asyncio.get_running_loop()
 
-    async def sizes(self) -> Sizes:
-        """How much room everything takes, walked anew."""
-        ...
+        def ask(keys: Sequence[str]) -> set[str]:
+            return asyncio.run_coroutine_threadsafe(self._named_blobs(keys), loop).result()
 
-    async def ping(self) -> None:
-        """Commit a tiny write; raises what any other write would."""
-        ...
+        return await asyncio.to_thread(self.blobs.collect, ask, ORPHAN_SECONDS)
 
-    async def close(self) -> None:
-        """Write what waits and close."""
-        ...
+    def _read_text(self, key: str) -> str:
+        return self.blobs.read(key).decode()
+
+    async def _stop_upkeep(self) -> None:
+        self._upkeep.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._upkeep

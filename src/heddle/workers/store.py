@@ -106,8 +106,9 @@ class WorkerStore(SqliteStore):
     def __init__(self, settings: Settings, control: SqliteControl, session: Session, line: Line) -> None:
         super().__init__(settings, control, session, is_shared=True)
         trials = TrialRows(control.names, self._read_text, trial_rows.known_projects(session.raw))
-        self.calls = _Calls(control.writer, control.readers, control.names, self.indexes, self._read_text, trials)
-        self.calls.line = self._line = line
+        calls = _Calls(control.writer, control.readers, control.names, self.indexes, self._read_text, trials)
+        self.calls = calls
+        calls.line = self._line = line
         self.objects = _Objects(control.executor, line)
         self.files = _Files(control.executor, line)
         self.keys = _Keys(control.keys, line)

@@ -13,8 +13,7 @@ from heddle.store.clickhouse.client import Bound, Clickhouse, columns_of, rows_o
 from heddle.store.clickhouse.usage_repeats import outer_spans
 from heddle.store.control import call_halves
 from heddle.store.control.schema import Executor
-from heddle.store.query.calls import Position
-from heddle.store.turns import summed
+from heddle.store.query.calls import Position, sum_turns
 from heddle.wire.calls import BODY, HEAD, CallRow, CallsQuery, DumpSlice, Filter, ThreadRow, UsageRow
 
 if TYPE_CHECKING:
@@ -263,7 +262,7 @@ class CallReads:
         sql += f" AND c.thread_id IN {bound.values(thread_ids)}" if thread_ids else ""
         sql += f" AND c.started_at > {bound.value(after)}" if after is not None else ""
         sql += f" AND c.started_at < {bound.value(before)}" if before is not None else ""
-        return summed(await self._clickhouse.rows(f"{sql} ORDER BY c.started_at, c.id", bound.parameters))
+        return sum_turns(await self._clickhouse.rows(f"{sql} ORDER BY c.started_at, c.id", bound.parameters))
 
 
 class Calls(CallWrites, CallReads):

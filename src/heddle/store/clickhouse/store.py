@@ -1,7 +1,6 @@
 """The store that grows: calls and rows of tables on ClickHouse, everything small in control tables beside it."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
-from heddle.store.base import Figures
+from heddle.store.base import ORPHAN_SECONDS, Figures, Store
 from heddle.store.blobs.open import open_blobs
 from heddle.store.clickhouse.calls import Calls
 from heddle.store.clickhouse.client import Clickhouse, rows_of
@@ -22,7 +21,7 @@ from heddle.store.clickhouse.table_rows import TableRows
 from heddle.store.clickhouse.trace_spans import TraceSpans
 from heddle.store.clickhouse.trials import Trials
 from heddle.store.control import call_halves
-from heddle.store.control.groups import ControlGroups, named_blobs
+from heddle.store.control.groups import named_blobs
 from heddle.store.control.schema import Executor
 from heddle.store.sizes import Sizes
 from heddle.store.sqlite import store as sqlite
@@ -36,7 +35,6 @@ logger = logging.getLogger("heddle.store")
 _UPKEEP_SECONDS = 2.0
 _TIDY_EVERY = 1800
 _TIDYING = "tidy the store"
-_ORPHAN_SECONDS = 3600.0
 _READ_ONLY = "SELECT count() FROM system.replicas WHERE database = currentDatabase() AND is_readonly"
 _NAMED = f"SELECT DISTINCT arrayJoin(mapValues(files)) AS blob FROM {CALLS} FINAL WHERE blob IN {{keys:Array(String)}}"
 
@@ -77,7 +75,7 @@ class Control(Protocol):
         ...
 
 
-class ScaleStore(ControlGroups):
+class ScaleStore(Store):
     """Everything that is kept, on engines that other servers share."""
 
     schema = CURRENT
@@ -89,7 +87,7 @@ class ScaleStore(ControlGroups):
         self._control = control
         self.blobs = open_blobs(settings)
         given = (clickhouse, control.executor)
-        self.calls = Calls(*given, settings.write_queue_bytes, self._read_text)
+        self.calls = self._calls = Calls(*given, settings.write_queue_bytes, self._read_text)
         self.trials = Trials(clickhouse, self._read_text)
         self.call_counts = CallCounts(*given)
         self.call_stats = CallStats(*given)
@@ -100,13 +98,10 @@ class ScaleStore(ControlGroups):
         self.thread_sums = ThreadSums(clickhouse)
         self._upkeep = asyncio.create_task(self._keep_up())
 
-    def _read_text(self, key: str) -> str:
-        return self.blobs.read(key).decode()
-
     @property
     def figures(self) -> Figures:
         """What the writer of calls did since the start."""
-        return self.calls.figures
+        return self._calls.figures
 
     async def sizes(self) -> Sizes:
         """How much room everything takes."""
@@ -119,29 +114,17 @@ class ScaleStore(ControlGroups):
             raise Unavailable("The store of calls can be read but not written to at the moment")
         await asyncio.to_thread(self.blobs.ping)
 
-    async def collect_files(self) -> int:
-        """Remove blobs that no file, call, training job or log names any more; returns how many."""
+    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
+        def work(connection: sa.Connection) -> set[str]:
+            return named_blobs(connection, keys) | set(call_halves.blobs(connection))
 
-        async def named(keys: Sequence[str]) -> set[str]:
-            def work(connection: sa.Connection) -> set[str]:
-                return named_blobs(connection, keys) | set(call_halves.blobs(connection))
-
-            of_control = await self._control.executor.read(work)
-            return of_control | {row[0] for row in await self._clickhouse.rows(_NAMED, {"keys": list(keys)})}
-
-        loop = asyncio.get_running_loop()
-
-        def ask(keys: Sequence[str]) -> set[str]:
-            return asyncio.run_coroutine_threadsafe(named(keys), loop).result()
-
-        return await asyncio.to_thread(self.blobs.collect, ask, _ORPHAN_SECONDS)
+        of_control = await self._control.executor.read(work)
+        return of_control | {row[0] for row in await self._clickhouse.rows(_NAMED, {"keys": list(keys)})}
 
     async def close(self) -> None:
         """Write what waits and close every connection."""
-        self._upkeep.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._upkeep
-        await self.calls.close()
+        await self._stop_upkeep()
+        await self._calls.close()
         await asyncio.to_thread(self._clickhouse.close)
         await self._control.close()
 
@@ -151,7 +134,7 @@ class ScaleStore(ControlGroups):
         while True:
             await asyncio.sleep(_UPKEEP_SECONDS)
             try:
-                await self.calls.keep_up()
+                await self._calls.keep_up()
                 if time.monotonic() - tidied > _TIDY_EVERY:
                     tidied = time.monotonic()
                     if await self.leases.take(_TIDYING, _TIDY_EVERY):
@@ -169,7 +152,7 @@ async def open_store(settings: Settings) -> ScaleStore:
     try:
         await migrate(clickhouse, clickhouse.place, control.executor)
         store = ScaleStore(settings, clickhouse, control)
-        await asyncio.to_thread(store.blobs.sweep, _ORPHAN_SECONDS)
+        await asyncio.to_thread(store.blobs.sweep, ORPHAN_SECONDS)
     except BaseException:
         await asyncio.to_thread(clickhouse.close)
         await control.close()

@@ -4,18 +4,20 @@ A store says how it keeps the fields; statements name the table of calls `c`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from heddle.store.query.compiler import Dialect, Json, Kind, Value, balanced
 from heddle.wire import callfields, refs
 from heddle.wire.callfields import MULTI_VALUE_FEEDBACK, CallField
 from heddle.wire.callfields import Kind as FieldKind
-from heddle.wire.calls import STATUS_WORDS, CallsQuery, Filter, SortTerm
+from heddle.wire.calls import STATUS_WORDS, CallsQuery, Filter, SortTerm, ThreadRow
 from heddle.wire.query import Scalar
 
 Position = tuple[int, str]
 """Start and id of a call, by which pages are continued."""
+_Turn = tuple[str, int, int | None]
 DEFAULT_ORDER = (SortTerm("started_at", False), SortTerm("id", False))
 
 
@@ -263,3 +265,18 @@ class Selection:
         grouped = f" GROUP BY {group}" if group else ""
         ordered = f" ORDER BY {', '.join(self.order)}" if order and self.order else ""
         return f"{self.head()}SELECT {columns} FROM {self.source()} {joins} WHERE {conditions}{grouped}{ordered}"
+
+
+def sum_turns(rows: Iterable[Sequence[Any]]) -> list[ThreadRow]:
+    """Threads of turns as (thread id, call id, start, end), which come by start and id; in the order of first turns."""
+    turns: dict[str, list[_Turn]] = {}
+    for thread_id, call_id, started_at, ended_at in rows:
+        turns.setdefault(thread_id, []).append((call_id, started_at, ended_at))
+    return [_thread(thread_id, items) for thread_id, items in turns.items()]
+
+
+def _thread(thread_id: str, turns: list[_Turn]) -> ThreadRow:
+    ended = [(ended_at, -index) for index, (_, _, ended_at) in enumerate(turns) if ended_at is not None]
+    last_updated, index = max(ended, default=(None, 0))
+    durations = [(ended_at - started_at) / 1000 for _, started_at, ended_at in turns if ended_at is not None]
+    return ThreadRow(thread_id, len(turns), turns[0][1], last_updated, turns[0][0], turns[-index][0], sorted(durations))

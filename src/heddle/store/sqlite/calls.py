@@ -7,10 +7,9 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
-from heddle.store import turns
 from heddle.store.control.agents import spans as agent_index
 from heddle.store.control.projects import audit
-from heddle.store.query.calls import Position
+from heddle.store.query.calls import Position, sum_turns
 from heddle.store.sqlite import usage_repeats
 from heddle.store.sqlite.call_table import SqliteSelection, select
 from heddle.store.sqlite.call_writes import (
@@ -413,7 +412,7 @@ class Calls:
             if before is not None:
                 sql += " AND c.started_at < ?"
                 parameters.append(before)
-            return turns.summed(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
+            return sum_turns(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
 
         return await self._readers.read(work)
 

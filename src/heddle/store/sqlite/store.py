@@ -1,7 +1,6 @@
 """The embedded store: opens the file, starts the writer, the readers and the upkeep, and closes them in reverse."""
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
 import time
@@ -13,8 +12,9 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
+from heddle.store.base import Store
 from heddle.store.blobs.open import open_blobs
-from heddle.store.control.groups import ControlGroups, named_blobs
+from heddle.store.control.groups import named_blobs
 from heddle.store.control.row_texts import ControlRowTexts
 from heddle.store.sizes import Sizes, sizes
 from heddle.store.sqlite import trial_rows
@@ -104,10 +104,9 @@ logger = logging.getLogger("heddle.store")
 DATABASE = "heddle.db"
 _UPKEEP_SECONDS = 2.0
 _TIDY_EVERY = 1800
-_ORPHAN_SECONDS = 3600.0
 
 
-class SqliteStore(ControlGroups):
+class SqliteStore(Store):
     """Everything that is kept, in one folder."""
 
     schema = CURRENT
@@ -133,9 +132,6 @@ class SqliteStore(ControlGroups):
         self.thread_sums = ThreadSums(readers)
         self._upkeep = asyncio.create_task(self._keep_up())
 
-    def _read_text(self, key: str) -> str:
-        return self.blobs.read(key).decode()
-
     @property
     def figures(self) -> WriterFigures:
         """What the writer did since the start."""
@@ -145,27 +141,17 @@ class SqliteStore(ControlGroups):
         """How much room everything takes."""
         return await self._control.sizes()
 
-    async def collect_files(self) -> int:
-        """Remove blobs that no file, call, training job or log names any more; returns how many."""
-
-        def named(session: Session, keys: Sequence[str]) -> set[str]:
+    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
+        def named(session: Session) -> set[str]:
             marks = ",".join("?" * len(keys))
             of_calls = session.raw.execute(f"SELECT blob FROM call_files WHERE blob IN ({marks})", keys)
             return named_blobs(session.control, keys) | {row[0] for row in of_calls}
 
-        loop = asyncio.get_running_loop()
-
-        def ask(keys: Sequence[str]) -> set[str]:
-            reading = self._readers.read(lambda session: named(session, keys))
-            return asyncio.run_coroutine_threadsafe(reading, loop).result()
-
-        return await asyncio.to_thread(self.blobs.collect, ask, _ORPHAN_SECONDS)
+        return await self._readers.read(named)
 
     async def close(self) -> None:
         """Write what waits, checkpoint the file, close every connection."""
-        self._upkeep.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._upkeep
+        await self._stop_upkeep()
         await self._control.close()
 
     async def _keep_up(self) -> None:
