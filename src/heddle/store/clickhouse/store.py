@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -30,6 +30,8 @@ from heddle.store.sqlite.store import SqliteControl
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
 
+    from heddle.store.postgres.control import PostgresControl
+
 logger = logging.getLogger("heddle.store")
 
 _UPKEEP_SECONDS = 2.0
@@ -43,44 +45,12 @@ _LOCK = 0x686564646C65
 _LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 
 
-class Control(Protocol):
-    """The control database: its executors, of which keys and spans have their own threads."""
-
-    @property
-    def executor(self) -> Executor:
-        """For everything but what follows."""
-        ...
-
-    @property
-    def keys(self) -> Executor:
-        """For the look-ups that every caller needs."""
-        ...
-
-    @property
-    def spans(self) -> Executor:
-        """For what may take long."""
-        ...
-
-    @property
-    def figures(self) -> Figures:
-        """What was written since the start."""
-        ...
-
-    async def sizes(self) -> Sizes:
-        """How much room everything takes."""
-        ...
-
-    async def close(self) -> None:
-        """Write what waits and close."""
-        ...
-
-
 class ScaleStore(Store):
     """Everything that is kept, on engines that other servers share."""
 
     schema = CURRENT
 
-    def __init__(self, settings: Settings, clickhouse: Clickhouse, control: Control) -> None:
+    def __init__(self, settings: Settings, clickhouse: Clickhouse, control: "SqliteControl | PostgresControl") -> None:
         is_shared = settings.control != "sqlite"
         super().__init__(control.executor, control.keys, control.spans, TableRows(clickhouse), is_shared)
         self._clickhouse = clickhouse
@@ -160,7 +130,7 @@ async def open_store(settings: Settings) -> ScaleStore:
     return store
 
 
-async def _open_control(settings: Settings) -> Control:
+async def _open_control(settings: Settings) -> "SqliteControl | PostgresControl":
     if settings.control == "sqlite":
         path = Path(settings.data) / sqlite.DATABASE
         return SqliteControl(settings, path, sqlite.open_file(settings, path))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from heddle.store.base import Quantiles
+from heddle.store.base import CallStatsStore, ProjectActivityStore, Quantiles
 from heddle.store.clickhouse.call_table import HAS_USAGE, IS_SPAN, USAGE, ClickhouseSelection, select, usage_of
 from heddle.store.clickhouse.client import Clickhouse, Row, rows_of
 from heddle.store.clickhouse.schema import CALLS, listed
@@ -13,7 +13,6 @@ from heddle.store.clickhouse.usage_repeats import EACH_MODEL, around, counted, o
 from heddle.store.control.object_rows import object_versions
 from heddle.store.control.projects import projects
 from heddle.store.control.schema import Executor
-from heddle.store.kept import Kept
 from heddle.wire import jsontext, times
 from heddle.wire.calls import (
     ERROR,
@@ -188,24 +187,12 @@ _AGGREGATES = (
 _AGGREGATE_COUNT = 6
 
 
-class CallStats:
-    """Bucketed sums of calls; buckets come as runs of equal width, so that one query serves one run."""
+class CallStats(CallStatsStore):
+    """The metrics of `USAGE_METRICS` and `CALL_METRICS`."""
 
     def __init__(self, clickhouse: Clickhouse, control: Executor) -> None:
         self._clickhouse = clickhouse
         self._control = control
-
-    async def usage(
-        self, query: CallsQuery, runs: Sequence[UniformRun], metrics: Sequence[str], quantiles: Sequence[str]
-    ) -> tuple[list[MetricRow], Quantiles]:
-        """Per bucket and model, the metrics of `USAGE_METRICS`; values in order for the metrics in `quantiles`."""
-        return await self._read(query, runs, metrics, quantiles, True)
-
-    async def calls(
-        self, query: CallsQuery, runs: Sequence[UniformRun], metrics: Sequence[str], quantiles: Sequence[str]
-    ) -> tuple[list[MetricRow], Quantiles]:
-        """Per bucket, the metrics of `CALL_METRICS`; the model of each row is empty."""
-        return await self._read(query, runs, metrics, quantiles, False)
 
     async def _read(
         self,
@@ -306,23 +293,15 @@ _CALLS = f"""SELECT project, countIf(deleted_at = 0), maxOrNullIf(started_at, de
     FROM {CALLS} FINAL GROUP BY project"""
 
 
-class ProjectActivities:
-    """The projects of the store with their sums; sums that took long are kept for a while."""
+class ProjectActivities(ProjectActivityStore):
+    """Sums of projects."""
 
     def __init__(self, clickhouse: Clickhouse, control: Executor) -> None:
         self._clickhouse = clickhouse
         self._control = control
-        self._kept: Kept[list[ProjectActivity]] = Kept()
+        super().__init__()
 
-    async def all(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
-        """Every project that holds a call or an object, or was made known; lately means since an instant."""
-        return await self._kept.get(lambda: self._read(since, changes))
-
-    def forget(self) -> None:
-        """Look again when asked the next time."""
-        self._kept.forget()
-
-    async def _read(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
+    async def _look(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
         # Whole blocks of ten minutes, as the embedded store counts them.
         rows = await self._clickhouse.rows(_CALLS, {"since": since // _BLOCK * _BLOCK})
         usage = await self._usage([row[0] for row in rows], since, changes)

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
-from heddle.store.kept import Kept
+from heddle.store.base import CallStatsStore, ProjectActivityStore, Quantiles
 from heddle.store.sqlite.call_counts import BLOCK, WIDTHS
 from heddle.store.sqlite.call_table import PRICED, UNFILTERED, SqliteSelection, select, set_price
 from heddle.store.sqlite.connection import Readers, Session
@@ -43,29 +43,28 @@ _AGGREGATES = (
 _AGGREGATE_COUNT = 7
 _MODELS = 2**32
 Parameters = dict[str, Scalar]
-Quantiles = dict[tuple[int, str, str], list[float]]
 
 
-class CallStats:
-    """Bucketed sums of calls; buckets come as runs of equal width, so that one query serves one run."""
+class CallStats(CallStatsStore):
+    """The metrics of `USAGE_METRICS` and `CALL_METRICS`."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
         self._names = NameReader()
 
-    async def usage(
-        self, query: CallsQuery, runs: Sequence[UniformRun], metrics: Sequence[str], quantiles: Sequence[str]
+    async def _read(
+        self,
+        query: CallsQuery,
+        runs: Sequence[UniformRun],
+        metrics: Sequence[str],
+        quantiles: Sequence[str],
+        by_model: bool,
     ) -> tuple[list[MetricRow], Quantiles]:
-        """Per bucket and model, the metrics of `USAGE_METRICS`; values in order for the metrics in `quantiles`."""
-        return await self._readers.read(lambda session: self._read(session, query, runs, metrics, quantiles, True))
+        return await self._readers.read(
+            lambda session: self._read_in(session, query, runs, metrics, quantiles, by_model)
+        )
 
-    async def calls(
-        self, query: CallsQuery, runs: Sequence[UniformRun], metrics: Sequence[str], quantiles: Sequence[str]
-    ) -> tuple[list[MetricRow], Quantiles]:
-        """Per bucket, the metrics of `CALL_METRICS`; the model of each row is empty."""
-        return await self._readers.read(lambda session: self._read(session, query, runs, metrics, quantiles, False))
-
-    def _read(
+    def _read_in(
         self,
         session: Session,
         query: CallsQuery,
@@ -288,21 +287,13 @@ _USAGE = """SELECT model, sum(requests), sum(prompt), sum(completion), sum(cache
 _LATEST_INSTANT = 2**63 - 1
 
 
-class ProjectActivities:
-    """The projects of the store with their sums; sums that took long are kept for a while."""
+class ProjectActivities(ProjectActivityStore):
+    """Sums of projects."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
         self._names = NameReader()
-        self._kept: Kept[list[ProjectActivity]] = Kept()
-
-    async def all(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
-        """Every project that holds a call or an object, or was made known; lately means since an instant."""
-        return await self._kept.get(lambda: self._look(since, changes))
-
-    def forget(self) -> None:
-        """Look again when asked the next time."""
-        self._kept.forget()
+        super().__init__()
 
     async def _look(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
         busy = await self._readers.read(self._with_calls)
