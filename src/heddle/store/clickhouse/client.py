@@ -233,7 +233,7 @@ class Bound:
             return self._bound("String", value, quoted(value))
         return self._bound("Int64" if isinstance(value, int) else "Float64", value, repr(value))
 
-    def values(self, values: Sequence[str] | Sequence[int]) -> str:
+    def values(self, values: Sequence[str | int | float]) -> str:
         """The SQL of a list, as it stands behind IN; not empty."""
         kind = "String" if isinstance(values[0], str) else "Int64"
         return self._bound(f"Array({kind})", list(values), listed(values))

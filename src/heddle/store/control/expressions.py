@@ -20,6 +20,9 @@ Expression = sa.ColumnElement[Any]
 _DIALECTS = {"sqlite": SqliteDialect, "postgresql": PostgresDialect}
 
 
+_BOUND: dict[type, sa.types.TypeEngine[Any]] = {str: sa.Text(), int: sa.BigInteger(), float: sa.Float()}
+
+
 class AnyNumber(sa.TypeDecorator[int | float]):
     """A number as the database gives it, whole or not."""
 
@@ -123,12 +126,13 @@ class _Bound:
         self.options = options
 
     def value(self, value: str | int | float) -> str:
-        kind: sa.types.TypeEngine[Any] = sa.Text() if isinstance(value, str) else sa.BigInteger()
-        parameter = sa.bindparam("constant", value, sa.Float() if isinstance(value, float) else kind, unique=True)
+        parameter = sa.bindparam("constant", value, _BOUND[type(value)], unique=True)
         return self.compiler.process(parameter, **self.options)
 
-    def values(self, values: Sequence[str] | Sequence[int]) -> str:
-        return f"({', '.join(map(self.value, values))})"
+    def values(self, values: Sequence[str | int | float]) -> str:
+        kind = float if float in map(type, values) else type(values[0])
+        parameter = sa.bindparam("constants", list(values), _BOUND[kind], unique=True, expanding=True)
+        return self.compiler.process(parameter, **self.options)
 
     def dialect(self) -> Dialect:
         return _DIALECTS[self.compiler.dialect.name](self)

@@ -58,7 +58,7 @@ class Binder(Protocol):
         """The SQL of a constant."""
         ...
 
-    def values(self, values: Sequence[str] | Sequence[int]) -> str:
+    def values(self, values: Sequence[str | int | float]) -> str:
         """The SQL of a list as it stands behind IN."""
         ...
 
@@ -110,7 +110,8 @@ class Dialect(ABC):
 
     def among(self, value: str, constants: Sequence[str | int | float], others: Sequence[str]) -> str:
         """The condition that a value is one of some constants or other values; at least one is given."""
-        return f"({value} IN ({', '.join([*map(self.bound.value, constants), *others])}))"
+        tests = [f"({value} IN {self.bound.values(constants)})"] if constants else []
+        return balanced([*tests, *(f"({value} = {other})" for other in others)], "OR")
 
     def has_member(self, texts: str, item: str, folded: bool) -> str:
         """The condition that a JSON list of texts holds a text, with `folded` in any case."""

@@ -34,7 +34,8 @@ class PostgresDialect(Dialect):
             return f"to_char(to_timestamp(({number})::numeric / 1000000) AT TIME ZONE 'UTC', '{form}')"
         as_float = "pg_typeof(w.v)::text = 'double precision' THEN heddle_spelled(w.v::double precision)"
         text = f"CASE WHEN {as_float} ELSE heddle_spelled(w.v::numeric) END"
-        return f"(SELECT {text} FROM (SELECT {number} AS v) AS w)"
+        # Without OFFSET the planner would write the number into each of its places, which multiplies where these nest.
+        return f"(SELECT {text} FROM (SELECT {number} AS v OFFSET 0) AS w)"
 
     def lowered(self, text: str, is_ascii: bool) -> str:  # noqa: ARG002  # one function serves all
         """The SQL of a text in lower case."""

@@ -210,7 +210,7 @@ class Parameters:
         self.given[name] = value
         return f":{name}"
 
-    def values(self, values: Sequence[str] | Sequence[int]) -> str:
+    def values(self, values: Sequence[str | int | float]) -> str:
         """The SQL of a list as it stands behind IN."""
         return f"({', '.join(map(self.value, values))})"
 
