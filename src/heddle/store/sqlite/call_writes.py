@@ -3,17 +3,15 @@
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from heddle.store.control.call_halves import Key, by_project
+from heddle.store.control.table_chunks import parts
 from heddle.store.sqlite import call_counts
 from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.schema import stored_name
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Ending, Start, Usage
-
-Key = tuple[str, str]
-_CHUNK = 500
 
 
 class Known(NamedTuple):
@@ -89,13 +87,9 @@ class CallWriter:
     def _known(self, raw: sqlite3.Connection, keys: list[Key]) -> dict[Key, Known]:
         """Row number and start instant of the calls that exist already."""
         found: dict[Key, Known] = {}
-        by_project: dict[str, list[str]] = {}
-        for project, call_id in keys:
-            by_project.setdefault(project, []).append(call_id)
-        for project, ids in by_project.items():
+        for project, ids in by_project(keys).items():
             number = self._names.number(raw, project)
-            pending = iter(ids)
-            while chunk := list(islice(pending, _CHUNK)):
+            for chunk in parts(ids):
                 marks = ",".join("?" * len(chunk))
                 query = f"""SELECT id, rid, started_at, deleted_at IS NOT NULL FROM calls
                     WHERE project = ? AND id IN ({marks})"""
@@ -199,8 +193,7 @@ class CallWriter:
     def _ended(raw: sqlite3.Connection, rids: list[int]) -> set[int]:
         """Which of the rows have an end already, so that its traces must be cleared."""
         found: set[int] = set()
-        for offset in range(0, len(rids), _CHUNK):
-            chunk = rids[offset : offset + _CHUNK]
+        for chunk in parts(rids):
             marks = ",".join("?" * len(chunk))
             found.update(row[0] for row in raw.execute(f"SELECT rid FROM body_out WHERE rid IN ({marks})", chunk))
         return found
@@ -266,8 +259,7 @@ def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -
 
 def _traces(raw: sqlite3.Connection, project: int, ids: list[str]) -> set[str]:
     found: set[str] = set()
-    for offset in range(0, len(ids), _CHUNK):
-        chunk = ids[offset : offset + _CHUNK]
+    for chunk in parts(ids):
         marks = ",".join("?" * len(chunk))
         query = f"SELECT DISTINCT trace_id FROM calls WHERE project = ? AND id IN ({marks})"
         query += " AND deleted_at IS NULL AND started_at IS NOT NULL"
@@ -277,8 +269,7 @@ def _traces(raw: sqlite3.Connection, project: int, ids: list[str]) -> set[str]:
 
 def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> None:
     """Mark calls deleted; their usage and trials go at once, as sums read those tables alone."""
-    for offset in range(0, len(ids), _CHUNK):
-        chunk = ids[offset : offset + _CHUNK]
+    for chunk in parts(ids):
         marks = ",".join("?" * len(chunk))
         rows = raw.execute(
             f"""SELECT project, ifnull(started_at, 0), rid FROM calls

@@ -128,6 +128,21 @@ _USAGE_SLICE = 2000
 T = TypeVar("T")
 
 
+def read_usage(
+    raw: sqlite3.Connection, names: NameReader, project: int | None, calls: Sequence[tuple[int, int]]
+) -> dict[int, list[Usage]]:
+    """The usage of some calls, (row number, start), by row number."""
+    found: dict[int, list[Usage]] = {}
+    if not calls:
+        return found
+    starts = [started_at for _, started_at in calls]
+    sql = f"""SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
+        WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN ({",".join(str(rid) for rid, _ in calls)})"""
+    for rid, model, *numbers in raw.execute(sql, (project, min(starts), max(starts))):
+        found.setdefault(rid, []).append(Usage(names.text(raw, model) or "", *numbers))
+    return found
+
+
 class Calls:
     """Calls in SQLite: head, bodies, usage and refs written together, read in slices."""
 
@@ -380,14 +395,7 @@ class Calls:
         nothing: list[Usage] = []
         for offset in range(0, len(rows), _USAGE_SLICE):
             part = rows[offset : offset + _USAGE_SLICE]
-            listed = ",".join(str(row[0]) for row in part)
-            first, last = min(row[4] for row in part), max(row[4] for row in part)
-            found: dict[int, list[Usage]] = {}
-            sql = f"""SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
-                WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN ({listed})"""
-            for rid, model, *numbers in session.raw.execute(sql, (project, first, last)):
-                name = self._reader_names.text(session.raw, model) or ""
-                found.setdefault(rid, []).append(Usage(name, *numbers))
+            found = read_usage(session.raw, self._reader_names, project, [(row[0], row[4]) for row in part])
             for rid, call_id, parent_id, ended, started_at in part:
                 # Children share the text of their parent's id: a trace may have very many.
                 shared = parents.setdefault(parent_id, parent_id) if parent_id is not None else None
