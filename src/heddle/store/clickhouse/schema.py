@@ -104,12 +104,12 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0") + "'"
 
 
-def listed(values: Iterable[str | int | tuple[str | int, ...]]) -> str:
+def listed(values: Iterable[str | int | float | tuple[str | int, ...]]) -> str:
     """Texts, numbers or tuples of them as a list for IN; long lists fit here, but not among bound parameters."""
     return "(" + ",".join(map(_literal, values)) + ")"
 
 
-def _literal(value: str | int | tuple[str | int, ...]) -> str:
+def _literal(value: str | int | float | tuple[str | int, ...]) -> str:
     if isinstance(value, tuple):
         return listed(value)
     return quoted(value) if isinstance(value, str) else str(value)
