@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.store.clickhouse.call_reads import CallReads
+from heddle.store.clickhouse.calls import CallReads
 from heddle.store.clickhouse.table_rows import TableRows
 from heddle.store.control.annotation_queues import annotation_queue_items
 from heddle.store.control.feedback import SPANS, STRUCTURES, feedback

@@ -9,10 +9,9 @@ from pathlib import Path
 from heddle import settings
 from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.migrate import migrate
+from heddle.store.clickhouse.store import migrate
 from heddle.store.control.schema import Executor
-from heddle.store.sqlite.control import SqliteControl
-from heddle.store.sqlite.store import DATABASE, SqliteStore, open_file
+from heddle.store.sqlite.store import DATABASE, SqliteControl, SqliteStore, open_file
 from heddle.wire.calls import End, Start
 from heddle.wire.spans import AgentSpan
 from tests.support.clickhouse import clickhouse_process

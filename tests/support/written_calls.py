@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from heddle.store.clickhouse import rows
+from heddle.store.clickhouse.assembly import COLUMNS
 from heddle.store.clickhouse.schema import CALLS
 from heddle.store.control.call_halves import call_halves
 from heddle.wire import refs
@@ -142,12 +142,12 @@ def _shape(row: CallRow, usage: list[Usage]) -> Json:
 
 async def in_clickhouse(stores: TwoStores, project: str) -> dict[str, Json]:
     """The same; fails where a call is there twice."""
-    query = f"SELECT {', '.join(rows.COLUMNS)} FROM {CALLS} FINAL WHERE deleted_at = 0 AND project = {{project:String}}"
+    query = f"SELECT {', '.join(COLUMNS)} FROM {CALLS} FINAL WHERE deleted_at = 0 AND project = {{project:String}}"
     found: dict[str, Json] = {}
     for values in await stores.clickhouse.rows(query, {"project": project}):
-        row = dict(zip(rows.COLUMNS, values, strict=True))
+        row = dict(zip(COLUMNS, values, strict=True))
         assert row["id"] not in found, f"{row['id']} is there twice"
-        usage = zip(*(row[name] for name in rows.COLUMNS if name.startswith("usage_")), strict=True)
+        usage = zip(*(row[name] for name in COLUMNS if name.startswith("usage_")), strict=True)
         named = {name: row[name] for name in row if name in CallRow.__slots__ and name not in ("rid", "id")}
         found[row["id"]] = named | {"size": row["size_in"] + row["size_out"], "usage": sorted(usage)}
     return found

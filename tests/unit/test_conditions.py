@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heddle.store.sqlite.conditions import Conditions
-from heddle.store.sqlite.expressions import Place
+from heddle.store.query.compiler import Compiler
+from heddle.store.sqlite.call_table import SqliteCallTable
 from heddle.wire import jsontext
+from heddle.wire.calls import CallsQuery
 from heddle.wire.query import parse_query
 
-PLACE = Place(1, "ZS9w", "e/p")
 TEXTS = ["", "a", "abc", "5", "05", "5.0", "5.5", " 7 ", "-3", "true", "false", "x", "é", "[1]", "1e3", "+5", "nan"]
 texts = st.sampled_from(TEXTS)
 numbers = st.one_of(st.integers(-10, 10), st.sampled_from([0.5, 5.0, -3.0, 5.5, 1e22, 10**18]))
@@ -100,11 +100,11 @@ def database() -> sqlite3.Connection:
 
 def answered(raw: sqlite3.Connection, document: Any, expression: Any) -> bool | None:
     """The condition's value for one call with these inputs: true, false or unknown."""
-    conditions = Conditions(PLACE)
-    sql = conditions.compile(parse_query({"$expr": expression}))
+    table = SqliteCallTable(CallsQuery("ZS9w"), 1)
+    sql = Compiler(table.dialect, table.resolve).compile(parse_query({"$expr": expression}))
     raw.execute("INSERT OR REPLACE INTO body_in VALUES (1, ?, '{}', NULL)", (jsontext.dumps(document),))
     query = f"SELECT {sql} FROM calls c JOIN body_in bi ON bi.rid = c.rid"
-    (value,) = raw.execute(query, conditions.parameters).fetchone()
+    (value,) = raw.execute(query, table.parameters.given).fetchone()
     return None if value is None else bool(value)
 
 

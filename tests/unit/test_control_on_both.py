@@ -33,11 +33,10 @@ from heddle.store.control.registry import LinkRow
 from heddle.store.control.replays import ReplayItem
 from heddle.store.control.row_texts import ControlRowTexts
 from heddle.store.control.rowtable import RowRequest, Sort
-from heddle.store.control.rowvalues import Kind
 from heddle.store.control.runtimes import RuntimeRow
 from heddle.store.postgres.control import open_control
-from heddle.store.sqlite.control import SqliteControl
-from heddle.store.sqlite.store import DATABASE, open_file
+from heddle.store.query.compiler import Kind
+from heddle.store.sqlite.store import DATABASE, SqliteControl, open_file
 from heddle.wire import query, rowsort
 from tests.support.postgres import PostgresServer
 

@@ -10,7 +10,7 @@ import pytest
 from heddle import settings
 from heddle.store.sqlite import path_indexes
 from heddle.store.sqlite import store as sqlite_store
-from heddle.store.sqlite.call_select import select
+from heddle.store.sqlite.call_table import select
 from heddle.store.sqlite.names import NameReader
 from heddle.wire.calls import CallsQuery, End, Start
 from heddle.wire.query import parse_query

@@ -7,47 +7,51 @@ import orjson
 
 from heddle.trace.calls.pack import shortened, usage_entries
 from heddle.wire import jsontext, refs
-from heddle.wire.calls import RUNNING, SPILLABLE, STATUS_WORDS, CallRow, End, Start
-
-HEAD = (
-    *("id", "trace_id", "parent_id", "op_name", "started_at", "ended_at", "thread_id", "turn_id", "run_id"),
-    *("run_step", "run_step_end", "user", "display_name"),
+from heddle.wire.calls import (
+    BODY_IN,
+    BODY_OUT,
+    COLUMNS,
+    RUNNING,
+    SPILLABLE,
+    STATUS_WORDS,
+    CallRow,
+    ColumnType,
+    End,
+    Start,
 )
-BODY = ("inputs", "attributes", "otel_dump", "output", "summary", "exception")
-INTEGERS = ("started_at", "ended_at", "run_step", "run_step_end")
+
+INTEGERS = tuple(
+    item.name
+    for item in COLUMNS
+    if item.type in (ColumnType.INTEGER, ColumnType.INSTANT) and item.name != "status"  # a word in archives
+)
+_STARTED = [item.name for item in COLUMNS if not (item.of_end or item.is_body)]
+_ENDED = [item.name for item in COLUMNS if item.of_end and not item.is_body]
 Keep = Callable[[str], str]
 """Stores a text as a blob; returns its key."""
 
 
 def to_record(project: str, row: CallRow) -> dict[str, Any]:
     """A call as a record; JSON fields are its texts exactly as they are stored."""
-    named = {name: getattr(row, name) for name in (*HEAD, *BODY)}
-    return {"project": project, "status": STATUS_WORDS[row.status], **named}
+    named = {item.name: getattr(row, item.name) for item in COLUMNS}
+    return {"project": project, **named, "status": STATUS_WORDS[row.status]}
 
 
 def to_halves(record: dict[str, Any], large: int, keep: Keep) -> tuple[Start, End | None]:
     """The halves of a record, without an end for a call that was running; texts over `large` become blobs."""
-    start = Start(
-        project=record["project"],
-        id=record["id"],
-        trace_id=record["trace_id"],
-        op_name=record["op_name"],
-        started_at=record["started_at"],
-        inputs="",
-        attributes="",
-        user=record["user"] or "",
-        **{name: record[name] for name in ("parent_id", "thread_id", "turn_id", "display_name", "run_id", "run_step")},
-    )
+    started = {name: record.get(name) for name in _STARTED} | {"user": record["user"] or ""}
+    start = Start(project=record["project"], inputs="", attributes="", **started)
     texts = {name: _Text(name, record[name], large, keep) for name in SPILLABLE if record[name] is not None}
-    _give(start, texts, ("inputs", "attributes", "otel_dump"))
+    _give(start, texts, BODY_IN)
     start.refs = texts["inputs"].refs
     if record["ended_at"] is None:
         return start, None
-    status = STATUS_WORDS.index(record["status"])
-    end = End(start.project, start.id, record["ended_at"], None, "", status, record["exception"])
-    end.run_step_end = record["run_step_end"]
+    ended: dict[str, Any] = {name: record.get(name) for name in _ENDED} | {
+        "status": STATUS_WORDS.index(record["status"])
+    }
+    end = End(project=start.project, id=start.id, output=None, summary="", exception=record["exception"], **ended)
     end.usage = usage_entries(orjson.loads(record["summary"])) if '"usage"' in record["summary"] else []
-    _give(end, texts, ("output", "summary"))
+    _give(end, texts, BODY_OUT)
     end.refs = texts["output"].refs if "output" in texts else []
     return start, end
 

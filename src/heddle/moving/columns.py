@@ -9,12 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from heddle.errors import HeddleError
-from heddle.moving import calls, plan, tables
+from heddle.moving import plan, tables
 from heddle.moving.archive_names import CALLS, RECORDS
 from heddle.moving.members import FOLDER
 from heddle.store.control.mapping import stored_type
 from heddle.wire import jsontext
-from heddle.wire.calls import STATUS_WORDS
+from heddle.wire.calls import COLUMNS, STATUS_WORDS, CallColumn, ColumnType
 
 Row = Mapping[str, Any]
 Check = Callable[[Any], str | None]
@@ -138,20 +138,15 @@ def _may_miss(column: "sa.Column[Any]") -> bool:
     return bool(column.nullable) or column.server_default is not None or is_made
 
 
-_NULL_IN_CALLS = (
-    *("parent_id", "ended_at", "thread_id", "turn_id", "run_id", "run_step", "run_step_end", "user", "display_name"),
-    *("otel_dump", "output", "exception", "summary"),
-)
+def _check_of_call(column: CallColumn) -> Check:
+    if column.type in (ColumnType.INTEGER, ColumnType.INSTANT):
+        return is_whole(_LONG)
+    return is_json if column.type is ColumnType.JSON else is_text
+
+
 _OF_CALLS: dict[str, tuple[Check, bool]] = {
-    name: (
-        is_whole(_LONG)
-        if name in calls.INTEGERS
-        else is_json
-        if name in calls.BODY and name != "exception"
-        else is_text,
-        name in _NULL_IN_CALLS,
-    )
-    for name in ("project", *calls.HEAD, *calls.BODY)
+    "project": (is_text, False),
+    **{item.name: (_check_of_call(item), item.of_end or not item.is_required) for item in COLUMNS},
 }
 _OF_CALLS["status"] = (one_of(*STATUS_WORDS), False)
 

@@ -19,7 +19,7 @@ from heddle.store.base import Store
 from heddle.store.control.mapping import stored_type
 from heddle.store.control.table_chunks import table_columns
 from heddle.wire import refs, times
-from heddle.wire.calls import CallsQuery
+from heddle.wire.calls import BODY, CallsQuery
 
 _PAGE = 1000
 
@@ -84,7 +84,7 @@ class Export:
     async def _calls(self) -> None:
         parts = Parts(self._archive, CALLS, None if self._as_json else calls.INTEGERS)
         for project in self._scope.internal:
-            query = CallsQuery(project, sort=(), columns=frozenset(calls.BODY))
+            query = CallsQuery(project, sort=(), columns=frozenset(BODY))
             async for rows in self._store.calls.stream(query):
                 for row in rows:
                     parts.add(calls.to_record(project, row))

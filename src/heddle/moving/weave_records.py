@@ -6,12 +6,11 @@ Refs become internal ones; ids, digests, users and times stay what they are.
 from collections.abc import Iterator
 from typing import Any
 
-from heddle.moving import calls
 from heddle.store.control.feedback import SPANS, STRUCTURES
 from heddle.store.control.object_rows import LATEST
 from heddle.trace.calls.pack import client_summary, run_id
 from heddle.wire import jsontext, refs, times
-from heddle.wire.calls import STATUS_WORDS
+from heddle.wire.calls import COLUMNS, STATUS_WORDS
 from heddle.wire.jsontypes import Json
 
 _REFS = ("annotation_ref", "runnable_ref", "call_ref", "trigger_ref", "queue_id")
@@ -38,20 +37,20 @@ def call(project: str, line: Json) -> Json:
     status = weave.get("status") if isinstance(weave, dict) else None
     if status not in STATUS_WORDS:
         status = "error" if line.get("exception") else "success" if line.get("ended_at") else "running"
-    record: Json = dict.fromkeys((*calls.HEAD, *calls.BODY))
+    record: Json = dict.fromkeys(item.name for item in COLUMNS)
     record |= {name: line[name] for name in ("id", "trace_id")}
-    record |= {name: line.get(name) for name in ("parent_id", "thread_id", "turn_id", "exception", "display_name")}
+    record |= {name: line.get(name) for name in ("exception", "display_name")}
+    record |= {item.name: line.get(item.field) for item in COLUMNS if item.is_plain and not item.of_end}
     record |= {"project": project, "status": status, "op_name": internal(line["op_name"])}
     record |= {"started_at": _instant(line["started_at"]), "ended_at": _instant(line.get("ended_at"))}
     record |= {
         "user": line.get("wb_user_id"),
         "run_id": run_id(line.get("wb_run_id"), project),
-        "run_step": line.get("wb_run_step"),
     }
     record |= {"inputs": text(line.get("inputs") or {}), "attributes": jsontext.dumps(attributes)}
     record["otel_dump"] = None if dump is None else jsontext.dumps(dump)
     if record["ended_at"] is not None:
-        record["run_step_end"] = line.get("wb_run_step_end")
+        record |= {item.name: line.get(item.field) for item in COLUMNS if item.is_plain and item.of_end}
         record["output"] = None if line.get("output") is None else text(line["output"])
         record["summary"] = jsontext.dumps(client_summary(summary))
     return record

@@ -1,8 +1,11 @@
 """What a store can do, in the verbs of the domain."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeVar
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from heddle.store.blobs.base import Blobs
 from heddle.store.control.groups import ControlGroups
@@ -32,6 +35,9 @@ from heddle.wire.threads import ThreadStats
 from heddle.wire.trials import Trial, TrialsPage, TrialsQuery, TrialStats
 
 T = TypeVar("T")
+ORPHAN_SECONDS = 3600.0
+_SHARE = 20
+"""An answer is kept for so many times as long as it took, so that looking costs at most a twentieth of the time."""
 Quantiles = dict[tuple[int, str, str], list[float]]
 
 
@@ -149,20 +155,30 @@ class CallCountsStore(Protocol):
         ...
 
 
-class CallStatsStore(Protocol):
-    """Sums of calls over time buckets."""
+class CallStatsStore(ABC):
+    """Bucketed sums of calls; buckets come as runs of equal width, so that one query serves one run."""
 
     async def usage(
         self, query: CallsQuery, runs: Sequence[UniformRun], metrics: Sequence[str], quantiles: Sequence[str]
     ) -> tuple[list[MetricRow], Quantiles]:
         """Token metrics per bucket and model, and all values in order of the metrics in `quantiles`."""
-        ...
+        return await self._read(query, runs, metrics, quantiles, True)
 
     async def calls(
         self, query: CallsQuery, runs: Sequence[UniformRun], metrics: Sequence[str], quantiles: Sequence[str]
     ) -> tuple[list[MetricRow], Quantiles]:
-        """Call metrics per bucket."""
-        ...
+        """Call metrics per bucket; the model of each row is empty."""
+        return await self._read(query, runs, metrics, quantiles, False)
+
+    @abstractmethod
+    async def _read(
+        self,
+        query: CallsQuery,
+        runs: Sequence[UniformRun],
+        metrics: Sequence[str],
+        quantiles: Sequence[str],
+        by_model: bool,
+    ) -> tuple[list[MetricRow], Quantiles]: ...
 
 
 class TraceSpanStore(Protocol):
@@ -185,19 +201,49 @@ class ThreadSumStore(Protocol):
         ...
 
 
-class ProjectActivityStore(Protocol):
-    """Projects with what happened in them."""
+class Kept(Generic[T]):
+    """The last answer to one question; who asks while it is looked for waits for the same."""
+
+    def __init__(self) -> None:
+        self._asking = asyncio.Lock()
+        self._answer: T
+        self._good_until = 0.0
+
+    async def get(self, look: Callable[[], Awaitable[T]]) -> T:
+        """The answer that is kept, else that of `look`."""
+        async with self._asking:
+            if time.monotonic() >= self._good_until:
+                began = time.monotonic()
+                self._answer = await look()
+                ended = time.monotonic()
+                self._good_until = ended + (ended - began) * _SHARE
+        return self._answer
+
+    def forget(self) -> None:
+        """Look again when asked the next time."""
+        self._good_until = 0.0
+
+
+class ProjectActivityStore(ABC):
+    """The projects of the store with their sums; sums that took long are kept for a while."""
+
+    def __init__(self) -> None:
+        self._kept: Kept[list[ProjectActivity]] = Kept()
 
     async def all(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
         """Every project that holds a call or an object, or was made known; may be some seconds old.
 
-        `changes` tells when the prices of a project change; usage is summed up in between.
+        Lately means since an instant. `changes` tells when the prices of a project change; usage is summed up in
+        between.
         """
-        ...
+        return await self._kept.get(lambda: self._look(since, changes))
 
     def forget(self) -> None:
         """Look again when asked the next time."""
-        ...
+        self._kept.forget()
+
+    @abstractmethod
+    async def _look(self, since: int, changes: PriceChanges) -> list[ProjectActivity]: ...
 
 
 class BreakdownStore(Protocol):
@@ -266,34 +312,52 @@ class TrialStore(Protocol):
         ...
 
 
-class Store(ControlGroups):
-    """All that is kept, one attribute per group: those of the control tables, and those of calls."""
+class Store(ControlGroups, ABC):
+    """All that is kept, one attribute per group."""
 
-    blobs: Blobs
     schema: int
+    blobs: Blobs
     calls: CallStore
     call_counts: CallCountsStore
+    call_stats: CallStatsStore
     trials: TrialStore
     trace_spans: TraceSpanStore
-    call_stats: CallStatsStore
+    thread_sums: ThreadSumStore
     project_activity: ProjectActivityStore
     breakdowns: BreakdownStore
-    thread_sums: ThreadSumStore
     overviews: OverviewStore
+    _upkeep: asyncio.Task[None]
 
     @property
+    @abstractmethod
     def figures(self) -> StoreStats:
-        """What the writer did since the start."""
-        raise NotImplementedError
+        """What the writer of calls did since the start."""
+
+    @abstractmethod
+    async def sizes(self) -> Sizes:
+        """How much room everything takes, walked anew."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Write what waits and close every connection."""
+
+    @abstractmethod
+    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
+        """Which of these blobs something names."""
 
     async def collect_files(self) -> int:
         """Remove blobs that nothing names any more (and that are an hour old); returns how many."""
-        raise NotImplementedError
+        loop = asyncio.get_running_loop()
 
-    async def sizes(self) -> Sizes:
-        """How much room everything takes, walked anew."""
-        raise NotImplementedError
+        def ask(keys: Sequence[str]) -> set[str]:
+            return asyncio.run_coroutine_threadsafe(self._named_blobs(keys), loop).result()
 
-    async def close(self) -> None:
-        """Write what waits and close."""
-        raise NotImplementedError
+        return await asyncio.to_thread(self.blobs.collect, ask, ORPHAN_SECONDS)
+
+    def _read_text(self, key: str) -> str:
+        return self.blobs.read(key).decode()
+
+    async def _stop_upkeep(self) -> None:
+        self._upkeep.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._upkeep

@@ -17,8 +17,7 @@ from heddle.store.control.schema import Executor, Instance
 from heddle.store.sqlite import trial_rows
 from heddle.store.sqlite.calls import Calls
 from heddle.store.sqlite.connection import Session, open_reader
-from heddle.store.sqlite.control import SqliteControl
-from heddle.store.sqlite.store import DATABASE, SqliteStore
+from heddle.store.sqlite.store import DATABASE, SqliteControl, SqliteStore
 from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.writer import Writer, WriterStats
 from heddle.web_workers.methods import WISH
@@ -106,10 +105,11 @@ class WorkerStore(SqliteStore):
     def __init__(self, settings: Settings, control: SqliteControl, session: Session, writing: Client) -> None:
         super().__init__(settings, control, session, is_shared=True)
         trials = TrialRows(control.names, self._read_text, trial_rows.known_projects(session.raw))
-        self.calls = _Calls(
+        calls = _Calls(
             control.writer, control.readers, control.long_readers, control.names, self.indexes, self._read_text, trials
         )
-        self.calls.writing = self._writing = writing
+        self.calls = calls
+        calls.writing = self._writing = writing
         self.objects = _Objects(control.executor, writing)
         self.files = _Files(control.executor, writing)
         self.keys = _Keys(control.keys, writing)

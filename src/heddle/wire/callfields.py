@@ -5,20 +5,25 @@ from dataclasses import dataclass
 from enum import Enum
 
 from heddle.errors import InvalidField
+from heddle.wire.calls import COLUMNS, ColumnType
 from heddle.wire.query import split_path
 
-TEXT_COLUMNS: tuple[str, ...] = ("id", "project_id", "trace_id", "parent_id", "thread_id", "turn_id", "op_name")
-TEXT_COLUMNS += ("display_name", "exception", "wb_user_id", "wb_run_id")
-NUMBER_COLUMNS = ("wb_run_step", "wb_run_step_end")
-TIME_COLUMNS = ("started_at", "ended_at", "deleted_at", "expire_at")
+
+def _fields(kind: ColumnType) -> tuple[str, ...]:
+    return tuple(column.field for column in COLUMNS if column.type is kind and column.name != "status")
+
+
+TEXT_COLUMNS = ("project_id", *_fields(ColumnType.TEXT))
+NUMBER_COLUMNS = _fields(ColumnType.INTEGER)
+TIME_COLUMNS = (*_fields(ColumnType.INSTANT), "deleted_at", "expire_at")
 REF_COLUMNS = ("input_refs", "output_refs")
-JSON_COLUMNS = ("inputs", "output", "attributes", "summary", "otel_dump")
+JSON_COLUMNS = _fields(ColumnType.JSON)
 COMPUTED = ("latency_ms", "status", "trace_name")
 MULTI_VALUE_FEEDBACK = ("wandb.reaction.1", "wandb.note.1", "wandb.agent_user_feedback")
 MAX_PATH_LENGTH = 2000
 
 _FEEDBACK = re.compile(r"feedback\.\[(.+?)\]\.(.+)", re.DOTALL)
-_DUMPS = {f"{name}_dump": name for name in ("inputs", "output", "attributes", "summary")}
+_DUMPS = {f"{name}_dump": name for name in JSON_COLUMNS if name != "otel_dump"}
 
 
 class Kind(Enum):
@@ -36,7 +41,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CallField:
-    """A checked field: its column (or computed name), the path inside a JSON column, the feedback type."""
+    """A checked field: its column as records name it (or computed name), a path inside JSON, the feedback type."""
 
     kind: Kind
     column: str
@@ -52,7 +57,7 @@ def resolve(path: str) -> CallField:
         raise InvalidField("Field path contains a NUL character")
     for kind, names in _STATIC:
         if path in names:
-            return CallField(kind, path)
+            return CallField(kind, _NAMES.get(path, path))
     if path.startswith("feedback."):
         return _feedback_field(path)
     if path == "annotation_queue_items.queue_id":
@@ -91,6 +96,7 @@ _STATIC = (
     (Kind.TIME, TIME_COLUMNS),
     (Kind.REFS, REF_COLUMNS),
 )
+_NAMES = {column.field: column.name for column in COLUMNS}
 ALLOWED = (
     *TEXT_COLUMNS,
     *NUMBER_COLUMNS,

@@ -1,9 +1,11 @@
 """A call as it is written and as it is read back: plain records between the routes and the store.
 
-JSON fields are minified text with refs in internal form; instants are microseconds.
+JSON fields are minified text with refs in internal form; instants are microseconds. A column of calls is declared once,
+in `COLUMNS` beside the records that carry it: tables, statements, query fields, answers and archives follow from it.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from heddle.wire.inference import CostOf
@@ -11,7 +13,68 @@ from heddle.wire.query import Operation
 
 SUCCESS, ERROR, DESCENDANT_ERROR, RUNNING = 0, 1, 2, 3
 STATUS_WORDS = ("success", "error", "descendant_error", "running")
-SPILLABLE = ("inputs", "attributes", "otel_dump", "output", "summary")
+
+
+class ColumnType(Enum):
+    """What a column of calls holds."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    INSTANT = "instant"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class CallColumn:
+    """A column of calls: an attribute of `Start` (or, with `of_end`, of `End`) and of `CallRow`.
+
+    `shown` is its name in the interface. `is_plain` columns pass through it as they are. `is_body` columns are large
+    and lie apart. Of `is_repeated` ones few different texts make up very many rows.
+    """
+
+    name: str
+    type: ColumnType = ColumnType.TEXT
+    shown: str = ""
+    of_end: bool = False
+    is_required: bool = False
+    is_plain: bool = False
+    is_body: bool = False
+    is_repeated: bool = False
+
+    @property
+    def field(self) -> str:
+        """Its name in the interface."""
+        return self.shown or self.name
+
+
+_TEXT, _INTEGER, _INSTANT, _JSON = ColumnType.TEXT, ColumnType.INTEGER, ColumnType.INSTANT, ColumnType.JSON
+COLUMNS = (
+    CallColumn("id", is_required=True),
+    CallColumn("trace_id", is_required=True),
+    CallColumn("started_at", _INSTANT, is_required=True),
+    CallColumn("parent_id", is_plain=True),
+    CallColumn("op_name", is_required=True, is_repeated=True),
+    CallColumn("thread_id", is_plain=True),
+    CallColumn("turn_id", is_plain=True),
+    CallColumn("run_id", shown="wb_run_id"),
+    CallColumn("run_step", _INTEGER, shown="wb_run_step", is_plain=True),
+    CallColumn("user", shown="wb_user_id", is_repeated=True),
+    CallColumn("display_name"),
+    CallColumn("inputs", _JSON, is_required=True, is_body=True),
+    CallColumn("attributes", _JSON, is_required=True, is_body=True),
+    CallColumn("otel_dump", _JSON, is_body=True),
+    CallColumn("ended_at", _INSTANT, of_end=True),
+    CallColumn("status", _INTEGER, of_end=True, is_required=True),
+    CallColumn("run_step_end", _INTEGER, shown="wb_run_step_end", of_end=True, is_plain=True),
+    CallColumn("output", _JSON, of_end=True, is_body=True),
+    CallColumn("summary", _JSON, of_end=True, is_required=True, is_body=True),
+    CallColumn("exception", of_end=True, is_body=True),
+)
+HEAD = tuple(column.name for column in COLUMNS if not column.is_body)
+SPILLABLE = tuple(column.name for column in COLUMNS if column.type is ColumnType.JSON)
+BODY = tuple(column.name for column in COLUMNS if column.is_body)
+BODY_IN = tuple(column.name for column in COLUMNS if column.is_body and not column.of_end)
+BODY_OUT = tuple(column.name for column in COLUMNS if column.is_body and column.of_end)
 
 
 class Usage(NamedTuple):
@@ -77,24 +140,24 @@ class DumpSlice(NamedTuple):
 
 @dataclass(slots=True)
 class CallRow:
-    """A call as stored; JSON fields that were not asked for are None."""
+    """A call as stored: `HEAD` in that order, then `BODY`, of which what was not asked for is None."""
 
     rid: int
+    size: int
     id: str
     trace_id: str
+    started_at: int
     parent_id: str | None
     op_name: str
-    started_at: int
-    ended_at: int | None
-    status: int
     thread_id: str | None
     turn_id: str | None
     run_id: str | None
     run_step: int | None
-    run_step_end: int | None
     user: str | None
     display_name: str | None
-    size: int
+    ended_at: int | None
+    status: int
+    run_step_end: int | None
     inputs: str | None = None
     attributes: str | None = None
     otel_dump: str | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heddle.errors import InvalidField, InvalidRequest
-from heddle.store.clickhouse import call_reads, call_rows
+from heddle.store.clickhouse import calls
 from heddle.wire.calls import CallsQuery, CostTest, End, Filter, SortTerm, Start, Usage, UsageRow
 from heddle.wire.query import Compare, Convert, Field, In, Literal, Not, Operand, Operation, Or, Size
 from tests.support.clickhouse import MISSING
@@ -30,9 +30,9 @@ def end(number: int, **fields: object) -> End:
 
 def test_whole_calls_come_in_every_order_and_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
-        (call_reads, "_FIRST_PAGE", 7),
-        (call_reads, "_NEXT_PAGE", 11),
-        (call_rows, "_SLICE_ROWS", 4),
+        (calls, "_FIRST_PAGE", 7),
+        (calls, "_NEXT_PAGE", 11),
+        (calls, "_SLICE_ROWS", 4),
     ):
         monkeypatch.setattr(module, name, value)
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heddle.store.clickhouse.bound import Bound, rows_of
-from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.conditions import Conditions
-from heddle.store.clickhouse.expressions import Lookups, Place
+from heddle.store.clickhouse.call_table import ClickhouseCallTable
+from heddle.store.clickhouse.client import Bound, Clickhouse, rows_of
+from heddle.store.query.compiler import Compiler
 from heddle.wire import jsontext
+from heddle.wire.calls import CallsQuery
 from heddle.wire.query import parse_query
 from tests.support.clickhouse import MISSING
 from tests.support.two_stores import clickhouse_process
@@ -29,10 +29,11 @@ def answered() -> Iterator[Answered]:
 
     def answer(document: Any, expression: Any) -> bool | None:
         bound = Bound()
-        condition = Conditions(Place("ZS9w", None, (), bound, Lookups())).compile(parse_query({"$expr": expression}))
+        table = ClickhouseCallTable(CallsQuery("ZS9w"), bound)
+        condition = Compiler(table.dialect, table.resolve).compile(parse_query({"$expr": expression}))
         source = f"(SELECT {bound.value(jsontext.dumps(document))} AS inputs) AS c"
         sql = f"{bound.with_clause()}SELECT {condition} FROM {source}"
-        ((value,),) = clickhouse.run(lambda client: rows_of(client, sql, bound))
+        ((value,),) = clickhouse.run(lambda client: rows_of(client, sql, bound.parameters))
         return None if value is None else bool(value)
 
     yield answer

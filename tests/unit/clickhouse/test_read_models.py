@@ -11,12 +11,16 @@ import orjson
 import pytest
 
 from heddle.store.base import Quantiles
-from heddle.store.clickhouse.breakdowns import Breakdowns
-from heddle.store.clickhouse.call_counts import CallCounts
-from heddle.store.clickhouse.call_stats import CALL_METRICS, USAGE_METRICS, CallStats
-from heddle.store.clickhouse.overview import Overviews
-from heddle.store.clickhouse.project_activity import ProjectActivities
-from heddle.store.clickhouse.thread_figures import ThreadSums
+from heddle.store.clickhouse.sums import (
+    CALL_METRICS,
+    USAGE_METRICS,
+    Breakdowns,
+    CallCounts,
+    CallStats,
+    Overviews,
+    ProjectActivities,
+    ThreadSums,
+)
 from heddle.store.clickhouse.trace_spans import TraceSpans
 from heddle.wire import refs, times
 from heddle.wire.calls import CallsQuery, End, Filter, MetricRow, Start, UniformRun, Usage

@@ -7,7 +7,6 @@ import pytest
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.migrate import migrate
 from heddle.store.clickhouse.schema import (
     CALLS,
     CURRENT,
@@ -19,6 +18,7 @@ from heddle.store.clickhouse.schema import (
     listed,
     steps_table,
 )
+from heddle.store.clickhouse.store import migrate
 from tests.support import two_stores
 from tests.support.server import free_port
 from tests.support.two_stores import TwoStores

@@ -15,7 +15,7 @@ from heddle.errors import Busy, HeddleError, InvalidRequest, QueryTimeout, Stora
 from heddle.store.clickhouse import client
 from heddle.store.clickhouse.assembly import Change
 from heddle.store.clickhouse.call_writes import CallWrites
-from heddle.store.clickhouse.flusher import Flusher
+from heddle.store.clickhouse.flush import Flusher
 from heddle.store.control import call_halves
 from heddle.store.control.agents.table import agent_spans
 from heddle.store.control.projects import audit_log

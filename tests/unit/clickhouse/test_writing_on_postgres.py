@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from heddle import settings
 from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.migrate import _LOCK, migrate
 from heddle.store.clickhouse.schema import CALLS
+from heddle.store.clickhouse.store import _LOCK, migrate
 from heddle.store.control.call_halves import call_halves
 from heddle.store.postgres import connection
 from tests.support import scale, two_stores

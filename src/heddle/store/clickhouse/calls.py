@@ -1,11 +1,268 @@
-"""The verbs of calls on ClickHouse."""
+"""The verbs of calls on ClickHouse: how they are read; what writes them is in `call_writes`."""
 
-from collections.abc import Callable
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from heddle.store.clickhouse.call_reads import CallReads
+import sqlalchemy as sa
+
+from heddle.store.clickhouse.call_table import IS_SPAN, RID, USAGE, ClickhouseSelection, select, usage_of
 from heddle.store.clickhouse.call_writes import CallWrites
-from heddle.store.clickhouse.client import Clickhouse
+from heddle.store.clickhouse.client import Bound, Clickhouse, columns_of, rows_of
+from heddle.store.clickhouse.usage_repeats import outer_spans
+from heddle.store.control import call_halves
 from heddle.store.control.schema import Executor
+from heddle.store.query.calls import Position, sum_turns
+from heddle.wire.calls import BODY, HEAD, CallRow, CallsQuery, DumpSlice, Filter, ThreadRow, UsageRow
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
+
+_HEAD = ", ".join((f"{RID} AS rid", "c.size_in + c.size_out", *(f"c.{name}" for name in HEAD)))
+_FILES_AT = 2 + len(HEAD)
+_SLICE_ROWS = 1024
+_SLICE_BYTES = 4 * 1024 * 1024
+_DUMP_BYTES = 4 * 1024 * 1024
+_DUMPS = 64
+_SPOTS = f"{RID}, c.started_at, c.size_in + c.size_out"
+ReadFile = Callable[[str], str]
+
+
+@dataclass(slots=True)
+class Spots:
+    """Where calls are, in the order of a query: row numbers, starts and sizes."""
+
+    rids: "array[int]" = field(default_factory=lambda: array("q"))
+    starts: "array[int]" = field(default_factory=lambda: array("q"))
+    sizes: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def slices(self) -> Iterator["Spots"]:
+        """The same in parts whose calls fit into little memory."""
+        first, size = 0, 0
+        for index, bytes_of in enumerate(self.sizes):
+            if index > first and (size + bytes_of > _SLICE_BYTES or index - first == _SLICE_ROWS):
+                yield self._part(first, index)
+                first, size = index, 0
+            size += bytes_of
+        if len(self.rids) > first:
+            yield self._part(first, len(self.rids))
+
+    def _part(self, first: int, stop: int) -> "Spots":
+        return Spots(self.rids[first:stop], self.starts[first:stop], self.sizes[first:stop])
+
+
+def spots_of(client: "Client", sql: Callable[[str], str], bound: Bound) -> tuple[Spots, str]:
+    """Where the selected calls are, and the id of the last; `sql` makes the statement of its columns."""
+    found, last = Spots(), ""
+    for rids, starts, sizes, ids in columns_of(client, sql(f"{_SPOTS}, c.id"), bound):
+        found.rids.extend(rids)
+        found.starts.extend(starts)
+        found.sizes.extend(sizes)
+        last = ids[-1] if len(ids) else last
+    return found, last
+
+
+def fetch(client: "Client", query: CallsQuery, spots: Spots, read_file: ReadFile | None) -> list[CallRow]:
+    """The calls at some places, in that order; one that was removed meanwhile is left out.
+
+    Without `read_file` large texts stay as the row has them.
+    """
+    names = [name for name in BODY if name in query.columns]
+    bound = Bound()
+    wanted = ", ".join([_HEAD, "c.files", *(f"c.{name}" for name in names)])
+    sql = f"""SELECT {wanted} FROM calls AS c FINAL WHERE c.project = {bound.value(query.project)} AND c.deleted_at = 0
+        AND c.started_at IN {bound.values(spots.starts.tolist())} AND {RID} IN {bound.values(spots.rids.tolist())}"""
+    found: dict[int, CallRow] = {}
+    for values in rows_of(client, sql, bound.parameters):
+        row = CallRow(*values[:_FILES_AT])
+        for name, value in zip(names, values[_FILES_AT + 1 :], strict=True):
+            setattr(row, name, value)
+        for name, blob in values[_FILES_AT].items() if read_file is not None else ():
+            if name in query.columns:
+                setattr(row, name, read_file(blob) if read_file is not None else None)
+        found[row.rid] = row
+    return [found[rid] for rid in spots.rids if rid in found]
+
+
+def fill_trace_sizes(client: "Client", project: str, calls: Sequence[CallRow]) -> None:
+    """Fill `trace_size` of root calls: the stored bytes of all live calls of their trace."""
+    roots = [row for row in calls if row.parent_id is None]
+    if not roots:
+        return
+    bound = Bound()
+    sql = f"""SELECT c.trace_id, sum(c.size_in + c.size_out) FROM calls AS c FINAL
+        WHERE c.project = {bound.value(project)} AND c.deleted_at = 0
+        AND c.trace_id IN {bound.values(sorted({row.trace_id for row in roots}))} GROUP BY c.trace_id"""
+    sizes = {str(trace_id): int(size) for trace_id, size in rows_of(client, sql, bound.parameters)}
+    for row in roots:
+        row.trace_size = sizes.get(row.trace_id, 0)
+
+
+async def otel_dumps(clickhouse: Clickhouse, project: str, ids: Sequence[str], containing: str) -> DumpSlice:
+    """The dumps of live calls in the order of the ids, until they hold `_DUMP_BYTES` characters."""
+    found: list[tuple[str, str, str]] = []
+    size = 0
+    for first in range(0, len(ids), _DUMPS):
+        part = ids[first : first + _DUMPS]
+        dumps = await _dumps(clickhouse, project, part, containing)
+        for read, call_id in enumerate(part, first + 1):
+            if call_id in dumps:
+                found.append((call_id, *dumps[call_id]))
+                size += len(dumps[call_id][1])
+                if size >= _DUMP_BYTES:
+                    return DumpSlice(found, read)
+    return DumpSlice(found, len(ids))
+
+
+async def _dumps(
+    clickhouse: Clickhouse, project: str, ids: Sequence[str], containing: str
+) -> dict[str, tuple[str, str]]:
+    """Trace and dump by call."""
+    bound = Bound()
+    listed, name = bound.values(ids), bound.value(project)
+    sql = f"""SELECT c.id, c.trace_id, c.otel_dump FROM calls AS c FINAL WHERE c.project = {name} AND c.deleted_at = 0
+        AND c.started_at IN (SELECT started_at FROM call_keys WHERE project = {name} AND id IN {listed})
+        AND c.id IN {listed} AND c.otel_dump IS NOT NULL"""
+    if containing:
+        sql += f" AND position(c.otel_dump, {bound.value(containing)}) > 0"
+    return {call_id: (trace_id, dump) for call_id, trace_id, dump in await clickhouse.rows(sql, bound.parameters)}
+
+
+_FIRST_PAGE = 256
+_NEXT_PAGE = 8192
+
+
+class CallReads:
+    """Calls are selected by number first, and read in slices afterwards."""
+
+    def __init__(self, clickhouse: Clickhouse, control: Executor, read_file: Callable[[str], str]) -> None:
+        self._clickhouse = clickhouse
+        self._control = control
+        self._read_file = read_file
+
+    async def exists(self, project: str, call_id: str) -> bool:
+        """True when a live or hidden half of the call is stored."""
+
+        def waits(connection: sa.Connection) -> bool:
+            return call_halves.waits(connection, project, call_id)
+
+        bound = Bound()
+        sql = f"SELECT 1 FROM call_keys WHERE project = {bound.value(project)} AND id = {bound.value(call_id)} LIMIT 1"
+        return bool(await self._clickhouse.rows(sql, bound.parameters)) or await self._control.read(waits)
+
+    async def stream(self, query: CallsQuery) -> AsyncIterator[list[CallRow]]:
+        """The selected calls in slices; the query is checked before the first slice (InvalidField is raised there).
+
+        Row numbers come first (in pages when the order allows it), bodies afterwards, so that memory stays flat.
+        """
+        selection = await self._select(query)
+        remaining, offset, page_size = query.limit, query.offset, _FIRST_PAGE
+        position: Position | None = None
+        while remaining != 0:
+            size = remaining if remaining is not None else None
+            if selection.keyset:
+                size = page_size if size is None else min(page_size, size)
+            spots, last = await self._page(selection, size, offset, position)
+            for part in spots.slices():
+                yield await self._rows(query, part)
+            if not selection.keyset or len(spots.rids) != size:
+                break
+            position, offset, page_size = (spots.starts[-1], last), 0, _NEXT_PAGE
+            remaining = None if remaining is None else remaining - len(spots.rids)
+
+    async def _page(
+        self, selection: ClickhouseSelection, size: int | None, offset: int, position: Position | None
+    ) -> tuple[Spots, str]:
+        """Where the calls of the next page are, and the id of the last of them."""
+        extra = selection.behind(position)
+        window = "" if size is None else f" LIMIT {size}"
+        window += f" OFFSET {offset}" if offset else ""
+
+        def work(client: "Client") -> tuple[Spots, str]:
+            return spots_of(client, lambda columns: selection.sql(columns, extra) + window, selection.bound)
+
+        return await self._clickhouse.read(work)
+
+    async def _rows(self, query: CallsQuery, spots: Spots) -> list[CallRow]:
+        def work(client: "Client") -> list[CallRow]:
+            found = fetch(client, query, spots, None if query.shortened else self._read_file)
+            if query.trace_sizes:
+                fill_trace_sizes(client, query.project, found)
+            return found
+
+        return await self._clickhouse.read(work)
+
+    async def _select(self, query: CallsQuery) -> ClickhouseSelection:
+        return await select(self._clickhouse, self._control, query)
+
+    async def count(self, query: CallsQuery) -> int:
+        """How many calls are selected, at most `limit`."""
+        selection = await self._select(query)
+        if query.limit is None:
+            return await self._number(selection, selection.sql("count()", order=False))
+        inner = selection.sql("1", order=False) + f" LIMIT {query.limit}"
+        return await self._number(selection, f"SELECT count() FROM ({inner})")
+
+    async def bytes_of(self, query: CallsQuery) -> int:
+        """The stored JSON bytes of the selected calls."""
+        selection = await self._select(query)
+        return await self._number(selection, selection.sql("sum(c.size_in + c.size_out)", order=False))
+
+    async def storage_size(self, project: str) -> int:
+        """The stored JSON bytes of all live calls of a project."""
+        return await self.bytes_of(CallsQuery(project))
+
+    async def _number(self, selection: ClickhouseSelection, sql: str) -> int:
+        return int((await self._clickhouse.rows(sql, selection.bound.parameters))[0][0])
+
+    async def otel_dumps(self, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
+        """The dumps of live calls in the order of the ids, as many as fit one slice of memory; at least one is read."""
+        return await otel_dumps(self._clickhouse, project, ids, containing)
+
+    async def traces_of(self, project: str, ids: Sequence[str]) -> list[str]:
+        """The traces that the calls belong to."""
+        if not ids:
+            return []
+        selection = await self._select(CallsQuery(project, Filter(call_ids=tuple(ids))))
+        found = await self._clickhouse.rows(
+            selection.sql("DISTINCT c.trace_id", order=False), selection.bound.parameters
+        )
+        return [str(row[0]) for row in found]
+
+    async def usage(self, query: CallsQuery) -> list[UsageRow]:
+        """The usage of the selected calls, in the default order."""
+        selection = await self._select(query)
+        head = f"c.id, c.parent_id, c.ended_at IS NOT NULL, c.started_at, c.trace_id, {IS_SPAN}"
+        limit = "" if query.limit is None else f" LIMIT {query.limit}"
+        found = await self._clickhouse.rows(selection.sql(f"{head}, {USAGE}") + limit, selection.bound.parameters)
+        spans = {row[4] for row in found if row[5] and row[6]}
+        outer = await self._clickhouse.read(lambda client: outer_spans(client, query.project, spans))
+        # Children share the text of their parent's id: a trace may have very many.
+        parents: dict[str | None, str | None] = {}
+        return [
+            UsageRow(
+                row[0],
+                parents.setdefault(row[1], row[1]),
+                bool(row[2]),
+                row[3],
+                [] if row[5] and row[0] in outer else usage_of(row[6:]),
+            )
+            for row in found
+        ]
+
+    async def threads(
+        self, project: str, thread_ids: Sequence[str] | None, after: int | None, before: int | None
+    ) -> list[ThreadRow]:
+        """Threads with their turn calls summed, in the order in which their first turns started."""
+        bound = Bound()
+        sql = f"""SELECT c.thread_id, c.id, c.started_at, c.ended_at FROM calls AS c FINAL
+            WHERE c.project = {bound.value(project)} AND c.deleted_at = 0
+            AND c.thread_id != '' AND c.turn_id = c.id"""
+        sql += f" AND c.thread_id IN {bound.values(thread_ids)}" if thread_ids else ""
+        sql += f" AND c.started_at > {bound.value(after)}" if after is not None else ""
+        sql += f" AND c.started_at < {bound.value(before)}" if before is not None else ""
+        return sum_turns(await self._clickhouse.rows(f"{sql} ORDER BY c.started_at, c.id", bound.parameters))
 
 
 class Calls(CallWrites, CallReads):

@@ -6,37 +6,32 @@ A row of `calls` is a whole call; writing it again with a higher version replace
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from heddle.wire.calls import COLUMNS, CallColumn, ColumnType
+
 CALLS = "calls"
 CALL_KEYS = "call_keys"
 TABLE_ROWS = "table_rows"
 STEPS = "schema_steps"
 
 _TEXT = "CODEC(ZSTD(1))"
+
+
+def call_type(column: CallColumn) -> str:
+    """The type of a column of calls; null is what a start or an end may lack, and what comes with the end."""
+    if column.name == "status":
+        return "UInt8"
+    kind = "Int64" if column.type in (ColumnType.INTEGER, ColumnType.INSTANT) else "String"
+    kind = kind if column.is_required and not column.of_end else f"Nullable({kind})"
+    kind = f"LowCardinality({kind})" if column.is_repeated else kind
+    return f"{kind} {_TEXT}" if column.is_body else kind
+
+
 _CALLS = (
     ("project", "LowCardinality(String)"),
-    ("id", "String"),
-    ("trace_id", "String"),
-    ("parent_id", "Nullable(String)"),
-    ("op_name", "LowCardinality(String)"),
-    ("started_at", "Int64"),
-    ("ended_at", "Nullable(Int64)"),
-    ("status", "UInt8"),
-    ("thread_id", "Nullable(String)"),
-    ("turn_id", "Nullable(String)"),
-    ("run_id", "Nullable(String)"),
-    ("run_step", "Nullable(Int64)"),
-    ("run_step_end", "Nullable(Int64)"),
-    ("user", "LowCardinality(Nullable(String))"),
-    ("display_name", "Nullable(String)"),
+    *((column.name, call_type(column)) for column in COLUMNS),
     ("deleted_at", "Int64"),
     ("size_in", "Int64"),
     ("size_out", "Int64"),
-    ("inputs", f"String {_TEXT}"),
-    ("attributes", f"String {_TEXT}"),
-    ("otel_dump", f"Nullable(String) {_TEXT}"),
-    ("output", f"Nullable(String) {_TEXT}"),
-    ("summary", f"Nullable(String) {_TEXT}"),
-    ("exception", f"Nullable(String) {_TEXT}"),
     ("files", "Map(String, String)"),
     ("input_refs", "Array(String)"),
     ("output_refs", "Array(String)"),
@@ -109,12 +104,12 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0") + "'"
 
 
-def listed(values: Iterable[str | int | tuple[str | int, ...]]) -> str:
+def listed(values: Iterable[str | int | float | tuple[str | int, ...]]) -> str:
     """Texts, numbers or tuples of them as a list for IN; long lists fit here, but not among bound parameters."""
     return "(" + ",".join(map(_literal, values)) + ")"
 
 
-def _literal(value: str | int | tuple[str | int, ...]) -> str:
+def _literal(value: str | int | float | tuple[str | int, ...]) -> str:
     if isinstance(value, tuple):
         return listed(value)
     return quoted(value) if isinstance(value, str) else str(value)

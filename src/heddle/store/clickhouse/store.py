@@ -1,30 +1,23 @@
 """The store that grows: calls and rows of tables on ClickHouse, everything small in control tables beside it."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
-from heddle.store.base import Store, StoreStats
+from heddle.store.base import ORPHAN_SECONDS, Store, StoreStats
 from heddle.store.blobs.open import open_blobs
-from heddle.store.clickhouse.breakdowns import Breakdowns
-from heddle.store.clickhouse.call_counts import CallCounts
-from heddle.store.clickhouse.call_stats import CallStats
 from heddle.store.clickhouse.calls import Calls
-from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.migrate import migrate
-from heddle.store.clickhouse.overview import Overviews
-from heddle.store.clickhouse.project_activity import ProjectActivities
-from heddle.store.clickhouse.schema import CALLS, CURRENT
+from heddle.store.clickhouse.client import Clickhouse, rows_of
+from heddle.store.clickhouse.schema import CALLS, CURRENT, MIGRATIONS, STEPS, TYPES, Place, steps_table
+from heddle.store.clickhouse.sums import Breakdowns, CallCounts, CallStats, Overviews, ProjectActivities, ThreadSums
 from heddle.store.clickhouse.table_rows import TableRows
-from heddle.store.clickhouse.thread_figures import ThreadSums
 from heddle.store.clickhouse.trace_spans import TraceSpans
 from heddle.store.clickhouse.trials import Trials
 from heddle.store.control import call_halves
@@ -32,48 +25,24 @@ from heddle.store.control.groups import named_blobs
 from heddle.store.control.schema import Executor
 from heddle.store.sizes import Sizes
 from heddle.store.sqlite import store as sqlite
-from heddle.store.sqlite.control import SqliteControl
+from heddle.store.sqlite.store import SqliteControl
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
+
+    from heddle.store.postgres.control import PostgresControl
 
 logger = logging.getLogger("heddle.store")
 
 _UPKEEP_SECONDS = 2.0
 _TIDY_EVERY = 1800
 _TIDYING = "tidy the store"
-_ORPHAN_SECONDS = 3600.0
 _READ_ONLY = "SELECT count() FROM system.replicas WHERE database = currentDatabase() AND is_readonly"
 _NAMED = f"SELECT DISTINCT arrayJoin(mapValues(files)) AS blob FROM {CALLS} FINAL WHERE blob IN {{keys:Array(String)}}"
 
-
-class Control(Protocol):
-    """The control database: its executors, of which keys and spans have their own threads."""
-
-    @property
-    def executor(self) -> Executor:
-        """For everything but what follows."""
-        ...
-
-    @property
-    def keys(self) -> Executor:
-        """For the look-ups that every caller needs."""
-        ...
-
-    @property
-    def spans(self) -> Executor:
-        """For what may take long."""
-        ...
-
-    @property
-    def figures(self) -> StoreStats:
-        """What was written since the start."""
-        ...
-
-    async def sizes(self) -> Sizes:
-        """How much room everything takes."""
-        ...
-
-    async def close(self) -> None:
-        """Write what waits and close."""
-        ...
+_LOCK = 0x686564646C65
+"""The number by which servers that share PostgreSQL agree on who changes the tables."""
+_LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 
 
 class ScaleStore(Store):
@@ -82,14 +51,14 @@ class ScaleStore(Store):
     schema = CURRENT
     calls: Calls
 
-    def __init__(self, settings: Settings, clickhouse: Clickhouse, control: Control) -> None:
+    def __init__(self, settings: Settings, clickhouse: Clickhouse, control: "SqliteControl | PostgresControl") -> None:
         is_shared = settings.control != "sqlite"
         super().__init__(control.executor, control.keys, control.spans, TableRows(clickhouse), is_shared)
         self._clickhouse = clickhouse
         self._control = control
         self.blobs = open_blobs(settings)
         given = (clickhouse, control.executor)
-        self.calls = Calls(*given, settings.write_queue_bytes, self._read_text)
+        self.calls = self._calls = Calls(*given, settings.write_queue_bytes, self._read_text)
         self.trials = Trials(clickhouse, self._read_text)
         self.call_counts = CallCounts(*given)
         self.call_stats = CallStats(*given)
@@ -100,13 +69,10 @@ class ScaleStore(Store):
         self.thread_sums = ThreadSums(clickhouse)
         self._upkeep = asyncio.create_task(self._keep_up())
 
-    def _read_text(self, key: str) -> str:
-        return self.blobs.read(key).decode()
-
     @property
     def figures(self) -> StoreStats:
         """What the writer of calls did since the start."""
-        return self.calls.figures
+        return self._calls.figures
 
     async def sizes(self) -> Sizes:
         """How much room everything takes."""
@@ -119,29 +85,17 @@ class ScaleStore(Store):
             raise Unavailable("The store of calls can be read but not written to at the moment")
         await asyncio.to_thread(self.blobs.ping)
 
-    async def collect_files(self) -> int:
-        """Remove blobs that no file, call, training job or log names any more; returns how many."""
+    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
+        def work(connection: sa.Connection) -> set[str]:
+            return named_blobs(connection, keys) | set(call_halves.blobs(connection))
 
-        async def named(keys: Sequence[str]) -> set[str]:
-            def work(connection: sa.Connection) -> set[str]:
-                return named_blobs(connection, keys) | set(call_halves.blobs(connection))
-
-            of_control = await self._control.executor.read(work)
-            return of_control | {row[0] for row in await self._clickhouse.rows(_NAMED, {"keys": list(keys)})}
-
-        loop = asyncio.get_running_loop()
-
-        def ask(keys: Sequence[str]) -> set[str]:
-            return asyncio.run_coroutine_threadsafe(named(keys), loop).result()
-
-        return await asyncio.to_thread(self.blobs.collect, ask, _ORPHAN_SECONDS)
+        of_control = await self._control.executor.read(work)
+        return of_control | {row[0] for row in await self._clickhouse.rows(_NAMED, {"keys": list(keys)})}
 
     async def close(self) -> None:
         """Write what waits and close every connection."""
-        self._upkeep.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._upkeep
-        await self.calls.close()
+        await self._stop_upkeep()
+        await self._calls.close()
         await asyncio.to_thread(self._clickhouse.close)
         await self._control.close()
 
@@ -151,7 +105,7 @@ class ScaleStore(Store):
         while True:
             await asyncio.sleep(_UPKEEP_SECONDS)
             try:
-                await self.calls.keep_up()
+                await self._calls.keep_up()
                 if time.monotonic() - tidied > _TIDY_EVERY:
                     tidied = time.monotonic()
                     if await self.leases.take(_TIDYING, _TIDY_EVERY):
@@ -169,7 +123,7 @@ async def open_store(settings: Settings) -> ScaleStore:
     try:
         await migrate(clickhouse, clickhouse.place, control.executor)
         store = ScaleStore(settings, clickhouse, control)
-        await asyncio.to_thread(store.blobs.sweep, _ORPHAN_SECONDS)
+        await asyncio.to_thread(store.blobs.sweep, ORPHAN_SECONDS)
     except BaseException:
         await asyncio.to_thread(clickhouse.close)
         await control.close()
@@ -177,7 +131,7 @@ async def open_store(settings: Settings) -> ScaleStore:
     return store
 
 
-async def _open_control(settings: Settings) -> Control:
+async def _open_control(settings: Settings) -> "SqliteControl | PostgresControl":
     if settings.control == "sqlite":
         path = Path(settings.data) / sqlite.DATABASE
         return SqliteControl(settings, path, sqlite.open_file(settings, path))
@@ -185,3 +139,40 @@ async def _open_control(settings: Settings) -> Control:
     from heddle.store.postgres.control import open_control
 
     return await open_control(settings)
+
+
+async def migrate(clickhouse: Clickhouse, place: Place, control: Executor) -> list[str]:
+    """Make the database where it is missing and take the pending steps; returns what they are about.
+
+    Raises HeddleError where a newer heddle has been, and Unavailable while ClickHouse does not answer.
+    """
+
+    def work(connection: sa.Connection) -> list[str]:
+        if connection.dialect.name == "postgresql":
+            # The first server may take long, as every node of a cluster makes its tables; the others wait for it.
+            for limit in _LIMITS:
+                connection.exec_driver_sql(f"SET LOCAL {limit} = 0")
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        clickhouse.make_database()
+        return clickhouse.run(lambda client: _take_steps(client, place))
+
+    return await control.write(work)
+
+
+def _take_steps(client: "Client", place: Place) -> list[str]:
+    for statement in steps_table(place):
+        client.command(statement)
+    found = int(rows_of(client, f"SELECT max(number) FROM {STEPS}")[0][0])
+    if found > CURRENT:
+        raise HeddleError(
+            f"The database {place.database} was written by a newer heddle"
+            f" (schema {found}, this one knows {CURRENT}); upgrade heddle"
+        )
+    taken: list[str] = []
+    for number, title, statements in MIGRATIONS:
+        if number > found:
+            for statement in statements(place):
+                client.command(statement)
+            client.insert(STEPS, [(number, title)], list(TYPES[STEPS]), column_type_names=list(TYPES[STEPS].values()))
+            taken.append(title)
+    return taken

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from heddle.store.clickhouse.breakdowns import member
-from heddle.store.clickhouse.call_usage import IS_SPAN, USAGE, usage_of
+from heddle.store.clickhouse.call_table import IS_SPAN, RID, USAGE, usage_of
 from heddle.store.clickhouse.client import Clickhouse, Row, rows_of
-from heddle.store.clickhouse.expressions import RID
 from heddle.store.clickhouse.schema import CALLS, listed
+from heddle.store.clickhouse.sums import member
 from heddle.store.clickhouse.usage_repeats import outer_spans
 from heddle.wire import refs
 from heddle.wire.outline import Outline, Span

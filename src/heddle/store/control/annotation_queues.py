@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.store.control.jsonread import CodePoints, Lowered, Within
+from heddle.store.control.expressions import CodePoints, Containing
 from heddle.store.control.mapping import Key, Mapped, Repository, dialect_insert
 from heddle.wire import times
 from heddle.wire.batched import batched
@@ -127,7 +127,7 @@ class AnnotationQueues(Repository):
         """Queues that are not deleted; `name` is a part of the name in any case. Unknown sort fields do not count."""
         query = _QUEUES.select(_queues.project == project, _queues.deleted_at.is_(None))
         if name:
-            query = query.where(Within(Lowered(_queues.name), sa.literal(name.lower(), sa.Text())))
+            query = query.where(Containing(_queues.name, name))
         terms = _ordered(_QUEUE_SORT, sort) or [_queues.created_at.desc()]
         query = query.order_by(*terms, _queues.id.asc()).limit(limit).offset(offset or None)
         return await self._all(_QUEUES, query)

@@ -7,11 +7,12 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
+from heddle.store.control.expressions import Column, Expression
 from heddle.store.control.mapping import Repository, upsert
 from heddle.store.control.projects import audit
 from heddle.store.control.rowtable import Row, RowRequest, RowTable, Selection
-from heddle.store.control.rowvalues import Column, Expression, Kind
 from heddle.store.control.schema import metadata
+from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
 

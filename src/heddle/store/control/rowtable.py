@@ -11,11 +11,10 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
-from heddle.store.control.jsonread import CodePoints, JsonRead
-from heddle.store.control.rowquery import Conditions, pins
-from heddle.store.control.rowvalues import STRUCTURES, Column, Expression, Kind, Value
+from heddle.store.control.expressions import CodePoints, Column, Expression, JsonRead, QueryCondition
+from heddle.store.query.compiler import STRUCTURES, Kind
 from heddle.wire import times
-from heddle.wire.query import Operation, split_path
+from heddle.wire.query import And, Compare, Field, In, Literal, Operand, Operation, Or, split_path
 
 Row = dict[str, Any]
 
@@ -65,22 +64,23 @@ class RowTable:
         self.order = list(order)
         self.selective = frozenset(selective)
 
-    def value(self, path: str) -> Value:
-        """The operand that a dotted path names; raises InvalidRequest for an unknown one."""
+    def value(self, path: str) -> Column:
+        """What a dotted path names; raises InvalidRequest for an unknown one."""
         column = self.columns.get(path)
         if column is not None:
-            return Value(column.expression, column.kind, (column.expression, ()) if column.kind is Kind.JSON else None)
+            is_read = column.kind is Kind.JSON or column.kind in STRUCTURES
+            return Column(column.kind, column.expression, (column.expression, ()) if is_read else None)
         head, dot, tail = path.partition(".")
         column = self.columns.get(head) or self.columns.get(head.removesuffix("_dump"))
         if column is not None and len(path) <= MAX_PATH_LENGTH:
             if column.kind is Kind.JSON:
                 parts = tuple(split_path(tail)) if dot else ()
                 text = JsonRead(column.expression, parts, "text") if parts else column.expression
-                return Value(text, Kind.TEXT, (column.expression, parts))
+                return Column(Kind.TEXT, text, (column.expression, parts))
             if column.kind is Kind.TEXT_MAP and tail:
-                return Value(JsonRead(column.expression, (tail,), "scalar"), Kind.TEXT)
+                return Column(Kind.TEXT, JsonRead(column.expression, (tail,), "scalar"))
             if column.kind is Kind.NUMBER_MAP and tail:
-                return Value(JsonRead(column.expression, (tail,), "number"), Kind.NUMBER)
+                return Column(Kind.NUMBER, JsonRead(column.expression, (tail,), "number"))
         raise InvalidRequest(f"Unknown field: {path[:200]}")
 
     def select(self, connection: sa.Connection, within: Expression, request: RowRequest) -> Selection:
@@ -92,7 +92,7 @@ class RowTable:
             raise InvalidRequest("Limit must be non-negative")
         if request.offset is not None and request.offset < 0:
             raise InvalidRequest("Offset must be non-negative")
-        condition = within if request.query is None else sa.and_(within, Conditions(self.value).compile(request.query))
+        condition = within if request.query is None else sa.and_(within, QueryCondition(request.query, self.value))
         names = self._names(request.fields)
         outputs = [self._output(name) for name in names]
         statement = sa.select(*[output.expression for output in outputs]).select_from(self.table).where(condition)
@@ -165,7 +165,7 @@ class RowTable:
         terms: list[Expression] = []
         for sort in sort_by or ():
             value = self.value(sort.field)
-            if value.json is not None:
+            if value.json is not None and value.kind not in STRUCTURES:
                 column, parts = value.json
                 if parts:
                     terms.append(sa.desc(JsonRead(column, parts, "exists")))
@@ -192,3 +192,16 @@ class _Output:
 def _directed(expression: Expression, descending: bool) -> Expression:
     term: Expression = sa.desc(expression) if descending else sa.asc(expression)
     return term.nulls_last()
+
+
+def pins(query: Operand, columns: Collection[str]) -> bool:
+    """True when a query names the values of one of the columns, so that an index on it leaves few rows."""
+    match query:
+        case And(operands):
+            return any(pins(operand, columns) for operand in operands)
+        case Or(operands):
+            return all(pins(operand, columns) for operand in operands)
+        case Compare("eq", Field(path), Literal()) | Compare("eq", Literal(), Field(path)) | In(Field(path), _):
+            return path in columns
+        case _:
+            return False

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from heddle.store.sqlite.call_select import select
-from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.call_table import select
+from heddle.store.sqlite.connection import Readers, Session
 from heddle.store.sqlite.names import NameReader
-from heddle.store.sqlite.readers import Readers
 from heddle.wire import times
 from heddle.wire.calls import ERROR, STATUS_WORDS, CallsQuery, CallSums, Filter, OpCount
 from heddle.wire.query import Compare, Field, In, Literal, Operation
@@ -144,9 +143,9 @@ class CallCounts:
             yield from [CallSums(0, 0)] * (len(edges) - 1)
             return
         columns = f"count(*), ifnull(sum(c.status = {ERROR}), 0)"
-        sql = selection.sql(columns, "c.started_at >= ? AND c.started_at < ?", order=False)
         for lower, upper in pairwise(edges):
-            calls, errors = session.raw.execute(sql, (*selection.parameters, lower, upper)).fetchone()
+            sql = selection.sql(columns, f"c.started_at >= {lower} AND c.started_at < {upper}", order=False)
+            calls, errors = session.raw.execute(sql, selection.parameters).fetchone()
             yield CallSums(calls, errors)
 
 

@@ -1,16 +1,17 @@
-"""Writing calls: start halves, end halves, deletions. Runs in the writer thread only."""
+"""Writing calls: halves, deletions, and the outbox of calls that ended. Runs in the writer thread only."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+from heddle.store.control.call_halves import Key, by_project
 from heddle.store.sqlite import call_counts
 from heddle.store.sqlite.names import Names
-from heddle.wire.calls import RUNNING, End, Start, Usage
-
-Key = tuple[str, str]
-_CHUNK = 500
+from heddle.store.sqlite.schema import stored_name
+from heddle.wire.batched import batched
+from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Ending, Start, Usage
 
 
 class Known(NamedTuple):
@@ -21,16 +22,29 @@ class Known(NamedTuple):
     deleted: bool
 
 
-_INSERT = """INSERT INTO calls (rid, project, id, trace_id, parent_id, op, started_at, ended_at, status, thread_id,
-    turn_id, run_id, run_step, run_step_end, user, display_name, size_in, size_out, spilled)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_START_AGAIN = """UPDATE calls SET trace_id = ?, parent_id = ?, op = ?, started_at = ?, thread_id = ?, turn_id = ?,
-    run_id = ?, run_step = ?, user = ?, display_name = ?, size_in = ?, spilled = spilled | ? WHERE rid = ?"""
-_END = (
-    """UPDATE calls SET ended_at = ?, status = ?, run_step_end = ?, size_out = ?, spilled = spilled | ? WHERE rid = ?"""
-)
-_BODY_IN = "INSERT OR REPLACE INTO body_in (rid, inputs, attributes, otel_dump) VALUES (?, ?, ?, ?)"
-_BODY_OUT = "INSERT OR REPLACE INTO body_out (rid, output, summary, exception) VALUES (?, ?, ?, ?)"
+_STARTED = [column for column in COLUMNS if not (column.is_body or column.of_end)]
+_ENDED = [column for column in COLUMNS if column.of_end and not column.is_body]
+_NUMBERED = [place for place, column in enumerate(_STARTED) if column.is_repeated]
+_of_start, _of_end = (attrgetter(*(column.name for column in part)) for part in (_STARTED, _ENDED))
+_body_of_start, _body_of_end = attrgetter(*BODY_IN), attrgetter(*BODY_OUT)
+_NOT_ENDED = tuple(RUNNING if column.name == "status" else None for column in _ENDED)
+
+
+def _insert(table: str, columns: Sequence[str], how: str = "INSERT") -> str:
+    return f"{how} INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+def _update(columns: Sequence[str]) -> str:
+    changes = ", ".join(f"{name} = ?" for name in columns)
+    return f"UPDATE calls SET {changes}, spilled = spilled | ? WHERE rid = ?"
+
+
+_HEAD = [stored_name(column) for column in (*_STARTED, *_ENDED)]
+_INSERT = _insert("calls", ("rid", "project", *_HEAD, "size_in", "size_out", "spilled"))
+_START_AGAIN = _update([*map(stored_name, _STARTED), "size_in"])
+_END = _update([*map(stored_name, _ENDED), "size_out"])
+_BODY_IN = _insert("body_in", ("rid", *BODY_IN), "INSERT OR REPLACE")
+_BODY_OUT = _insert("body_out", ("rid", *BODY_OUT), "INSERT OR REPLACE")
 _USAGE = """INSERT OR REPLACE INTO usage (project, started_at, rid, model, requests, prompt, completion, total,
     cache_read, cache_creation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
@@ -73,13 +87,9 @@ class CallWriter:
     def _known(self, raw: sqlite3.Connection, keys: list[Key]) -> dict[Key, Known]:
         """Row number and start instant of the calls that exist already."""
         found: dict[Key, Known] = {}
-        by_project: dict[str, list[str]] = {}
-        for project, call_id in keys:
-            by_project.setdefault(project, []).append(call_id)
-        for project, ids in by_project.items():
+        for project, ids in by_project(keys).items():
             number = self._names.number(raw, project)
-            pending = iter(ids)
-            while chunk := list(islice(pending, _CHUNK)):
+            for chunk in batched(ids):
                 marks = ",".join("?" * len(chunk))
                 query = f"""SELECT id, rid, started_at, deleted_at IS NOT NULL FROM calls
                     WHERE project = ? AND id IN ({marks})"""
@@ -100,13 +110,16 @@ class CallWriter:
         for rid, (key, start) in enumerate(fresh, first):
             end = end_of.get(key)
             project = self._names.number(raw, start.project)
-            heads.append(self._head(raw, rid, project, start, end))
+            sizes = (start.size, end.size if end else 0)
+            spilled = (SPILLED_IN if start.files else 0) | (SPILLED_OUT if end and end.files else 0)
+            ended = _of_end(end) if end else _NOT_ENDED
+            heads.append((rid, project, *self._started(raw, start), *ended, *sizes, spilled))
             op, status = self._names.number(raw, start.op_name), end.status if end else RUNNING
             counted.append((project, start.started_at, op, int(start.parent_id is None), status))
-            bodies_in.append((rid, start.inputs, start.attributes, start.otel_dump))
+            bodies_in.append((rid, *_body_of_start(start)))
             refs.extend(self._refs(raw, project, start.refs, INPUT_SIDE, rid))
             if end is not None:
-                bodies_out.append((rid, end.output, end.summary, end.exception))
+                bodies_out.append((rid, *_body_of_end(end)))
                 usage.extend(self._usage(raw, project, start.started_at, rid, end.usage))
                 refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
             self._write_files(raw, rid, start.files, end.files if end else {})
@@ -117,31 +130,12 @@ class CallWriter:
                 raw.executemany(statement, rows)
         return call_counts.counts_of_new(counted)
 
-    def _head(
-        self, raw: sqlite3.Connection, rid: int, project: int, start: Start, end: End | None
-    ) -> tuple[object, ...]:
-        spilled = (SPILLED_IN if start.files else 0) | (SPILLED_OUT if end and end.files else 0)
-        return (
-            rid,
-            project,
-            start.id,
-            start.trace_id,
-            start.parent_id,
-            self._names.number(raw, start.op_name),
-            start.started_at,
-            end.ended_at if end else None,
-            end.status if end else RUNNING,
-            start.thread_id,
-            start.turn_id,
-            start.run_id,
-            start.run_step,
-            end.run_step_end if end else None,
-            self._names.number(raw, start.user),
-            start.display_name,
-            start.size,
-            end.size if end else 0,
-            spilled,
-        )
+    def _started(self, raw: sqlite3.Connection, start: Start) -> list[Any]:
+        """The columns of a start, texts that repeat as numbers."""
+        values = list(_of_start(start))
+        for place in _NUMBERED:
+            values[place] = self._names.number(raw, values[place])
+        return values
 
     def _insert_stub(self, raw: sqlite3.Connection, key: Key) -> int:
         """An end whose start has not arrived: the row stays hidden while `started_at` is null."""
@@ -154,13 +148,11 @@ class CallWriter:
         """A start for a row that exists: completes a stub, or refreshes the fields of the same call."""
         rid = known.rid
         project = self._names.number(raw, start.project)
-        op, user = self._names.number(raw, start.op_name), self._names.number(raw, start.user)
-        head = (start.trace_id, start.parent_id, op, start.started_at, start.thread_id, start.turn_id, start.run_id)
         spilled = SPILLED_IN if start.files else 0
-        raw.execute(_START_AGAIN, (*head, start.run_step, user, start.display_name, start.size, spilled, rid))
-        raw.execute(_BODY_IN, (rid, start.inputs, start.attributes, start.otel_dump))
+        raw.execute(_START_AGAIN, (*self._started(raw, start), start.size, spilled, rid))
+        raw.execute(_BODY_IN, (rid, *_body_of_start(start)))
         raw.execute("DELETE FROM call_refs WHERE rid = ? AND side = ?", (rid, INPUT_SIDE))
-        raw.execute("DELETE FROM call_files WHERE rid = ? AND field IN ('inputs', 'attributes', 'otel_dump')", (rid,))
+        raw.execute(f"DELETE FROM call_files WHERE rid = ? AND field IN {BODY_IN}", (rid,))
         raw.executemany(_REF, self._refs(raw, project, start.refs, INPUT_SIDE, rid))
         self._write_files(raw, rid, start.files)
         raw.execute(
@@ -177,8 +169,8 @@ class CallWriter:
             start = start_of.get((end.project, end.id))
             started_at = start.started_at if start else known.started_at or 0
             project = self._names.number(raw, end.project)
-            heads.append((end.ended_at, end.status, end.run_step_end, end.size, SPILLED_OUT if end.files else 0, rid))
-            bodies.append((rid, end.output, end.summary, end.exception))
+            heads.append((*_of_end(end), end.size, SPILLED_OUT if end.files else 0, rid))
+            bodies.append((rid, *_body_of_end(end)))
             if not known.deleted:
                 usage.extend(self._usage(raw, project, started_at, rid, end.usage))
             refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
@@ -189,9 +181,7 @@ class CallWriter:
             [row for row in rids if row[2] in again],
         )
         raw.executemany("DELETE FROM call_refs WHERE side = 1 AND rid = ?", [(rid,) for rid in again])
-        raw.executemany(
-            "DELETE FROM call_files WHERE field IN ('output', 'summary') AND rid = ?", [(rid,) for rid in again]
-        )
+        raw.executemany(f"DELETE FROM call_files WHERE field IN {BODY_OUT} AND rid = ?", [(rid,) for rid in again])
         raw.executemany(_END, heads)
         raw.executemany(_BODY_OUT, bodies)
         raw.executemany(_USAGE, usage)
@@ -203,8 +193,7 @@ class CallWriter:
     def _ended(raw: sqlite3.Connection, rids: list[int]) -> set[int]:
         """Which of the rows have an end already, so that its traces must be cleared."""
         found: set[int] = set()
-        for offset in range(0, len(rids), _CHUNK):
-            chunk = rids[offset : offset + _CHUNK]
+        for chunk in batched(rids):
             marks = ",".join("?" * len(chunk))
             found.update(row[0] for row in raw.execute(f"SELECT rid FROM body_out WHERE rid IN ({marks})", chunk))
         return found
@@ -233,3 +222,130 @@ class CallWriter:
         """Give a call its display name; an unknown call is left unknown."""
         number = self._names.number(raw, project)
         raw.execute("UPDATE calls SET display_name = ? WHERE id = ? AND project = ?", (display_name, call_id, number))
+
+
+_BODIES = ("body_in", "body_out", "call_refs", "call_files", "eval_trials")
+
+
+class Hidden(NamedTuple):
+    """What a deletion took away: the ids that were asked for and those of all descendants, and their traces."""
+
+    traces: set[str]
+    ids: list[str]
+
+
+def delete(raw: sqlite3.Connection, project: int, ids: Sequence[str], at: int) -> Hidden:
+    """Hide the calls and all their descendants; returns nothing when none of the calls exists."""
+    requested = set(ids)
+    traces = _traces(raw, project, list(requested))
+    if not traces:
+        return Hidden(set(), [])
+    children: dict[str, list[str]] = {}
+    for trace in traces:
+        query = "SELECT id, parent_id FROM calls WHERE trace_id = ? AND project = ? AND parent_id IS NOT NULL"
+        query += " AND deleted_at IS NULL"
+        for call_id, parent_id in raw.execute(query, (trace, project)):
+            children.setdefault(parent_id, []).append(call_id)
+    reached, pending = set(requested), list(requested)
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            if child not in reached:
+                reached.add(child)
+                pending.append(child)
+    hidden = Hidden(traces, sorted(reached))
+    _hide(raw, project, hidden.ids, at)
+    return hidden
+
+
+def _traces(raw: sqlite3.Connection, project: int, ids: list[str]) -> set[str]:
+    found: set[str] = set()
+    for chunk in batched(ids):
+        marks = ",".join("?" * len(chunk))
+        query = f"SELECT DISTINCT trace_id FROM calls WHERE project = ? AND id IN ({marks})"
+        query += " AND deleted_at IS NULL AND started_at IS NOT NULL"
+        found.update(row[0] for row in raw.execute(query, (project, *chunk)))
+    return found
+
+
+def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> None:
+    """Mark calls deleted; their usage and trials go at once, as sums read those tables alone."""
+    for chunk in batched(ids):
+        marks = ",".join("?" * len(chunk))
+        rows = raw.execute(
+            f"""SELECT project, ifnull(started_at, 0), rid FROM calls
+                WHERE project = ? AND deleted_at IS NULL AND id IN ({marks})""",
+            (project, *chunk),
+        ).fetchall()
+        before = call_counts.counts_of(raw, (rid for _, _, rid in rows))
+        raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)
+        raw.executemany("DELETE FROM eval_trials WHERE rid = ?", [(rid,) for _, _, rid in rows])
+        raw.executemany("UPDATE calls SET deleted_at = ? WHERE rid = ?", [(at, rid) for _, _, rid in rows])
+        call_counts.count_change(raw, before, Counter())
+
+
+def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) -> int:
+    """Remove at most `limit` calls that started before an instant, with everything of theirs; returns how many."""
+    rows = raw.execute(
+        "SELECT project, started_at, rid FROM calls WHERE project = ? AND started_at < ? ORDER BY started_at LIMIT ?",
+        (project, before, limit),
+    ).fetchall()
+    call_counts.count_change(raw, call_counts.counts_of(raw, (rid for _, _, rid in rows)), Counter())
+    raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)
+    rids = [(rid,) for _, _, rid in rows]
+    for table in _BODIES:
+        raw.executemany(f"DELETE FROM {table} WHERE rid = ?", rids)
+    raw.executemany("DELETE FROM calls WHERE rid = ?", rids)
+    return len(rows)
+
+
+_ADD = """INSERT INTO call_endings (project, call) SELECT project, id FROM calls
+    WHERE project = ? AND id = ? AND ended_at IS NOT NULL AND started_at IS NOT NULL AND deleted_at IS NULL"""
+ENDINGS_TABLE = """CREATE TABLE IF NOT EXISTS call_endings (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, project INTEGER NOT NULL, call TEXT NOT NULL,
+    is_taken INTEGER NOT NULL DEFAULT 0)"""
+
+
+class Endings:
+    """The outbox; only projects in `watched` (internal ids) are written to it."""
+
+    def __init__(self, names: Names) -> None:
+        self.watched: frozenset[str] = frozenset()
+        self._names = names
+
+    def concerns(self, starts: Iterable[Start], ends: Iterable[End]) -> bool:
+        """True when these halves may end a call of a watched project."""
+        watched = self.watched
+        return bool(watched) and any(half.project in watched for part in (starts, ends) for half in part)
+
+    def note(self, raw: sqlite3.Connection, starts: Iterable[Start], ends: Iterable[End]) -> None:
+        """Add the calls that are whole now; runs behind their writing, in the same transaction."""
+        keys = dict.fromkeys((half.project, half.id) for part in (starts, ends) for half in part)
+        rows = [(self._names.number(raw, project), call) for project, call in keys if project in self.watched]
+        raw.executemany(_ADD, rows)
+
+
+def take_endings(raw: sqlite3.Connection, limit: int, skipping: Collection[str]) -> list[Ending]:
+    """The oldest endings of one project as a batch; the same again until it is dropped, whatever is added meanwhile."""
+    known = "FROM call_endings e JOIN names n ON n.k = e.project"
+    marks = ", ".join("?" * len(skipping))
+    oldest = f"SELECT e.project {known} WHERE n.v NOT IN ({marks}) ORDER BY e.seq LIMIT 1"
+    found = raw.execute(oldest, tuple(skipping)).fetchone()
+    if found is None:
+        return []
+    taken = f"SELECT e.seq, n.v, e.call {known} WHERE e.project = ? AND e.is_taken ORDER BY e.seq"
+    batch = raw.execute(taken, found).fetchall()
+    if not batch:
+        part = "SELECT seq FROM call_endings WHERE project = ? ORDER BY seq LIMIT ?"
+        raw.execute(f"UPDATE call_endings SET is_taken = 1 WHERE seq IN ({part})", (*found, limit))
+        batch = raw.execute(taken, found).fetchall()
+    return [Ending(*row) for row in batch]
+
+
+def drop_endings(raw: sqlite3.Connection, project: str) -> None:
+    """Forget the batch of a project that is taken."""
+    raw.execute("DELETE FROM call_endings WHERE is_taken AND project = (SELECT k FROM names WHERE v = ?)", (project,))
+
+
+def count_endings(raw: sqlite3.Connection) -> int:
+    """How many endings wait."""
+    return int(raw.execute("SELECT count(*) FROM call_endings").fetchone()[0])

@@ -1,27 +1,122 @@
 """The verbs of calls on the embedded store."""
 
 import asyncio
+import sqlite3
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from heddle.store import turns
 from heddle.store.control.agents import spans as agent_index
 from heddle.store.control.projects import audit
-from heddle.store.sqlite import call_deletes, call_rows, endings, usage_repeats
-from heddle.store.sqlite.call_select import Selection, select
-from heddle.store.sqlite.call_writes import CallWriter
-from heddle.store.sqlite.connection import Session
-from heddle.store.sqlite.endings import Endings
+from heddle.store.query.calls import Position, sum_turns
+from heddle.store.sqlite import usage_repeats
+from heddle.store.sqlite.call_table import SqliteSelection, select
+from heddle.store.sqlite.call_writes import (
+    CallWriter,
+    Endings,
+    count_endings,
+    delete,
+    drop_endings,
+    purge_older,
+    take_endings,
+)
+from heddle.store.sqlite.connection import Readers, Session
 from heddle.store.sqlite.names import NameReader, Names
 from heddle.store.sqlite.path_indexes import SLOW_SECONDS, PathIndexes
-from heddle.store.sqlite.readers import Readers
+from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.writer import Writer
 from heddle.wire import times
-from heddle.wire.calls import CallRow, CallsQuery, DumpSlice, End, Ending, Filter, Start, ThreadRow, Usage, UsageRow
+from heddle.wire.calls import (
+    BODY_IN,
+    BODY_OUT,
+    COLUMNS,
+    CallRow,
+    CallsQuery,
+    DumpSlice,
+    End,
+    Ending,
+    Filter,
+    Start,
+    ThreadRow,
+    Usage,
+    UsageRow,
+)
+from heddle.wire.query import Scalar
 from heddle.wire.spans import AgentSpan
+
+_COLUMNS = [column for column in COLUMNS if not column.is_body]
+_HEAD = ", ".join(
+    ("c.rid", "c.size_in + c.size_out", "c.spilled", *(f"c.{stored_name(column)}" for column in _COLUMNS))
+)
+_NUMBERED = [place for place, column in enumerate(_COLUMNS) if column.is_repeated]
+_BODIES_AT = 3 + len(_COLUMNS)
+ReadFile = Callable[[str], str]
+_DUMP_BYTES = 4 * 1024 * 1024
+
+
+def fetch(
+    raw: sqlite3.Connection, names: NameReader, rids: Sequence[int], columns: frozenset[str], read_file: ReadFile | None
+) -> list[CallRow]:
+    """The calls of the row numbers, in that order; a row that was removed meanwhile is left out.
+
+    Without `read_file` large texts stay as the row has them.
+    """
+    ins = [name for name in BODY_IN if name in columns]
+    outs = [name for name in BODY_OUT if name in columns]
+    wanted = [_HEAD, *(f"bi.{name}" for name in ins), *(f"bo.{name}" for name in outs)]
+    source = "calls c" + (" LEFT JOIN body_in bi ON bi.rid = c.rid" if ins else "")
+    source += " LEFT JOIN body_out bo ON bo.rid = c.rid" if outs else ""
+    listed = ",".join(map(str, rids))
+    found: dict[int, CallRow] = {}
+    for values in raw.execute(f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN ({listed})"):
+        head = list(values[3:_BODIES_AT])
+        for place in _NUMBERED:
+            head[place] = names.text(raw, head[place])
+        row = CallRow(values[0], values[1], *head)
+        for name, value in zip((*ins, *outs), values[_BODIES_AT:], strict=True):
+            setattr(row, name, value)
+        if values[2] and read_file is not None:
+            _unspill(raw, row, columns, read_file)
+        found[row.rid] = row
+    return [found[rid] for rid in rids if rid in found]
+
+
+def otel_dumps(raw: sqlite3.Connection, project: int | None, ids: Sequence[str], containing: str) -> DumpSlice:
+    """The dumps of live calls in the order of the ids, until they hold `_DUMP_BYTES` characters."""
+    query = """SELECT c.trace_id, bi.otel_dump FROM calls c JOIN body_in bi ON bi.rid = c.rid
+        WHERE c.id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL
+        AND bi.otel_dump IS NOT NULL"""
+    query += " AND instr(bi.otel_dump, ?) > 0" if containing else ""
+    extra = (containing,) if containing else ()
+    found: list[tuple[str, str, str]] = []
+    size = 0
+    for read, call_id in enumerate(ids, 1):
+        row = raw.execute(query, (call_id, project, *extra)).fetchone()
+        if row is not None:
+            found.append((call_id, row[0], row[1]))
+            size += len(row[1])
+            if size >= _DUMP_BYTES:
+                return DumpSlice(found, read)
+    return DumpSlice(found, len(ids))
+
+
+def _unspill(raw: sqlite3.Connection, row: CallRow, columns: frozenset[str], read_file: ReadFile) -> None:
+    """Put the whole texts of large fields back in the place of their shortened ones."""
+    for name, blob in raw.execute("SELECT field, blob FROM call_files WHERE rid = ?", (row.rid,)):
+        if name in columns:
+            setattr(row, name, read_file(blob))
+
+
+def trace_sizes(raw: sqlite3.Connection, project: int, rows: Sequence[CallRow]) -> None:
+    """Fill `trace_size` of root calls: the stored bytes of all live calls of their trace."""
+    for row in rows:
+        if row.parent_id is None:
+            query = """SELECT sum(size_in + size_out) FROM calls
+                WHERE trace_id = ? AND project = ? AND deleted_at IS NULL AND started_at IS NOT NULL"""
+            row.trace_size = int(raw.execute(query, (row.trace_id, project)).fetchone()[0] or 0)
+
 
 SLICE = 256
 SLICE_BYTES = 256 * 1024
@@ -32,8 +127,22 @@ NEXT_PAGE = 8192
 PURGE_SLICE = 2000
 _USAGE_SLICE = 2000
 
-Position = tuple[int, str]
 T = TypeVar("T")
+
+
+def read_usage(
+    raw: sqlite3.Connection, names: NameReader, project: int | None, calls: Sequence[tuple[int, int]]
+) -> dict[int, list[Usage]]:
+    """The usage of some calls, (row number, start), by row number."""
+    found: dict[int, list[Usage]] = {}
+    if not calls:
+        return found
+    starts = [started_at for _, started_at in calls]
+    sql = f"""SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
+        WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN ({",".join(str(rid) for rid, _ in calls)})"""
+    for rid, model, *numbers in raw.execute(sql, (project, min(starts), max(starts))):
+        found.setdefault(rid, []).append(Usage(names.text(raw, model) or "", *numbers))
+    return found
 
 
 class Calls:
@@ -95,15 +204,15 @@ class Calls:
 
     async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
         """The oldest noted endings of one project as a batch; the same again until it is dropped."""
-        return await self._writer.write(lambda session: endings.take(session.raw, limit, skipping))
+        return await self._writer.write(lambda session: take_endings(session.raw, limit, skipping))
 
     async def count_endings(self) -> int:
         """How many noted endings wait."""
-        return await self._readers.read(lambda session: endings.count(session.raw))
+        return await self._readers.read(lambda session: count_endings(session.raw))
 
     async def drop_endings(self, project: str) -> None:
         """Forget the batch of a project that was taken."""
-        await self._writer.write(lambda session: endings.drop(session.raw, project))
+        await self._writer.write(lambda session: drop_endings(session.raw, project))
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
         """Give a call its display name; nothing happens for an unknown call."""
@@ -114,7 +223,7 @@ class Calls:
 
         def work(session: Session) -> int:
             at = times.now()
-            hidden = call_deletes.delete(session.raw, self._names.number(session.raw, project), ids, at)
+            hidden = delete(session.raw, self._names.number(session.raw, project), ids, at)
             count = len(hidden.ids)
             if count:
                 self._trials.deleted(session.raw, project, ids)
@@ -131,7 +240,7 @@ class Calls:
 
             def work(session: Session) -> tuple[int, int]:
                 number = self._names.number(session.raw, project)
-                calls = call_deletes.purge_older(session.raw, number, before, PURGE_SLICE)
+                calls = purge_older(session.raw, number, before, PURGE_SLICE)
                 return calls, agent_index.purge_older(session.control, project, before, PURGE_SLICE)
 
             removed, spans = await self._writer.write(work)
@@ -183,12 +292,10 @@ class Calls:
             if selection is None:
                 return rids, sizes, None, False
             limit = want if selection.keyset else (remaining if remaining is not None else -1)
-            extra, parameters = _after(selection.keyset, position)
             size = "c.size_in + c.size_out" if query.columns else "0"
-            sql = selection.sql(f"c.rid, c.started_at, c.id, {size}", extra) + " LIMIT ? OFFSET ?"
-            for rid, started_at, call_id, bytes_ in session.raw.execute(
-                sql, (*selection.parameters, *parameters, limit, offset)
-            ):
+            sql = selection.sql(f"c.rid, c.started_at, c.id, {size}", selection.behind(position))
+            sql += f" LIMIT {limit} OFFSET {offset}"
+            for rid, started_at, call_id, bytes_ in session.raw.execute(sql, selection.parameters):
                 rids.append(rid)
                 sizes.append(bytes_ or 0)
                 last = (started_at, call_id)
@@ -199,10 +306,10 @@ class Calls:
     async def _rows(self, readers: Readers, query: CallsQuery, rids: "array[int]") -> list[CallRow]:
         def work(session: Session) -> list[CallRow]:
             read_file = None if query.shortened else self._read_file
-            rows = call_rows.fetch(session.raw, self._reader_names, rids, query.columns, read_file)
+            rows = fetch(session.raw, self._reader_names, rids, query.columns, read_file)
             if query.trace_sizes:
                 project = self._reader_names.number(session.raw, query.project) or 0
-                call_rows.trace_sizes(session.raw, project, rows)
+                trace_sizes(session.raw, project, rows)
             return rows
 
         return await readers.read(work)
@@ -219,11 +326,10 @@ class Calls:
 
         return await self._readers.read(timed)
 
-    def _select(self, session: Session, query: CallsQuery) -> Selection | None:
+    def _select(self, session: Session, query: CallsQuery) -> SqliteSelection | None:
         selection = select(session.raw, self._reader_names, query)
         if selection is not None and (built := self._indexes.built(selection.indexable)):
-            selection.driver = built[0]
-            selection.where[0] = "+c.project = ?"
+            selection.answer_by(built[0])
         return selection
 
     async def count(self, query: CallsQuery) -> int:
@@ -235,8 +341,8 @@ class Calls:
                 return 0
             if query.limit is None:
                 return _number(session, selection.sql("count(*)", order=False), selection.parameters)
-            inner = selection.sql("1", order=False) + " LIMIT ?"
-            return _number(session, f"SELECT count(*) FROM ({inner})", [*selection.parameters, query.limit])
+            inner = selection.sql("1", order=False) + f" LIMIT {query.limit}"
+            return _number(session, f"SELECT count(*) FROM ({inner})", selection.parameters)
 
         return await self._timed(query, work)
 
@@ -245,7 +351,7 @@ class Calls:
 
         def work(session: Session) -> DumpSlice:
             number = self._reader_names.number(session.raw, project)
-            return call_rows.otel_dumps(session.raw, number, ids, containing)
+            return otel_dumps(session.raw, number, ids, containing)
 
         return await self._readers.read(work)
 
@@ -285,9 +391,8 @@ class Calls:
             if selection is None:
                 return []
             columns = "c.rid, c.id, c.parent_id, c.ended_at IS NOT NULL, c.started_at"
-            sql = selection.sql(columns) + " LIMIT ?"
-            limit = -1 if query.limit is None else query.limit
-            rows = session.raw.execute(sql, (*selection.parameters, limit)).fetchall()
+            sql = selection.sql(columns) + ("" if query.limit is None else f" LIMIT {query.limit}")
+            rows = session.raw.execute(sql, selection.parameters).fetchall()
             project = self._reader_names.number(session.raw, query.project) or 0
             return list(self._with_usage(session, project, rows))
 
@@ -300,14 +405,7 @@ class Calls:
         nothing: list[Usage] = []
         for offset in range(0, len(rows), _USAGE_SLICE):
             part = rows[offset : offset + _USAGE_SLICE]
-            listed = ",".join(str(row[0]) for row in part)
-            first, last = min(row[4] for row in part), max(row[4] for row in part)
-            found: dict[int, list[Usage]] = {}
-            sql = f"""SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
-                WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN ({listed})"""
-            for rid, model, *numbers in session.raw.execute(sql, (project, first, last)):
-                name = self._reader_names.text(session.raw, model) or ""
-                found.setdefault(rid, []).append(Usage(name, *numbers))
+            found = read_usage(session.raw, self._reader_names, project, [(row[0], row[4]) for row in part])
             for rid, call_id, parent_id, ended, started_at in part:
                 # Children share the text of their parent's id: a trace may have very many.
                 shared = parents.setdefault(parent_id, parent_id) if parent_id is not None else None
@@ -332,7 +430,7 @@ class Calls:
             if before is not None:
                 sql += " AND c.started_at < ?"
                 parameters.append(before)
-            return turns.summed(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
+            return sum_turns(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
 
         return await self._readers.read(work)
 
@@ -349,17 +447,5 @@ def _ends(sizes: Iterable[int]) -> Iterator[int]:
         yield count
 
 
-def _after(keyset: str, position: Position | None) -> tuple[str, list[int | str]]:
-    """The condition that continues an order by (started_at, id) behind a position."""
-    if not keyset or position is None:
-        return "", []
-    started_at, call_id = position
-    return f"c.started_at {keyset}= ? AND (c.started_at {keyset} ? OR c.id {keyset} ?)", [
-        started_at,
-        started_at,
-        call_id,
-    ]
-
-
-def _number(session: Session, sql: str, parameters: Sequence[object]) -> int:
+def _number(session: Session, sql: str, parameters: dict[str, Scalar]) -> int:
     return int(session.raw.execute(sql, parameters).fetchone()[0])

@@ -33,43 +33,12 @@ from heddle.store.control.runtimes import runtimes
 from heddle.store.control.schema import metadata
 from heddle.store.control.sessions import sessions
 from heddle.store.control.training import train_checkpoints, train_logs, train_models
-from heddle.store.sqlite import call_counts, endings, trial_rows, usage_repeats
+from heddle.store.sqlite import call_counts, trial_rows, usage_repeats
+from heddle.store.sqlite.call_writes import ENDINGS_TABLE
 from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.schema import CALL_TABLES
 
 logger = logging.getLogger("heddle.store")
-
-CALL_TABLES = (
-    "CREATE TABLE names (k INTEGER PRIMARY KEY, v TEXT NOT NULL UNIQUE, label TEXT NOT NULL)",
-    """CREATE TABLE calls (
-        rid INTEGER PRIMARY KEY, project INTEGER NOT NULL, id TEXT NOT NULL, trace_id TEXT, parent_id TEXT, op INTEGER,
-        started_at INTEGER, ended_at INTEGER, status INTEGER, thread_id TEXT, turn_id TEXT,
-        run_id TEXT, run_step INTEGER, run_step_end INTEGER, user INTEGER, display_name TEXT, deleted_at INTEGER,
-        size_in INTEGER NOT NULL DEFAULT 0, size_out INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0)""",
-    "CREATE UNIQUE INDEX calls_id ON calls (id, project)",
-    "CREATE INDEX calls_time ON calls (project, started_at, deleted_at)",
-    "CREATE INDEX calls_roots ON calls (project, started_at, deleted_at) WHERE parent_id IS NULL",
-    "CREATE INDEX calls_op ON calls (project, op, started_at, deleted_at)",
-    "CREATE INDEX calls_trace ON calls (trace_id, project)",
-    "CREATE INDEX calls_parent ON calls (parent_id, project) WHERE parent_id IS NOT NULL",
-    "CREATE INDEX calls_thread ON calls (project, thread_id, started_at) WHERE thread_id IS NOT NULL",
-    "CREATE TABLE body_in (rid INTEGER PRIMARY KEY, inputs TEXT NOT NULL, attributes TEXT NOT NULL, otel_dump TEXT)",
-    "CREATE TABLE body_out (rid INTEGER PRIMARY KEY, output TEXT, summary TEXT NOT NULL, exception TEXT)",
-    """CREATE TABLE usage (
-        project INTEGER NOT NULL, started_at INTEGER NOT NULL, rid INTEGER NOT NULL, model INTEGER NOT NULL,
-        requests INTEGER NOT NULL, prompt INTEGER NOT NULL, completion INTEGER NOT NULL, total INTEGER,
-        cache_read INTEGER NOT NULL, cache_creation INTEGER NOT NULL,
-        PRIMARY KEY (project, started_at, rid, model)) WITHOUT ROWID""",
-    """CREATE TABLE call_refs (
-        project INTEGER NOT NULL, ref INTEGER NOT NULL, side INTEGER NOT NULL, rid INTEGER NOT NULL,
-        PRIMARY KEY (project, ref, side, rid)) WITHOUT ROWID""",
-    "CREATE INDEX call_refs_rid ON call_refs (rid)",
-    """CREATE TABLE call_files (
-        rid INTEGER NOT NULL, field TEXT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (rid, field)) WITHOUT ROWID""",
-    "CREATE INDEX call_files_blob ON call_files (blob)",
-    """CREATE TABLE path_indexes (
-        name TEXT PRIMARY KEY, body TEXT NOT NULL, expression TEXT NOT NULL UNIQUE, slow_uses INTEGER NOT NULL,
-        last_used INTEGER NOT NULL, built_at INTEGER)""",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +67,7 @@ def _create_training(session: Session) -> None:
 
 
 def _create_evaluation(session: Session) -> None:
-    session.raw.execute(endings.TABLE)
+    session.raw.execute(ENDINGS_TABLE)
     for statement in trial_rows.TABLES:
         session.raw.execute(statement)
     tables: list[sa.Table] = [monitor_waiting, *ALERT_TABLES, eval_jobs, replay_items]

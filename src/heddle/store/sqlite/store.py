@@ -1,12 +1,14 @@
 """The embedded store: opens the file, starts the writer, the readers and the upkeep, and closes them in reverse."""
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
@@ -14,30 +16,95 @@ from heddle.store.base import Store
 from heddle.store.blobs.open import open_blobs
 from heddle.store.control.groups import named_blobs
 from heddle.store.control.row_texts import ControlRowTexts
-from heddle.store.sizes import Sizes
+from heddle.store.sizes import Sizes, sizes
 from heddle.store.sqlite import trial_rows
-from heddle.store.sqlite.breakdowns import Breakdowns
 from heddle.store.sqlite.call_counts import CallCounts
-from heddle.store.sqlite.call_stats import CallStats
 from heddle.store.sqlite.calls import Calls
-from heddle.store.sqlite.connection import MINIMUM_VERSION, Session, explain, open_writer
-from heddle.store.sqlite.control import SqliteControl
+from heddle.store.sqlite.connection import MINIMUM_VERSION, Readers, Session, explain, open_writer
 from heddle.store.sqlite.migrations import CURRENT, migrate
-from heddle.store.sqlite.overview import Overviews
+from heddle.store.sqlite.names import Names
 from heddle.store.sqlite.path_indexes import PathIndexes
-from heddle.store.sqlite.project_activity import ProjectActivities
-from heddle.store.sqlite.thread_figures import ThreadSums
+from heddle.store.sqlite.sums import Breakdowns, CallStats, Overviews, ProjectActivities, ThreadSums
 from heddle.store.sqlite.trace_spans import TraceSpans
 from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.trials import Trials
-from heddle.store.sqlite.writer import WriterStats
+from heddle.store.sqlite.writer import Writer, WriterStats
+
+T = TypeVar("T")
+
+
+class SqliteExecutor:
+    """An Executor (see control/schema.py) over the embedded store."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
+        """Run `work` in the next commit group and return after the commit."""
+        return await self._writer.write(lambda session: work(session.control), size)
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work` in a reader thread."""
+        return await self._readers.read(lambda session: work(session.control))
+
+
+CONTROL_READERS = 2
+
+
+class SqliteControl:
+    """One writer and the readers of the control tables; `keys` and `spans` have readers of their own."""
+
+    schema = CURRENT
+
+    def __init__(self, settings: Settings, path: Path, session: Session) -> None:
+        self._path = path
+        self._session = session
+        self.names = Names()
+        self.writer = self._start_writer(settings)
+        # Searching may take seconds: small look-ups have readers of their own, and keys, which every caller needs,
+        # one that nothing else can occupy.
+        self.readers = Readers(path, settings.readers, settings.query_timeout)
+        self.long_readers = Readers(path, 1, settings.query_timeout)
+        self._control_readers = Readers(path, CONTROL_READERS, settings.query_timeout)
+        self._key_readers = Readers(path, 1, settings.query_timeout)
+        self.executor = SqliteExecutor(self.writer, self._control_readers)
+        self.keys = SqliteExecutor(self.writer, self._key_readers)
+        self.spans = SqliteExecutor(self.writer, self.readers)
+
+    def _start_writer(self, settings: Settings) -> Writer:
+        return Writer(self._session, settings.write_queue_bytes, self.names)
+
+    @property
+    def figures(self) -> WriterStats:
+        """What the writer did since the start."""
+        return self.writer.figures
+
+    async def sizes(self) -> Sizes:
+        """How much room everything in the folder takes."""
+        return await asyncio.to_thread(sizes, self._path)
+
+    async def close(self) -> None:
+        """Write what waits, checkpoint the file, close every connection."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self.writer.close()
+        for readers in (self.readers, self.long_readers, self._control_readers, self._key_readers):
+            readers.close()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        self._session.raw.execute("PRAGMA optimize")
+        self._session.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._session.close()
+
 
 logger = logging.getLogger("heddle.store")
 
 DATABASE = "heddle.db"
 _UPKEEP_SECONDS = 2.0
 _TIDY_EVERY = 1800
-_ORPHAN_SECONDS = 3600.0
 
 
 class SqliteStore(Store):
@@ -68,9 +135,6 @@ class SqliteStore(Store):
         self.thread_sums = ThreadSums(readers)
         self._upkeep = asyncio.create_task(self._keep_up())
 
-    def _read_text(self, key: str) -> str:
-        return self.blobs.read(key).decode()
-
     @property
     def figures(self) -> WriterStats:
         """What the writer did since the start."""
@@ -80,27 +144,17 @@ class SqliteStore(Store):
         """How much room everything takes."""
         return await self._control.sizes()
 
-    async def collect_files(self) -> int:
-        """Remove blobs that no file, call, training job or log names any more; returns how many."""
-
-        def named(session: Session, keys: Sequence[str]) -> set[str]:
+    async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
+        def named(session: Session) -> set[str]:
             marks = ",".join("?" * len(keys))
             of_calls = session.raw.execute(f"SELECT blob FROM call_files WHERE blob IN ({marks})", keys)
             return named_blobs(session.control, keys) | {row[0] for row in of_calls}
 
-        loop = asyncio.get_running_loop()
-
-        def ask(keys: Sequence[str]) -> set[str]:
-            reading = self._readers.read(lambda session: named(session, keys))
-            return asyncio.run_coroutine_threadsafe(reading, loop).result()
-
-        return await asyncio.to_thread(self.blobs.collect, ask, _ORPHAN_SECONDS)
+        return await self._readers.read(named)
 
     async def close(self) -> None:
         """Write what waits, checkpoint the file, close every connection."""
-        self._upkeep.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._upkeep
+        await self._stop_upkeep()
         await self._control.close()
 
     async def _keep_up(self) -> None:

@@ -2,11 +2,10 @@
 
 import sqlite3
 
-from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.calls import read_usage
+from heddle.store.sqlite.connection import Readers, Session
 from heddle.store.sqlite.names import NameReader
-from heddle.store.sqlite.readers import Readers
 from heddle.wire import refs
-from heddle.wire.calls import Usage
 from heddle.wire.outline import Outline, Span
 
 _LIVE = "c.trace_id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
@@ -50,7 +49,8 @@ class TraceSpans:
         listed = ",".join(map(str, rids))
         head = "SELECT rid, id, op, display_name, started_at, ended_at, status FROM calls"
         rows = {row[0]: row for row in raw.execute(f"{head} WHERE rid IN ({listed})")}
-        usage = self._usage(raw, outline.project, list(rows.values()), listed)
+        number = self._names.number(raw, outline.project)
+        usage = read_usage(raw, self._names, number, [(row[0], row[4]) for row in rows.values()])
         found: list[Span | None] = []
         for rid in rids:
             row = rows.get(rid)
@@ -61,20 +61,6 @@ class TraceSpans:
             name = refs.operation_name(self._names.text(raw, op) or "")
             kind = _kind(raw, outline, op or 0, rid)
             found.append(Span(call_id, name, kind, display_name, started_at, ended_at, status, usage.get(rid, [])))
-        return found
-
-    def _usage(
-        self, raw: sqlite3.Connection, project: str, rows: list[tuple[int, ...]], listed: str
-    ) -> dict[int, list[Usage]]:
-        if not rows:
-            return {}
-        times = [row[4] for row in rows]
-        found: dict[int, list[Usage]] = {}
-        query = f"""SELECT rid, model, requests, prompt, completion, total, cache_read, cache_creation FROM usage
-            WHERE project = ? AND started_at BETWEEN ? AND ? AND rid IN ({listed})"""
-        number = self._names.number(raw, project)
-        for rid, model, *numbers in raw.execute(query, (number, min(times), max(times))):
-            found.setdefault(rid, []).append(Usage(self._names.text(raw, model) or "", *numbers))
         return found
 
 

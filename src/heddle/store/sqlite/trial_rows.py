@@ -7,7 +7,6 @@ is not in the calls, so it can be made again at any time (`refresh`).
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import orjson
@@ -15,6 +14,7 @@ import orjson
 from heddle.store.sqlite.call_writes import SPILLED_IN, SPILLED_OUT
 from heddle.store.sqlite.names import Names
 from heddle.wire import jsontext, refs
+from heddle.wire.batched import batched
 from heddle.wire.calls import End, Start
 from heddle.wire.trials import TRIAL_OPS, Step, predict_step, row_digest
 
@@ -27,7 +27,6 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS eval_trials_rid ON eval_trials (rid)",
 )
 ReadFile = Callable[[str], str]
-_CHUNK = 500
 
 _HEAD = """SELECT c.project, c.id, c.parent_id, c.started_at, c.spilled, bi.inputs -> '$.example',
     bi.inputs -> '$.model', bo.output -> '$.scores'
@@ -142,18 +141,14 @@ def known_projects(raw: sqlite3.Connection) -> list[str]:
 
 
 def _parents(raw: sqlite3.Connection, project: int, ids: Iterable[str]) -> Iterator[str]:
-    for chunk, marks in _chunks(ids):
+    for chunk in batched(ids):
+        marks = ",".join("?" * len(chunk))
         query = f"SELECT parent_id FROM calls WHERE project = ? AND id IN ({marks}) AND parent_id IS NOT NULL"
         yield from {row[0] for row in raw.execute(query, (project, *chunk))}
 
 
 def _rids(raw: sqlite3.Connection, project: int, ids: Iterable[str], join: str = "") -> Iterator[int]:
-    for chunk, marks in _chunks(ids):
+    for chunk in batched(ids):
+        marks = ",".join("?" * len(chunk))
         query = f"SELECT c.rid FROM calls c {join} WHERE c.project = ? AND c.id IN ({marks})"
         yield from [row[0] for row in raw.execute(query, (project, *chunk))]
-
-
-def _chunks(ids: Iterable[str]) -> Iterator[tuple[list[str], str]]:
-    pending = iter(ids)
-    while chunk := list(islice(pending, _CHUNK)):
-        yield chunk, ",".join("?" * len(chunk))

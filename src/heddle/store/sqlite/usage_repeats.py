@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from heddle.store.control.call_halves import by_project
 from heddle.store.sqlite.names import Names
 from heddle.wire.calls import End, Start
 
@@ -110,11 +111,8 @@ def spans_of(starts: Sequence[Start], ends: Sequence[End]) -> dict[TraceKey, Wri
 
 def settle_new(raw: sqlite3.Connection, names: Names, written: dict[TraceKey, Written]) -> dict[TraceKey, Written]:
     """Before the spans are written: settle the traces that have no call yet, and return the others for `drop`."""
-    by_project: dict[str, list[str]] = {}
-    for project, trace_id in written:
-        by_project.setdefault(project, []).append(trace_id)
     known: set[TraceKey] = set()
-    for project, traces in by_project.items():
+    for project, traces in by_project(written).items():
         rows = raw.execute(_STORED, (json.dumps(traces), names.number(raw, project)))
         known.update((project, trace_id) for (trace_id,) in rows)
     for key, trace in written.items():
@@ -148,10 +146,7 @@ def create(raw: sqlite3.Connection) -> None:
 
 def mark(raw: sqlite3.Connection, names: Names, calls: Collection[tuple[str, str]]) -> None:
     """Mark usage that was summed up from calls below, as far as these calls, (project, id) with usage, show it."""
-    by_project: dict[str, list[str]] = {}
-    for project, call_id in calls:
-        by_project.setdefault(project, []).append(call_id)
-    for project, ids in by_project.items():
+    for project, ids in by_project(calls).items():
         number = names.number(raw, project)
         found = dict(_found(raw, _SUMMED_UP, number, ids))
         raw.executemany(_MARK, [(number, started_at, rid) for rid, started_at in found.items()])

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 
 from heddle.errors import InvalidRequest, ValidationFailed
 from heddle.trace.calls.models import (
@@ -17,7 +18,7 @@ from heddle.trace.calls.models import (
 )
 from heddle.trace.content import LONG_STRING, replace_content
 from heddle.wire import ids, jsontext, refs, times
-from heddle.wire.calls import DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
+from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
 
 _KEPT_TEXT = 4096
 _SERVER_KEYS = ("status", "trace_name", "latency_ms", "display_name", "costs", "feedback")
@@ -80,12 +81,9 @@ class Packer:
             inputs="",
             attributes="",
             user=self._user,
-            parent_id=call.parent_id,
-            thread_id=call.thread_id,
-            turn_id=call.turn_id,
             display_name=call.display_name,
             run_id=run_id(call.wb_run_id, project),
-            run_step=_step(call.wb_run_step),
+            **_plain(call, of_end=False),
         )
         start.inputs, start.refs, size = self.field(project, "inputs", call.inputs, start.files)
         start.attributes, _, attributes_size = self.field(project, "attributes", call.attributes, start.files)
@@ -108,8 +106,8 @@ class Packer:
             summary="",
             status=_status(call.exception, summary),
             exception=call.exception,
-            run_step_end=_step(call.wb_run_step_end),
             usage=usage_entries(summary),
+            **_plain(call, of_end=True),
         )
         size = 0
         if call.output is not None:
@@ -214,6 +212,12 @@ def _identifier(text: str, name: str) -> str:
     if not text or len(text) > 256:
         raise InvalidRequest(f"Invalid {name}: expected 1 to 256 characters")
     return text
+
+
+def _plain(call: BaseModel, *, of_end: bool) -> dict[str, Any]:
+    """The columns of one half that are stored as they came."""
+    found = {item.name: getattr(call, item.field) for item in COLUMNS if item.is_plain and item.of_end is of_end}
+    return {name: _step(value) if isinstance(value, int) else value for name, value in found.items()}
 
 
 def _step(step: int | None) -> int | None:

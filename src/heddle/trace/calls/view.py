@@ -8,17 +8,16 @@ import orjson
 
 from heddle.trace.calls.pack import external_run_id
 from heddle.wire import refs, times
-from heddle.wire.calls import RUNNING, STATUS_WORDS, CallRow
+from heddle.wire.calls import BODY, COLUMNS, RUNNING, STATUS_WORDS, CallRow
 
 ALWAYS = frozenset({"id", "project_id", "trace_id", "op_name", "started_at"})
 SUMMARY_NEEDS = frozenset({"ended_at", "exception", "display_name"})
-JSON_FIELDS = frozenset({"inputs", "output", "attributes", "summary", "exception", "otel_dump"})
+JSON_FIELDS = frozenset(BODY)
+_PLAIN = [column for column in COLUMNS if column.is_plain]
 HEAD_FIELDS = frozenset(
     {
-        *ALWAYS,
-        *SUMMARY_NEEDS,
-        *("parent_id", "thread_id", "turn_id", "wb_user_id", "wb_run_id", "wb_run_step", "wb_run_step_end"),
-        *("deleted_at", "expire_at", "storage_size_bytes", "total_storage_size_bytes"),
+        *(column.field for column in COLUMNS if not column.is_body and column.name != "status"),
+        *("project_id", "deleted_at", "expire_at", "storage_size_bytes", "total_storage_size_bytes"),
     }
 )
 _EMPTY = orjson.Fragment(b"{}")
@@ -50,9 +49,7 @@ class View:
             "op_name": row.op_name,
             "display_name": (row.display_name or None) if self.shows("display_name") else None,
             "trace_id": row.trace_id,
-            "parent_id": row.parent_id if self.shows("parent_id") else None,
-            "thread_id": row.thread_id if self.shows("thread_id") else None,
-            "turn_id": row.turn_id if self.shows("turn_id") else None,
+            **{item.field: getattr(row, item.name) if self.shows(item.field) else None for item in _PLAIN},
             "started_at": times.to_iso(row.started_at),
             "attributes": _attributes(row),
             "inputs": _fragment(row.inputs, _EMPTY),
@@ -62,8 +59,6 @@ class View:
             "summary": summary(row, extra),
             "wb_user_id": row.user if self.shows("wb_user_id") else None,
             "wb_run_id": external_run_id(row.run_id) if self.shows("wb_run_id") else None,
-            "wb_run_step": row.run_step if self.shows("wb_run_step") else None,
-            "wb_run_step_end": row.run_step_end if self.shows("wb_run_step_end") else None,
             "deleted_at": None,
             "expire_at": times.to_iso(row.started_at + self.retention)
             if self.retention is not None and self.shows("expire_at")

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from heddle.errors import InvalidField
 from heddle.store.control.agents.table import CUSTOM, MORE_NUMBERS, MORE_TEXTS, OWN_AGENT, TEXTS, TOKENS, agent_spans
-from heddle.store.control.jsonread import JsonRead
-from heddle.store.control.rowvalues import Expression, Kind, Value
+from heddle.store.control.expressions import Column, Expression, JsonRead
+from heddle.store.query.compiler import Kind
 from heddle.wire import times
 
 NUMBER, STRING, BOOLEAN, DATETIME = "number", "string", "boolean", "datetime"
@@ -130,17 +130,17 @@ class Fields:
     def __init__(self, prices: Sequence[ModelPrice] = ()) -> None:
         self._prices = prices
 
-    def value(self, path: str) -> Value:
+    def value(self, path: str) -> Column:
         """The operand of a condition or an order; raises InvalidField for an unknown name."""
         source, dot, key = path.partition(".")
         if dot and key and source in CUSTOM_TYPES:
             typed = self.custom(source, key)
-            return Value(typed.expression, Kind.TEXT if typed.type == STRING else Kind.NUMBER)
+            return Column(Kind.TEXT if typed.type == STRING else Kind.NUMBER, typed.expression)
         if path in ("duration_ms", "total_tokens") or path in COSTS:
-            return Value(self.derived(path).expression, Kind.NUMBER)
+            return Column(Kind.NUMBER, self.derived(path).expression)
         typed = self.field(path)
         kinds = {STRING: Kind.TEXT, NUMBER: Kind.NUMBER, DATETIME: Kind.INSTANT}
-        return Value(typed.expression, kinds[typed.type])
+        return Column(kinds[typed.type], typed.expression)
 
     def field(self, name: str) -> Typed:
         """A field of the span; raises InvalidField for an unknown one."""

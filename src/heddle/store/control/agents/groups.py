@@ -24,8 +24,8 @@ from heddle.store.control.agents.query import SpanFilter
 from heddle.store.control.agents.reads import STREAMED
 from heddle.store.control.agents.sql import DistinctList, Listed
 from heddle.store.control.agents.table import TOKENS, agent_spans
+from heddle.store.control.expressions import Expression
 from heddle.store.control.rowtable import Sort
-from heddle.store.control.rowvalues import Expression
 from heddle.store.control.schema import Executor
 
 _c = agent_spans.c

@@ -19,7 +19,7 @@ from heddle.store.control.agents.fields import (
 )
 from heddle.store.control.agents.query import condition
 from heddle.store.control.agents.table import MORE_TEXTS, TEXTS
-from heddle.store.control.rowvalues import Expression
+from heddle.store.control.expressions import Expression
 from heddle.wire.query import Operation
 
 AGGREGATIONS = {

@@ -14,8 +14,8 @@ from heddle.errors import InvalidField, InvalidRequest
 from heddle.store.control.agents.fields import COSTS, CUSTOM_TYPES, UNREAD, Fields, column_name
 from heddle.store.control.agents.sql import Listed
 from heddle.store.control.agents.table import MORE_NUMBERS, MORE_TEXTS, SHOWN, TEXTS, TOKENS, agent_spans
-from heddle.store.control.rowquery import Conditions
-from heddle.store.control.rowvalues import Expression, Kind
+from heddle.store.control.expressions import Expression, QueryCondition
+from heddle.store.query.compiler import Kind
 from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Operand, Operation, Or, Size
 
 _FIELDS = frozenset((*TEXTS, *TOKENS, *MORE_TEXTS, *MORE_NUMBERS, "started_at", "ended_at"))
@@ -78,7 +78,7 @@ def condition(query: Operation, fields: Fields) -> Expression:
     """A query as a condition; raises InvalidField for a name that means nothing, InvalidRequest for bad constants."""
     resolved = _typed(query, None)
     assert not isinstance(resolved, (Literal, Field, Convert, Size))
-    return Conditions(fields.value).compile(resolved)
+    return QueryCondition(resolved, fields.value)
 
 
 def _typed(operand: Operand, beside: type | None) -> Operand:

@@ -13,10 +13,10 @@ from heddle.store.control.agents.fields import COSTS, MODEL, Fields, ModelPrice
 from heddle.store.control.agents.query import SpanFilter
 from heddle.store.control.agents.sql import Listed
 from heddle.store.control.agents.table import CUSTOM, EVALUATED, OWN_AGENT, SHOWN, TEXTS, TOKENS, agent_spans
-from heddle.store.control.jsonread import CodePoints
+from heddle.store.control.expressions import CodePoints, Expression
 from heddle.store.control.rowtable import Sort
-from heddle.store.control.rowvalues import Expression, Kind
 from heddle.store.control.schema import Executor
+from heddle.store.query.compiler import Kind
 
 Row = dict[str, Any]
 STREAMED = 2000

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from heddle.store.control.jsonread import Condition
+from heddle.store.control.expressions import Condition
 
 _ZEROS = (
     r"CASE WHEN strpos({items}, '\u0000') = 0 THEN {items}"

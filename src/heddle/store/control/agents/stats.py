@@ -27,7 +27,7 @@ from heddle.store.control.agents.query import SpanFilter
 from heddle.store.control.agents.reads import STREAMED
 from heddle.store.control.agents.sql import Whole
 from heddle.store.control.agents.table import agent_spans
-from heddle.store.control.rowvalues import Expression
+from heddle.store.control.expressions import Expression
 from heddle.store.control.schema import Executor
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import UniformRun

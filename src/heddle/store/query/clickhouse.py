@@ -1,10 +1,12 @@
-"""ClickHouse expressions that read a JSON text by path with the typing rules of the query language.
+"""Queries in the SQL of ClickHouse: how it reads a JSON text by path with the typing rules of the query language.
 
 A value is read out of its raw JSON text (empty when the path leads nowhere). A lambda names that text, so that it is
 written and computed once however often an expression looks at it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from heddle.store.query.compiler import Dialect, JsonValue, Kind, balanced
 
 Bind = Callable[[str], str]
 """Gives the SQL of a constant."""
@@ -141,3 +143,58 @@ def _integer_of_digits(digits: str) -> str:
         f"if(match({digits}, '^[+-]?[0-9]{{1,18}}$'), toInt128OrNull({digits}), "
         f"{once(f'toFloat64OrNull({digits})', 'f', large)})"
     )
+
+
+class ClickhouseDialect(Dialect):
+    """ClickHouse."""
+
+    def read(self, json: JsonValue, reading: str) -> str:
+        """The SQL of a JSON value; null only where its text is."""
+        source = f"ifNull({json.source}, '')" if json.nullable else json.source
+        bind: Bind = self.bound.value
+        if reading == "word":
+            return plain_text(source, json.parts, bind)
+        if reading == "text":
+            value = text(source, json.parts, bind)
+        else:
+            value = fragment(source, json.parts, bind)
+            if reading in _READERS:
+                value = _READERS[reading](value)
+        if not json.nullable or reading in ("fragment", "present"):
+            return value
+        return f"if(isNull({json.source}), NULL, {value})"
+
+    def reread(self, text: str, reading: str) -> str:
+        """The SQL of a text read anew."""
+        return _REREADERS[reading](f"ifNull({text}, '')")
+
+    def spelled(self, number: str, kind: Kind) -> str:
+        """The SQL of a number or an instant as text."""
+        if kind is Kind.INSTANT:
+            return f"formatDateTime(fromUnixTimestamp64Micro({number}, 'UTC'), '%Y-%m-%dT%H:%i:%S.%fZ')"
+        return f"toString({number})"
+
+    def lowered(self, text: str, is_ascii: bool) -> str:
+        """The SQL of a text in lower case."""
+        return f"{'lower' if is_ascii else 'lowerUTF8'}({text})"
+
+    def within(self, whole: str, part: str) -> str:
+        """The condition that a text is part of another."""
+        return f"(ifNull(position({whole}, {part}), 0) > 0)"
+
+    def length(self, text: str) -> str:
+        """The SQL of the number of characters of a text."""
+        return f"lengthUTF8({text})"
+
+    def among(self, value: str, constants: Sequence[str | int | float], others: Sequence[str]) -> str:
+        """The condition that a value is one of others."""
+        texts = [constant for constant in constants if isinstance(constant, str)]
+        if len(texts) == len(constants) and not others:
+            return f"({value} IN {self.bound.values(texts)})"
+        # IN would turn every member into the type of the value.
+        members = [*map(self.bound.value, constants), *others]
+        return balanced([f"({value} = {member})" for member in members], "OR")
+
+
+_READERS = {"integer": integer, "double": double, "boolean": boolean, "size": size, "present": present}
+_REREADERS = {"integer": integer_of_text, "double": double_of_text, "boolean": bool_of_text}

@@ -1,10 +1,13 @@
-"""SQL expressions that read a JSON text column by path with the typing rules of the query language.
+"""Queries in the SQL of SQLite: how it reads a JSON text by path with the typing rules of the query language.
 
 Paths stand in the SQL text as literals, not as parameters, so that an expression index on the same text is used.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
+
+from heddle.store.query.compiler import Dialect, JsonValue, Kind
+from heddle.wire.query import Scalar
 
 _MAX_EITHER = 3
 _WHITESPACE = "' ' || char(9, 10, 11, 12, 13)"
@@ -171,3 +174,86 @@ def fragment(source: str, parts: tuple[str, ...]) -> str:
 def scalar(source: str, parts: tuple[str, ...]) -> str:
     """The SQL value at the path (containers as JSON text), null when missing."""
     return _either(parts, source, lambda path: f"({source} ->> {path})", "NULL")
+
+
+def exists(source: str, parts: tuple[str, ...]) -> str:
+    """1 when the path holds anything, null included, else 0."""
+    tests = [f"json_type({source}, {path}) IS NOT NULL" for path in path_literals(parts)]
+    return f"({' OR '.join(tests)})" if tests else "(1 = 0)"
+
+
+_READERS = {
+    "text": text,
+    "word": plain_text,
+    "integer": integer,
+    "double": double,
+    "boolean": boolean,
+    "number": scalar,
+    "scalar": scalar,
+    "fragment": fragment,
+    "size": size,
+    "present": present,
+    "exists": exists,
+}
+_REREADERS = {"integer": integer_of_text, "double": double_of_text, "boolean": bool_of_text}
+
+
+class Parameters:
+    """The constants of a statement by name: `given` is what it is run with (names that it lacks do no harm)."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Scalar] = {}
+
+    def value(self, value: str | int | float) -> str:
+        """The SQL of a constant."""
+        name = f"p{len(self.given)}"
+        self.given[name] = value
+        return f":{name}"
+
+    def values(self, values: Sequence[str | int | float]) -> str:
+        """The SQL of a list as it stands behind IN."""
+        return f"({', '.join(map(self.value, values))})"
+
+
+class SqliteDialect(Dialect):
+    """SQLite, on connections that have the function `unicode_lower`."""
+
+    def read(self, json: JsonValue, reading: str) -> str:
+        """The SQL of a JSON value; a source that is a query of its own runs once."""
+        reader = _READERS[reading]
+        if not json.source.startswith("("):
+            return reader(json.source, json.parts)
+        value = reader("s.j", json.parts)
+        value = f"CASE WHEN s.j IS NOT NULL THEN {value} END" if json.nullable else value
+        return f"(SELECT {value} FROM (SELECT {json.source} AS j) s)"
+
+    def reread(self, text: str, reading: str) -> str:
+        """The SQL of a text read anew; reading repeats its operand many times, so that it is computed once."""
+        return _once(_REREADERS[reading]("w.v"), text)
+
+    def spelled(self, number: str, kind: Kind) -> str:
+        """The SQL of a number or an instant as text."""
+        text = "CASE WHEN typeof(w.v) = 'real' AND w.v = round(w.v) THEN printf('%.0f', w.v)"
+        text += " ELSE CAST(w.v AS TEXT) END"
+        if kind is Kind.INSTANT:
+            seconds = "strftime('%Y-%m-%dT%H:%M:%S', w.v / 1000000, 'unixepoch')"
+            text = f"{seconds} || printf('.%06dZ', w.v % 1000000)"
+        return _once(text, number)
+
+    def lowered(self, text: str, is_ascii: bool) -> str:
+        """The SQL of a text in lower case."""
+        return f"{'lower' if is_ascii else 'unicode_lower'}({text})"
+
+    def within(self, whole: str, part: str) -> str:
+        """The condition that a text is part of another."""
+        return f"(ifnull(instr({whole}, {part}), 0) > 0)"
+
+    def has_member(self, texts: str, item: str, folded: bool) -> str:
+        """The condition that a JSON list holds a text."""
+        test = f"unicode_lower(value) = unicode_lower({item})" if folded else f"value = {item}"
+        return f"EXISTS (SELECT 1 FROM json_each({texts}) WHERE {test})"
+
+
+def _once(expression: str, source: str) -> str:
+    """An expression over `w.v`, where `source` is written and computed only once."""
+    return f"(SELECT {expression} FROM (SELECT {source} AS v) AS w)"
