@@ -18,12 +18,12 @@ from jsonschema import Draft202012Validator  # noqa: E402
 
 from heddle.errors import InvalidRequest  # noqa: E402
 from heddle.inference.engine.base import Sampling, TokenRequest  # noqa: E402
-from heddle.inference.engine.grammar import grammar_tokenizer  # noqa: E402
 from heddle.inference.engine.local.engine import EngineCore  # noqa: E402
 from heddle.inference.engine.local.options import LocalOptions, read_facts  # noqa: E402
 from heddle.inference.models.source import TINY_FOLDER  # noqa: E402
 from heddle.inference.structured import StructuredOutputs, constraint_for  # noqa: E402
 from heddle.inference.structured.constraint import Constraint  # noqa: E402
+from heddle.inference.structured.guidance import grammar_tokenizer  # noqa: E402
 from heddle.inference.tokenization.tokenizer import Tokenizer  # noqa: E402
 from heddle.models.load import load_model  # noqa: E402
 from tests.soak.schemas import REFUSED, Case, sample  # noqa: E402

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
-from heddle.inference.engine.grammar import grammar_tokenizer
 from heddle.inference.prompt.reasoning import ReasoningMarks, after_open_reasoning, after_optional_reasoning
 from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for
 from heddle.inference.structured.constraint import Constraint
+from heddle.inference.structured.guidance import grammar_tokenizer
 from heddle.inference.tools import ToolPlan
 from heddle.ipc.bounded import BoundedProcesses, TooMuchWork, answer_jobs
 from heddle.wire.jsontypes import Json

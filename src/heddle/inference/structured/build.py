@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from heddle.inference.engine.grammar import llguidance, shortened
 from heddle.inference.structured import lark
 from heddle.inference.structured.compiler import checked, failure
 from heddle.inference.structured.constraint import Constraint
 from heddle.inference.structured.grammars import lark_of
+from heddle.inference.structured.guidance import llguidance, shortened
 from heddle.inference.structured.limits import MAX_VALUE_BYTES, check_size, check_text
 from heddle.inference.structured.models import ResponseFormat, StructuredOutputs
 from heddle.inference.structured.patterns import translated

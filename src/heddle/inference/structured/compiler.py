@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from heddle.inference.engine.grammar import byte_tokenizer, matcher, plain
+from heddle.inference.structured.guidance import byte_tokenizer, matcher, plain
 from heddle.inference.structured.values import refusal
 
 if TYPE_CHECKING:

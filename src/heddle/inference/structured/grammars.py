@@ -2,7 +2,7 @@
 
 import re
 
-from heddle.inference.engine.grammar import shortened
+from heddle.inference.structured.guidance import shortened
 from heddle.inference.structured.limits import MAX_RULE_CHAIN, MAX_RULES, chain_length, check_text
 from heddle.inference.structured.values import refusal
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from heddle.inference.engine.grammar import shortened
 from heddle.inference.structured import values
 from heddle.inference.structured.disjoint import overlapping
 from heddle.inference.structured.finite import has_finite_value
 from heddle.inference.structured.formats import FORMATS, HINTS, INTEGER_FORMATS
+from heddle.inference.structured.guidance import shortened
 from heddle.inference.structured.keywords import ANNOTATIONS, REFUSED
 from heddle.inference.structured.limits import MAX_REFERENCE_CHAIN, chain_length, check_size
 from heddle.inference.structured.numbers import Numbers, check_step

@@ -8,9 +8,9 @@ text before them, lazily.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from heddle.inference.engine.grammar import llguidance, shortened
 from heddle.inference.structured import values
 from heddle.inference.structured.grammars import lark_of
+from heddle.inference.structured.guidance import llguidance, shortened
 from heddle.inference.structured.lark import json_rule, literal, text_without, whole_grammar
 from heddle.inference.structured.schema import MAX_DEPTH, JsonStyle
 

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from heddle.errors import InvalidRequest
-from heddle.inference.engine.grammar import shortened
+from heddle.inference.structured.guidance import shortened
 
 EXACT_INTEGER = 2**53
 """Integers beyond are not exact in the floating point numbers that most JSON readers use."""

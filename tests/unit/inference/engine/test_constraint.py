@@ -14,8 +14,8 @@ tokenizers = pytest.importorskip("tokenizers")
 import numpy as np  # noqa: E402
 
 from heddle.inference.engine.base import EngineFailed, RequestRefused  # noqa: E402
-from heddle.inference.engine.local import constraint  # noqa: E402
 from heddle.inference.engine.local.constraint import Grammars  # noqa: E402
+from heddle.inference.structured import guidance  # noqa: E402
 from heddle.inference.structured.constraint import Constraint  # noqa: E402
 from tests.unit.inference.engine.conftest import CoreMaker  # noqa: E402
 from tests.unit.inference.engine.helpers import request, run  # noqa: E402
@@ -115,7 +115,7 @@ def test_the_letters_of_a_special_token_are_not_that_token(
 def test_what_others_found_of_a_grammar_takes_no_states_from_a_request(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constraint, "MAX_LEXER_STATES", 3000)
+    monkeypatch.setattr(guidance, "MAX_LEXER_STATES", 3000)
     grammars = Grammars(folder / "tokenizer.json", 512, (2,))
     words = np.zeros(grammars.words, dtype=np.int32)
 

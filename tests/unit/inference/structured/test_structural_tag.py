@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("llguidance")
 
 from heddle.errors import InvalidRequest
-from heddle.inference.engine.grammar import byte_tokenizer
+from heddle.inference.structured.guidance import byte_tokenizer
 from heddle.inference.structured.schema import JsonStyle
 from heddle.inference.structured.structural_tag import structural_tag_grammar
 from tests.unit.inference.structured.texts import END, accepts, grammar, matching

@@ -5,8 +5,8 @@ from typing import Any
 
 from llguidance import LLMatcher
 
-from heddle.inference.engine.grammar import byte_tokenizer
 from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for
+from heddle.inference.structured.guidance import byte_tokenizer
 
 END = 256
 WEIGHTS = [0.3] * 257

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from heddle.errors import ExtraMissing
 from heddle.inference.engine.base import RequestRefused
-from heddle.inference.engine.grammar import grammar_tokenizer, matcher, plain
 from heddle.inference.structured.constraint import Constraint
+from heddle.inference.structured.guidance import grammar_tokenizer, matcher, plain
 
 MOST_COMPILED = 8
 """What a grammar's matchers found out about it is kept with it, up to 50 MiB."""
