@@ -128,7 +128,7 @@ def test_plug_ins_and_connectors_that_the_settings_name(tmp_path: Path) -> None:
 
 def test_vllm_needs_no_torch(tmp_path: Path) -> None:
     """A server that cannot import what only the embedded engine needs answers through vLLM."""
-    packages = ("torch", "numpy", "safetensors", "transformers", "httpx")
+    packages = ("torch", "numpy", "safetensors", "transformers")
     with LookAlikeProcess(free_port()) as server:
         process = bare_server(tmp_path, packages, engine="vllm", vllm_urls=server.url)
         with Chat(process.url) as chat:
