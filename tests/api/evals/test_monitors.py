@@ -53,7 +53,7 @@ class Submitted:
 
 
 class Watch:
-    """Monitors over a services, with a queue that only records."""
+    """Monitors over the services, with a queue that only records."""
 
     def __init__(self, services: Services, trace: Trace) -> None:
         self.services, self.trace = services, trace
