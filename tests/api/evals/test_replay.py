@@ -295,6 +295,9 @@ def test_replays_are_listed_newest_first(wire: Wire) -> None:
     assert [item["id"] for item in listed] == [item["id"] for item in reversed(made)]
     assert listed[0] == made[2]
     assert [item["name"] for item in wire.post("/replays/query", limit=1, offset=1)["replays"]] == ["n1"]
+    for path in ("/replays/query", "/alerts/deliveries/query"):
+        answer = wire.client.post(path, json={"project_id": wire.project, "offset": 2**64})
+        assert answer.status_code == 400 and "64 bits" in answer.json()["reason"]
     assert wire.post("/replays/query", states=["failed"])["replays"] == []
 
 

@@ -103,6 +103,8 @@ def explain(error: Exception) -> HeddleError | None:
         return QueryTimeout("The query ran longer than the setting query_timeout allows")
     if state == "53100":
         return StorageFull("The disk of PostgreSQL is full; nothing of this request was stored")
+    if state == "22003":
+        return InvalidRequest("A number of the request does not fit into 64 bits")
     if state in _TOO_COMPLEX:
         return InvalidRequest(f"The query is too complex: {said}")
     if is_conflict(error):

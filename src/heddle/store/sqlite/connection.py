@@ -96,6 +96,8 @@ def explain(error: Exception) -> HeddleError | None:
     original = getattr(error, "orig", None) or error
     if isinstance(original, OSError) and original.errno == 28:
         return StorageFull("The disk is full; nothing of this request was stored")
+    if isinstance(original, OverflowError):
+        return InvalidRequest("A number of the request does not fit into 64 bits")
     if not isinstance(original, sqlite3.Error):
         return None
     code = getattr(original, "sqlite_errorcode", None)
