@@ -37,7 +37,6 @@ from benchmarks import load, payloads, support
 from benchmarks.hostile import PROJECT, Attack, Seen, Target, ask, attack_list
 from tests.support import attacks
 from tests.support.cli import make_key
-from tests.support.server import HeddleProcess
 
 P99, WORST, GROWTH, LOSS = 50.0, 250.0, 100.0, 0.2
 WRITERS, EACH_PER_SECOND, EVERY = 100, 3, 0.01
@@ -209,7 +208,7 @@ def measure(attack: Attack, seconds: float, workers: int) -> Figures:
     """Start a server, let prober and writers run, attack, and the figures of the seconds of the attack."""
     with support.scratch_folder() as folder:
         key = make_key(folder / "data", "writer")
-        server = HeddleProcess(folder / "data", auth="on", model="heddle-tiny", workers=workers).start()
+        server = support.Heddle(folder / "data", auth="on", model="heddle-tiny", workers=workers).start()
         assert server.process is not None
         target = Target(server.port, key, seconds)
         try:

@@ -18,9 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import support
 from benchmarks.inference.driver import cpu_seconds, family
 from tests.support.art import art_client
-from tests.support.server import HeddleProcess
 
 GOAL_WALL = 90.0
 GOAL_GAIN = 0.2
@@ -28,7 +28,7 @@ GOAL_GAIN = 0.2
 
 def loop(folder: Path, seed: int, learning_rate: float) -> dict[str, Any]:
     """One loop against a fresh server; what the client saw, and the CPU seconds of the server's processes."""
-    with HeddleProcess(folder / "data") as server:
+    with support.Heddle(folder / "data") as server:
         assert server.process is not None
         client = art_client(server.url, f"bench/seed-{seed}", folder)
         settings = json.dumps({"seed": seed, "learning_rate": learning_rate})

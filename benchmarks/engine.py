@@ -95,17 +95,20 @@ class Prompts:
 
 
 def contenders(size: str, arguments: argparse.Namespace) -> list[Contender]:
-    """heddle as it comes, in bfloat16 as the peers, and the peers."""
+    """heddle as it comes, in bfloat16 as the peers and in int8, and the peers."""
     device = {} if arguments.device == "cpu" else {"device": arguments.device}
     found = [Contender("heddle", "heddle", "auto", device)]
     if size in SMALL:
         found.append(Contender("heddle bf16", "heddle", "bfloat16", device))
+    if arguments.device == "cpu":
+        found.append(Contender("heddle int8", "heddle", "int8", device))
     if arguments.bare:
         found.append(Contender("forward pass bf16", "model", "bfloat16", device))
     if "transformers" in arguments.peers:
         found.append(Contender("transformers", "transformers", "bfloat16", device))
     if "openvino" in arguments.peers:
         found.append(Contender("openvino", "openvino", "auto"))
+        found.append(Contender("openvino int8", "openvino", "auto", {"weights": "q8_0"}))
     if "vllm" in arguments.peers:
         cache = str(support.CACHE / "peers/vllm-cache")
         found.append(Contender("vllm", "vllm", "bfloat16", {"cache": cache}))
@@ -189,7 +192,10 @@ def measured_limits(size: str, arguments: argparse.Namespace) -> dict[str, float
 
 
 def multiply_rate(figures: Figures, limits: dict[str, float]) -> float:
-    """Operations per second in this engine's type; what OpenVINO calls auto is bfloat16 where the processor has it."""
+    """Operations per second in this engine's type; what OpenVINO calls auto is bfloat16 where the processor has it.
+
+    Those of 8 bits are not measured: torch has none that last.
+    """
     return limits["float32" if figures.about["dtype"] == "float32" else "bfloat16"]
 
 

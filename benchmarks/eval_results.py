@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import load, support
 from benchmarks.query import Client
-from tests.support.server import HeddleProcess
 
 PROJECT = "bench/evals"
 EVALUATIONS = 4
@@ -58,7 +57,7 @@ def built_folder(rows: int, rebuild: bool) -> tuple[Path, Json]:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     began = time.perf_counter()
-    with HeddleProcess(home / "data") as server:
+    with support.Heddle(home / "data") as server:
         assert server.process is not None
         client = Client(server.port)
         examples = dataset(client, rows)
@@ -243,7 +242,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data, facts = built_folder(arguments.rows, arguments.rebuild)
     support.print_machine()
-    with HeddleProcess(data) as server:
+    with support.Heddle(data) as server:
         assert server.process is not None
         pid, client = server.process.pid, Client(server.port)
         support.settle(pid, limit=20)

@@ -14,7 +14,6 @@ import orjson
 
 from benchmarks import load, support
 from benchmarks.payloads import Call, Payloads
-from tests.support.server import HeddleProcess
 
 BIG_TRACE = 50_000
 CHUNK = 20_000
@@ -48,7 +47,7 @@ def build(data: Path, count: int) -> Facts:
     facts: Facts = {"count": count, "ids": [], "traces_200": [], "starts": []}
     facts["word"] = next(word for word in Payloads().words[12_000:] if len(word) >= 8)
     began = time.perf_counter()
-    with HeddleProcess(data) as server:
+    with support.Heddle(data) as server:
         assert server.process is not None
         payloads = Payloads()
         done = 0

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import load, payloads, support
 from benchmarks.payloads import Call
-from tests.support.server import HeddleProcess
 
 COMPLETE = "/v2/bench/chat/calls/complete"
 
@@ -90,7 +89,7 @@ def measure(row: Row, calls: list[Call], settings: dict[str, Any]) -> list[objec
     warm = [
         load.raw_request("POST", path, body) for path, body in row.make(list(payloads.Payloads(seed=2).calls(1000)))
     ]
-    with support.scratch_folder() as folder, HeddleProcess(folder / "data", **settings) as server:
+    with support.scratch_folder() as folder, support.Heddle(folder / "data", **settings) as server:
         assert server.process is not None
         pid = server.process.pid
         load.drive(server.port, warm, row.clients)

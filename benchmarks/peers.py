@@ -32,6 +32,8 @@ from benchmarks.payloads import Call, Payloads
 
 INSTALLS = support.ROOT / ".clients" / "peers"
 OTLP_HEADERS = {"Content-Type": "application/x-protobuf"}
+IDLE_SECONDS = 5
+"""Logs that a server empties when it has nothing to do are none of the disk that a span takes."""
 
 
 class Server(ABC):
@@ -255,6 +257,8 @@ def measure(server: Server, arguments: argparse.Namespace) -> dict[str, float]:
     figures["stored"] = stored / (reached - began)
     figures["p50"] = support.percentile(answered.latencies, 0.5) * 1000
     figures["loaded"] = support.proportional_megabytes(server.pid)
+    support.settle(server.pid)
+    time.sleep(IDLE_SECONDS)
     figures["disk"] = support.folder_megabytes(server.folder) * 1e6 / max(1, total)
     figures["lost_term"], figures["restart_term"] = loss(server, calls[2], arguments.batch, "SIGTERM")
     figures["lost_kill"], figures["restart_kill"] = loss(server, calls[3], arguments.batch, "SIGKILL")

@@ -29,11 +29,10 @@ from benchmarks.payloads import Payloads
 from heddle.settings import load as load_settings
 from heddle.store.open import opened_store
 from heddle.trace.calls.models import CompletedCallSchemaForInsert
-from heddle.trace.calls.pack import Packer
+from heddle.trace.calls.write import Packer
 from heddle.wire import refs, times
 from heddle.wire.calls import End, Start
 from tests.support.clickhouse import ClickhouseProcess
-from tests.support.server import HeddleProcess
 
 STORES = ("sqlite", "clickhouse")
 PATTERN = 20_000
@@ -153,7 +152,7 @@ def facts(halves: Halves, count: int) -> folders.Facts:
 def ask(site: Site, known: folders.Facts) -> list[list[object]]:
     """The standard queries against a server on that store."""
     rows: list[list[object]] = []
-    with HeddleProcess(site.data, **site.settings) as server:
+    with support.Heddle(site.data, **site.settings) as server:
         assert server.process is not None
         client = query.Client(server.port)
         least = sorted(client.health() for _ in range(50))[25]

@@ -1,10 +1,12 @@
-"""What the benchmarks share: CPU and memory of a process tree, percentiles, the floor, tables, facts of the machine."""
+"""What the benchmarks share: the server, CPU and memory of processes, percentiles, the floor, tables, the machine."""
 
 import contextlib
 import os
 import platform
+import shlex
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,8 +16,18 @@ from pathlib import Path
 import orjson
 import psutil
 
+from tests.support.server import HeddleProcess
+
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "bench"
+# Who starts a server starts it from bytecode, except for the very first time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+class Heddle(HeddleProcess):
+    """`heddle serve` as users start it: a process that begins with nothing imported."""
+
+    may_fork = False
 
 
 def process_tree(pid: int) -> list[psutil.Process]:
@@ -115,12 +127,19 @@ def format_cell(value: object) -> str:
 
 
 def print_machine() -> None:
-    """One line: cores, memory, kernel, Python, time and load average, without which no figure means anything."""
+    """Commit and command, then cores, memory, kernel, Python, time and load: without these no figure means anything."""
+    print(f"commit {commit_of(ROOT)}; {shlex.join(['python', *sys.argv])}")
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     memory = psutil.virtual_memory().total / 2**30
     system = f"{platform.system()} {platform.release()}"
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     print(f"{now}; {os.cpu_count()} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()}; load {load}")
+
+
+def commit_of(checkout: Path) -> str:
+    """The commit of a checkout in short, and whether something of it was changed since."""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty=, changed", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from benchmarks import support
 from benchmarks.inference.contender import Contender, Failed, Running, install, stop_on_signal
 from benchmarks.trainers import publishing
 from benchmarks.trainers.data import Data, Shape, make, set_logprobs, write_batch
-from heddle.training import payload
+from heddle.training import files
 from heddle.training.queue.process import ENVIRONMENT
 from tests.support.models import make_adapter
 
@@ -117,7 +117,7 @@ class Bench:
         set_logprobs(data, self.engines["padded"].ask("logprobs")["logprobs"], self.model)
         write_batch(data, path)
         body = self.folder / f"{shape.name}.zst"
-        body.write_bytes(payload.write({"trajectory_groups": data.groups}))
+        body.write_bytes(files.write_payload({"trajectory_groups": data.groups}))
         for name, engine in self.engines.items():
             engine.ask("batch", path=str(body if name == "heddle" else path))
         return data

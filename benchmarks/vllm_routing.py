@@ -24,8 +24,8 @@ import uvloop
 
 from benchmarks import support
 from heddle.inference.engine.vllm.http import Client
-from heddle.inference.models.source import TINY
-from tests.support.server import HeddleProcess, free_port
+from heddle.inference.served_model import TINY
+from tests.support.server import free_port
 from tests.support.vllm_server import LookAlikeProcess
 
 GOAL_ADDED = 3.0
@@ -77,7 +77,7 @@ def directly(server: LookAlikeProcess) -> Way:
     return Way("the server directly", server.url, "/v1/completions", body, b'"token_ids":[30')
 
 
-def through(heddle: HeddleProcess) -> Way:
+def through(heddle: support.Heddle) -> Way:
     """A chat completion of about as many prompt tokens."""
     messages = [{"role": "user", "content": "the sum of two and three is five say it again"}]
 
@@ -146,7 +146,7 @@ def main() -> None:
             stub = ("--stub", str(tokens_per_second))
             servers = [stack.enter_context(LookAlikeProcess(free_port(), *stub)) for _ in range(arguments.servers)]
             urls = ",".join(server.url for server in servers)
-            heddle = stack.enter_context(HeddleProcess(scratch / name, engine="vllm", vllm_urls=urls))
+            heddle = stack.enter_context(support.Heddle(scratch / name, engine="vllm", vllm_urls=urls))
             return [directly(servers[0]), through(heddle)]
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

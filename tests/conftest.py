@@ -1,24 +1,32 @@
 """One real server per test worker, and runners that drive it with the unmodified SDKs in their own environments."""
 
 import asyncio
+import ctypes
+import inspect
 import itertools
 import json
 import os
 import shutil
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import hypothesis
 import pytest
 
-from tests.support import scale
+from tests.support import scale, selection
 from tests.support.postgres import postgres as postgres
 from tests.support.server import HeddleProcess
 from tests.support.vllm_differences import reason_of
 from tests.support.vllm_server import LOOK_ALIKE, SWITCH
+
+# Tests assert no times.
+hypothesis.settings.register_profile("heddle", deadline=None)
+hypothesis.settings.load_profile("heddle")
 
 pytest_plugins = ("tests.support.s3",)
 
@@ -27,11 +35,18 @@ SCENARIOS = Path(__file__).parent / "clients" / "scenarios"
 NODE_SCENARIOS = Path(__file__).parent / "clients" / "node"
 SDK_VERSIONS = ("0.54.0", "0.53.13")
 BOTH_VERSIONS = ("test_python_start", "test_python_ops", "test_python_objects", "test_python_queries", "test_python_v2")
-"""Where the older SDK runs in short tests, too."""
+"""Where the older SDK runs in `make test-all`, too."""
+GUARDS_OF_SCALE = ("test_calls", "test_objects", "test_search")
+"""Tests of the interface that `make test` runs on ClickHouse, too."""
 NODE_PACKAGES = ROOT / ".node" / "node_modules"
 API_KEY = "0123456789abcdef0123456789abcdef01234567"
 NOWHERE = "http://127.0.0.1:9"
 RESULT = "RESULT "
+
+
+_TIMEOUT = inspect.signature(httpx.Client).parameters["timeout"].default
+_TIMEOUT.connect = _TIMEOUT.read = _TIMEOUT.write = _TIMEOUT.pool = 120.0
+"""On a busy machine an answer may take longer than the five seconds that httpx waits unless told otherwise."""
 
 
 class Wire:
@@ -41,6 +56,10 @@ class Wire:
         self.url = url
         self.project = project
         self.client = httpx.Client(base_url=url, auth=("api", API_KEY), timeout=60)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.client.close()
 
     def post(self, path: str, **body: Any) -> Any:
         """The JSON answer of POST `path`; `project_id` is added, and anything but 200 fails the test."""
@@ -131,12 +150,34 @@ class Client:
         return dict(json.loads(reported[-1].removeprefix(RESULT)))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Behind `--engine vllm`, what is listed as different there must be so."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Choose tests by where they are and what they import."""
+    parser.addoption("--part", choices=selection.PARTS, help="one of the parts that `make test` runs in turn")
+    parser.addoption("--package", help="only tests that import this package of heddle")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what was not chosen, before it is imported."""
+    return None if selection.is_chosen(collection_path, config) else True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Leave out files that were named but not chosen; what is listed as different behind vLLM must be so there."""
+    config.stash[selection.HAS_TORCH] = "torch" in sys.modules
+    config.hook.pytest_deselected(items=[item for item in items if not selection.is_chosen(item.path, config)])
+    items[:] = [item for item in items if selection.is_chosen(item.path, config)]
     for item in items if SWITCH else ():
         reason = reason_of(item.nodeid, SWITCH != LOOK_ALIKE)
         if reason is not None:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=SWITCH == LOOK_ALIKE))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory_given_back() -> Iterator[None]:
+    """Give what a module's tests have freed back to the system: a worker lives as long as all of them."""
+    yield
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +195,12 @@ def own_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of modules that say `ON_BOTH_STORES = True` on a server of each kind of store."""
     if getattr(metafunc.module, "ON_BOTH_STORES", False) and "server" in metafunc.fixturenames:
-        metafunc.parametrize("server", scale.KINDS, indirect=True, scope="session")
+        kinds = (
+            scale.KINDS
+            if metafunc.module.__name__.rpartition(".")[2] in GUARDS_OF_SCALE
+            else selection.with_breadth(scale.KINDS)
+        )
+        metafunc.parametrize("server", kinds, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -179,7 +225,7 @@ def wire(server: HeddleProcess, project: str) -> Iterator[Wire]:
     """Raw HTTP to the test's project."""
     wire = Wire(server.url, project)
     yield wire
-    wire.client.close()
+    wire.close()
 
 
 def python_client(version: str, server: HeddleProcess, project: str, folder: Path) -> Client:
@@ -190,7 +236,7 @@ def python_client(version: str, server: HeddleProcess, project: str, folder: Pat
     return Client([str(python)], SCENARIOS, server.url, project, folder)
 
 
-@pytest.fixture(params=SDK_VERSIONS)
+@pytest.fixture(params=selection.with_breadth(SDK_VERSIONS))
 def sdk(request: pytest.FixtureRequest, server: HeddleProcess, project: str, tmp_path: Path) -> Client:
     """The Python SDK, once per supported version; the older one runs everywhere in `make soak` only."""
     is_short = os.environ.get("HEDDLE_SOAK") != "1"

@@ -188,7 +188,7 @@ def main() -> None:
     import provider
 
     TARGET.mkdir(parents=True, exist_ok=True)
-    address = provider.start(PROVIDER_PORT)
+    address = provider.Provider().start(PROVIDER_PORT)
     recorder = Recorder()
     for case in cases():
         if case.name.startswith(tuple(sys.argv[1:]) or ""):

@@ -81,6 +81,7 @@ class Running:
     def __init__(self, contender: Contender, threads: int) -> None:
         self.contender = contender
         self.log = support.CACHE / f"driver-{contender.name.replace(' ', '-')}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
         environment["PYTHONPATH"] = str(support.ROOT / "src")
         if contender.kind != "vllm":  # which binds its threads itself

@@ -1,10 +1,11 @@
-"""A client that costs little: streamed chat completions over raw connections, chunks counted and not parsed. Driver."""
+"""A client that costs little: streamed answers over raw connections, events counted and not parsed. Driver."""
 
 import asyncio
 import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,58 @@ import driver
 import uvloop
 
 EVENT = b"data: {"
-TEXT = re.compile(rb'"content":\s?"[^"]')
-TOKENS = re.compile(rb'"completion_tokens":\s?(\d+)')
 END = b"\r\n0\r\n\r\n"
 TAIL = 1024
 KEY = "0" * 40
 
 
+@dataclass(frozen=True)
+class Interface:
+    """Where an interface is, and what its streams hold."""
+
+    path: str
+    text: re.Pattern[bytes]
+    """An event with text."""
+    tokens: re.Pattern[bytes]
+    """The count of all tokens, at the end."""
+    last: bytes
+    """What every whole stream has at its end."""
+
+
+INTERFACES = {
+    "chat": Interface(
+        "/v1/chat/completions",
+        re.compile(rb'"content":\s?"[^"]'),
+        re.compile(rb'"completion_tokens":\s?(\d+)'),
+        b"data: [DONE]",
+    ),
+    "completions": Interface(
+        "/v1/completions",
+        re.compile(rb'"text":\s?"[^"]'),
+        re.compile(rb'"completion_tokens":\s?(\d+)'),
+        b"data: [DONE]",
+    ),
+    "messages": Interface(
+        "/v1/messages",
+        re.compile(rb'"type":"text_delta","text":"[^"]'),
+        re.compile(rb'"output_tokens":\s?(\d+)'),
+        b"event: message_stop",
+    ),
+    "responses": Interface(
+        "/v1/responses",
+        re.compile(rb'"delta":"[^"]'),
+        re.compile(rb'"output_tokens":\s?(\d+)'),
+        b"data: [DONE]",
+    ),
+}
+
+
 class Answer:
     """One streamed answer as it arrives."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, interface: Interface) -> None:
         self.number = number
+        self.interface = interface
         self.began = time.perf_counter()
         self.first: float | None = None
         self.tail = b""
@@ -37,7 +78,7 @@ class Answer:
         now = time.perf_counter()
         found = (self.tail[1 - len(EVENT) :] + data).count(EVENT)
         self.chunks += found
-        if self.first is None and TEXT.search(self.tail + data):
+        if self.first is None and self.interface.text.search(self.tail + data):
             self.first = now - self.began
         if found and self.first is not None:
             self.moments.append(now)
@@ -46,8 +87,8 @@ class Answer:
 
     def result(self) -> dict[str, Any]:
         """The figures; RuntimeError unless the answer was a whole stream."""
-        tokens = TOKENS.findall(self.tail)
-        if not tokens or b"data: [DONE]" not in self.tail:
+        tokens = self.interface.tokens.findall(self.tail)
+        if not tokens or self.interface.last not in self.tail:
             raise RuntimeError(f"not a whole stream: {self.tail[-400:]!r}")
         seconds = time.perf_counter() - self.began
         first = self.first if self.first is not None else seconds
@@ -63,7 +104,14 @@ class Answer:
 class Connection(asyncio.Protocol):
     """One kept-alive connection: request, answer, next request."""
 
-    def __init__(self, waiting: Iterator[tuple[int, bytes]], done: "asyncio.Future[None]", results: list[Any]) -> None:
+    def __init__(
+        self,
+        waiting: Iterator[tuple[int, bytes]],
+        done: "asyncio.Future[None]",
+        results: list[Any],
+        interface: Interface,
+    ) -> None:
+        self.interface = interface
         self.waiting = waiting
         self.done = done
         self.results = results
@@ -79,7 +127,7 @@ class Connection(asyncio.Protocol):
         if following is None:
             self.transport.close()
             return
-        self.answer = Answer(following[0])
+        self.answer = Answer(following[0], self.interface)
         self.transport.write(following[1])
 
     def data_received(self, data: bytes) -> None:
@@ -117,22 +165,24 @@ def raw_request(port: int, path: str, body: str) -> bytes:
     return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 
-async def send_all(port: int, bodies: Sequence[str], clients: int) -> list[dict[str, Any]]:
+async def send_all(port: int, bodies: Sequence[str], clients: int, interface: Interface) -> list[dict[str, Any]]:
     """Share the requests among the connections."""
     loop = asyncio.get_running_loop()
     results: list[Any] = [None] * len(bodies)
-    waiting = iter([(number, raw_request(port, "/v1/chat/completions", body)) for number, body in enumerate(bodies)])
+    waiting = iter([(number, raw_request(port, interface.path, body)) for number, body in enumerate(bodies)])
     ends: list[asyncio.Future[None]] = [loop.create_future() for _ in range(clients)]
     for end in ends:
-        await loop.create_connection(lambda end=end: Connection(waiting, end, results), "127.0.0.1", port)  # type: ignore[misc]
+        await loop.create_connection(lambda end=end: Connection(waiting, end, results, interface), "127.0.0.1", port)  # type: ignore[misc]
     await asyncio.gather(*ends)
     return results
 
 
-def streams(port: int, bodies: list[str], clients: int, moments: bool = False) -> dict[str, Any]:
+def streams(
+    port: int, bodies: list[str], clients: int, moments: bool = False, interface: str = "chat"
+) -> dict[str, Any]:
     """All requests over so many connections: figures of each, seconds of all, CPU seconds of this process."""
     began, cpu = time.perf_counter(), time.process_time()
-    results = uvloop.run(send_all(port, bodies, clients))
+    results = uvloop.run(send_all(port, bodies, clients, INTERFACES[interface]))
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     if not moments:
         for result in results:

@@ -13,7 +13,7 @@ import driver
 class Pipeline:
     """One model in this process, read from a GGUF file."""
 
-    def load(self, folder: str, threads: int, dtype: str, **_: Any) -> dict[str, Any]:
+    def load(self, folder: str, threads: int, dtype: str, weights: str = "f16", **_: Any) -> dict[str, Any]:
         """Convert once, import and load; `dtype` is the precision hint, `auto` the library's own choice."""
         import gguf_file
         import openvino_genai
@@ -27,10 +27,10 @@ class Pipeline:
         properties: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads}
         if dtype != "auto":
             properties["INFERENCE_PRECISION_HINT"] = dtype
-        path = gguf_file.converted(Path(folder))
+        path = gguf_file.converted(Path(folder), weights)
         self.pipeline = openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, "CPU", properties)
         self.requests = 0
-        return {"version": openvino_genai.__version__, "dtype": dtype}
+        return {"version": openvino_genai.__version__, "dtype": "int8" if weights == "q8_0" else dtype}
 
     def generate(self, prompts: list[list[int]], tokens: int) -> dict[str, Any]:
         """All prompts at once, greedily, end of sequence ignored."""

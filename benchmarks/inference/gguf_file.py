@@ -1,4 +1,4 @@
-"""A Hugging Face folder of the benchmark as a GGUF file with float16 matrices, for engines that read only those."""
+"""A Hugging Face folder of the benchmark as a GGUF file with float16 or 8-bit matrices, for engines that read those."""
 
 import json
 import struct
@@ -23,17 +23,17 @@ NAMES = {
 NORMAL_TOKEN, CONTROL_TOKEN = 1, 3
 
 
-def converted(folder: Path) -> Path:
-    """The file for this folder, written when it is not there."""
-    path = folder / "model.gguf"
+def converted(folder: Path, weights: str = "f16") -> Path:
+    """The file for this folder, written when it is not there; `weights` is f16, or q8_0 for 8 bits in groups of 32."""
+    path = folder / f"model-{weights}.gguf"
     if not path.exists():
-        draft = folder / "model.gguf.draft"
-        write(folder, draft)
+        draft = path.with_suffix(".draft")
+        write(folder, draft, weights == "q8_0")
         draft.rename(path)
     return path
 
 
-def write(folder: Path, path: Path) -> None:
+def write(folder: Path, path: Path, is_short: bool) -> None:
     """Configuration, tokenizer and weights."""
     import gguf
 
@@ -41,7 +41,7 @@ def write(folder: Path, path: Path) -> None:
     family = config["model_type"]
     writer = gguf.GGUFWriter(str(path), family)
     writer.add_name(folder.name)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if is_short else gguf.LlamaFileType.MOSTLY_F16)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -60,7 +60,11 @@ def write(folder: Path, path: Path) -> None:
         kind = name.rsplit(".", 2)[-2]
         if family == "llama" and kind in heads:
             array = interleave_rotary(array, heads[kind])
-        writer.add_tensor(gguf_name(name), array.astype(np.float16 if array.ndim == 2 else np.float32))
+        if array.ndim == 2 and is_short:
+            kind = gguf.GGMLQuantizationType.Q8_0
+            writer.add_tensor(gguf_name(name), gguf.quants.quantize(array.astype(np.float32), kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(gguf_name(name), array.astype(np.float16 if array.ndim == 2 else np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

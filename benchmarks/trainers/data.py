@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from heddle.inference.trajectory_renderer import TrajectoryRenderer
-from heddle.training.base import TokenSequence
 from heddle.training.config import RlConfig
-from heddle.training.tokens.advantages import normalised
-from heddle.training.tokens.sequences import sequences
+from heddle.training.sequences import TokenSequence, normalise, sequences
 
 WORDS = ("red", "green", "blue", "seven", "eleven", "apple", "river", "stone", "cloud", "paper", "window", "count")
 Json = dict[str, Any]
@@ -66,7 +64,7 @@ def make(shape: Shape, model: Path, seed: int = 0) -> Data:
 
 def write_batch(data: Data, path: Path) -> Path:
     """The batch file of the drivers: every sequence with its advantage and weight, normalised over the batch."""
-    values = normalised(data.sequences, 0.0)
+    values = normalise(data.sequences, 0.0)
     rows = []
     for sequence, (advantage, weight) in zip(data.sequences, values, strict=True):
         known = [value if flag else None for value, flag in zip(sequence.logprobs, sequence.mask, strict=True)]

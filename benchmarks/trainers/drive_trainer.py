@@ -24,8 +24,8 @@ class Trainer:
     def load(self, folder: str, adapter: str, threads: int, learning_rate: float, **_: Any) -> dict[str, Any]:
         """Import what the worker imports; the model is loaded by the first job."""
         from heddle.inference.trajectory_renderer import TrajectoryRenderer
-        from heddle.training.base import Task
         from heddle.training.config import RlConfig
+        from heddle.training.messages import Task
         from heddle.training.trainer.run import PolicyCache
 
         self.renderer = TrajectoryRenderer.load(Path(folder))
@@ -56,10 +56,10 @@ class Trainer:
 
     def loss(self, settings: dict[str, Any]) -> dict[str, float]:
         """Loss and norm of the first gradient under other settings."""
-        from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
+        from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
 
         given = ExperimentalConfig.model_validate(settings | {"learning_rate": self.rate})
-        _, told = self._job(config=resolve(given).as_json())
+        _, told = self._job(config=resolve_config(given).as_json())
         return {"loss": told["loss/train"], "grad_norm": told["loss/grad_norm"]}
 
     def run(self, count: int) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Trainer:
 
     def _job(self, **changes: Any) -> tuple[dict[str, float], dict[str, float]]:
         """One job; its seconds, and the data of its first gradient step."""
-        from heddle.training.base import Message, Started, Stepped
+        from heddle.training.messages import Message, Started, Stepped
         from heddle.training.trainer.run import run_task
 
         marks: list[tuple[float, float]] = []

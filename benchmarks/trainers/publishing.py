@@ -13,7 +13,6 @@ import httpx
 
 from benchmarks import support
 from benchmarks.inference.driver import cpu_seconds, family
-from tests.support.server import HeddleProcess
 
 CLIENTS = 2
 HEADERS = {"authorization": "Bearer benchmark"}
@@ -80,7 +79,7 @@ def chat(client: httpx.Client) -> tuple[int, str]:
 def print_publishing(groups: list[dict[str, Any]], folder: Path, count: int) -> None:
     """A table of `count` jobs with nobody else there, and of as many while clients chat."""
     with (
-        HeddleProcess(folder / "data", training_threads=1, engine_threads=1) as server,
+        support.Heddle(folder / "data", training_threads=1, engine_threads=1) as server,
         httpx.Client(base_url=server.url, headers=HEADERS, timeout=120) as client,
     ):
         model = client.post("/v1/preview/models", json=PLACE | {"base_model": "heddle-tiny"}).raise_for_status()
@@ -110,7 +109,7 @@ def row(name: str, swaps: Swaps) -> list[object]:
 
 
 def train(
-    client: httpx.Client, server: HeddleProcess, model_id: str, groups: list[dict[str, Any]], count: int
+    client: httpx.Client, server: support.Heddle, model_id: str, groups: list[dict[str, Any]], count: int
 ) -> Swaps:
     """Jobs one after the other; each is asked for its policy the moment it has ended."""
     swaps = Swaps()

@@ -9,17 +9,18 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
 
 import heddle
-from heddle import failures
+from heddle import archives
 from heddle.compat.routers import ROUTERS as COMPAT
 from heddle.evals.routers import ROUTERS as EVALS
-from heddle.http import Route
+from heddle.http import failures
+from heddle.http.middleware import RequestMiddleware
+from heddle.http.routing import HotRoutes, Route
+from heddle.http.state import ServerState
 from heddle.inference.routers import ROUTERS as INFERENCE
-from heddle.middleware import RequestMiddleware
-from heddle.server_state import ServerState
 from heddle.services import open_services
 from heddle.settings import Settings
 from heddle.trace.routers import ROUTERS as TRACE
-from heddle.training.routers import ROUTERS as TRAINING
+from heddle.training.routes import ROUTERS as TRAINING
 from heddle.ui.routers import ROUTERS as UI
 
 
@@ -27,9 +28,9 @@ class Application(FastAPI):
     """The application, whose description tells of each route what is left out of serving it."""
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI description; made when it is first asked for, which takes seconds."""
+        """The OpenAPI description; making it takes seconds, see `heddle.describe`."""
         if not self.openapi_schema:
-            routes = [route.described() for route in self.routes if isinstance(route, Route)]
+            routes = [route.with_description() for route in self.routes if isinstance(route, Route)]
             self.openapi_schema = get_openapi(title=self.title, version=self.version, routes=routes)
         return self.openapi_schema
 
@@ -46,6 +47,7 @@ def create_app(settings: Settings, services: ServerState | None = None, *, only_
             app.state.services = opened
             yield
 
+    routes = [route for route in served_routes() if route.is_local or not only_local]
     app = Application(
         title="heddle",
         version=heddle.__version__,
@@ -54,10 +56,10 @@ def create_app(settings: Settings, services: ServerState | None = None, *, only_
         openapi_url=None,
         strict_content_type=False,
         lifespan=lifespan,
-        middleware=[Middleware(RequestMiddleware)],
+        middleware=[Middleware(RequestMiddleware, hot=HotRoutes(routes))],
     )
     app.state.services = services
-    app.router.routes.extend(route for route in served_routes() if route.is_local or not only_local)
+    app.router.routes.extend(routes)
     failures.install(app)
     return app
 
@@ -67,6 +69,6 @@ def served_routes() -> list[Route]:
 
     The same API answers under /traces, which the middleware takes off the path.
     """
-    routers = (*TRACE, *INFERENCE, *TRAINING, *EVALS, *COMPAT, *UI)
+    routers = (*TRACE, *INFERENCE, *TRAINING, *EVALS, archives.router, *COMPAT, *UI)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     return sorted(routes, key=lambda route: (not route.is_hot, "{" in route.path))

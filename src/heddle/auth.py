@@ -1,17 +1,39 @@
-"""Who is calling, what their key allows, and which projects it reaches."""
+"""Who is calling: what a key or the session of a browser allows, and from where a request may come."""
 
 import base64
 import binascii
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from urllib.parse import urlsplit
 
-from heddle import cookies
 from heddle.errors import Forbidden, NotAuthenticated
+from heddle.settings import Settings
+from heddle.store.control.keys import KeyRow, Keys, Sessions
 from heddle.wire import refs
 from heddle.wire.keys import Scope as Scope
 from heddle.wire.keys import hash_key as hash_key
+
+_HOW = (
+    "send it as the password of Basic (any user name), as 'Authorization: Bearer <key>', as 'x-api-key: <key>' or as "
+    "'wandb-api-key: <key>'"
+)
+_FIRST_KEY = (
+    "It has no keys yet: who runs it makes the first with `heddle keys create --user NAME --scope admin`, or starts it "
+    "with HEDDLE_BOOTSTRAP_KEY"
+)
+KEY_HEADERS = (b"wandb-api-key", b"x-api-key")
+"""Headers that hold a key and nothing else; those of clients of Anthropic have the second."""
+SESSION_COOKIE = "heddle_session"
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]{1,100}")
+_OWN_HEADER = b"x-heddle-ui"
+_ELSEWHERE = frozenset((b"cross-site", b"same-site"))
+_LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "host.docker.internal", "host.containers.internal"))
+"""Names that lead to this machine and cannot be given to another: `.internal` is nobody's domain."""
+_FORWARDED = frozenset((
+    b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +46,11 @@ class Caller:
     project: str | None = None
     key_id: str | None = None
 
+    @classmethod
+    def of(cls, key: KeyRow) -> "Caller":
+        """Who calls with a key."""
+        return cls(key.user, key.scopes, key.entity, key.project, key.id)
+
     def has(self, scope: Scope) -> bool:
         """True when the key carries the scope."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
@@ -33,6 +60,16 @@ class Caller:
         if not self.has(scope):
             held = ", ".join(sorted(self.scopes))
             raise Forbidden(f"This needs a key with scope '{scope}'; the key of user '{self.user}' has: {held}")
+
+    @property
+    def is_operator(self) -> bool:
+        """True for an admin of the whole server."""
+        return self.has(Scope.ADMIN) and self.entity is None and self.project is None
+
+    def require_operator(self, what: str) -> None:
+        """Raise Forbidden for who is no admin of the whole server."""
+        if not self.is_operator:
+            raise Forbidden(f"{what} is the whole server's: this needs an admin key that is not bound to a project")
 
     def reaches(self, project_id: str) -> bool:
         """True when `entity/project` lies within the key's binding."""
@@ -61,6 +98,11 @@ class Caller:
         """What the key is bound to, `entity/project` or `entity`; empty for a key that reaches everything."""
         return self.project or self.entity or ""
 
+    @property
+    def owner(self) -> str:
+        """Whose work the caller's is: that of everybody whose key is bound to the same project or entity."""
+        return self.project or self.entity or self.user
+
     def open(self, project_id: str) -> str:
         """The internal id of `entity/project`; raises InvalidRequest for a bad form, Forbidden outside the binding."""
         internal = refs.internal_project(project_id)
@@ -73,16 +115,11 @@ class Caller:
 LOCAL = Caller(user="local", scopes=frozenset(Scope))
 
 
-_HOW = (
-    "send it as the password of Basic (any user name), as 'Authorization: Bearer <key>', or as 'wandb-api-key: <key>'"
-)
-
-
-def key_of(headers: Mapping[bytes, bytes]) -> str | None:
+def api_key(headers: Mapping[bytes, bytes]) -> str | None:
     """The key that a request carries, or None without one; raises NotAuthenticated for an unreadable header."""
     authorization = headers.get(b"authorization")
     if authorization is None:
-        alone = headers.get(b"wandb-api-key")
+        alone = next((value for name in KEY_HEADERS if (value := headers.get(name))), None)
         return alone.decode("latin-1").strip() if alone else None
     scheme, _, rest = authorization.decode("latin-1").strip().partition(" ")
     if scheme.lower() == "bearer":
@@ -96,60 +133,6 @@ def key_of(headers: Mapping[bytes, bytes]) -> str | None:
     return pair.partition(":")[2].strip() or None
 
 
-_SESSION = "session "
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
-
-
-class KnownKey(Protocol):
-    """A stored key; `revoked_at` is None while it can be used."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def user(self) -> str: ...
-
-    @property
-    def scopes(self) -> frozenset[Scope]: ...
-
-    @property
-    def entity(self) -> str | None: ...
-
-    @property
-    def project(self) -> str | None: ...
-
-    @property
-    def revoked_at(self) -> int | None: ...
-
-
-def caller_with(key: KnownKey) -> Caller:
-    """Who calls with a key."""
-    return Caller(key.user, key.scopes, key.entity, key.project, key.id)
-
-
-class KeyStore(Protocol):
-    """Where keys are found."""
-
-    async def find(self, hashed: str) -> KnownKey | None:
-        """The key with this hash, revoked or not."""
-        ...
-
-    async def used(self, key_ids: list[str], at: int) -> None:
-        """Note when keys were last used, in microseconds."""
-        ...
-
-
-class SessionStore(Protocol):
-    """Where the sessions of browsers are found."""
-
-    async def find(self, hashed: str, at: int) -> KnownKey | None:
-        """The key behind the session with this hash, revoked or not; None for a session that is over by then."""
-        ...
-
-
 class Authenticator:
     """Recognises callers; when no key is needed everybody is the local user.
 
@@ -160,22 +143,24 @@ class Authenticator:
     BELIEVED_SECONDS = 0.5
     MOST_ENTRIES = 10_000
 
-    def __init__(self, keys: KeyStore, needs_key: bool, sessions: SessionStore | None = None) -> None:
+    def __init__(self, keys: Keys, needs_key: bool, sessions: Sessions | None = None) -> None:
         self._keys = keys
         self._sessions = sessions
         self.needs_key = needs_key
         self._known: dict[str, tuple[float, Caller | NotAuthenticated]] = {}
         self._used: dict[str, int] = {}
+        self._has_keys = False
+        self._asked = 0.0
 
-    async def recognise(self, headers: Mapping[bytes, bytes], method: str = "GET") -> Caller:
+    async def authenticate(self, headers: Mapping[bytes, bytes], method: str = "GET") -> Caller:
         """Who sends this; raises NotAuthenticated saying why nobody was recognised. A key wins over a cookie."""
         if not self.needs_key:
             return LOCAL
-        key = key_of(headers)
-        token = None if key or self._sessions is None else cookies.token_of(headers, method)
+        key = api_key(headers)
+        token = None if key or self._sessions is None else session_token(headers, method)
         if key is None and token is None:
-            raise NotAuthenticated(f"This server needs an API key; {_HOW}")
-        entry = hash_key(key) if key is not None else _SESSION + hash_key(token or "")
+            raise NotAuthenticated(await self._explain(f"This server needs an API key; {_HOW}"))
+        entry = hash_key(key) if key is not None else "session " + hash_key(token or "")
         known = self._known.get(entry)
         if known is None or known[0] < time.monotonic():
             known = await self._look_up(entry)
@@ -188,27 +173,143 @@ class Authenticator:
         self._known.clear()
 
     async def _look_up(self, entry: str) -> tuple[float, Caller | NotAuthenticated]:
-        of_session = entry.startswith(_SESSION)
-        if of_session and self._sessions is not None:
-            row = await self._sessions.find(entry.removeprefix(_SESSION), _now())
+        is_session = entry.startswith("session ")
+        if is_session and self._sessions is not None:
+            row = await self._sessions.find(entry.removeprefix("session "), time.time_ns() // 1000)
         else:
             row = await self._keys.find(entry)
         found: Caller | NotAuthenticated
         if row is None:
-            unknown = "The session has ended; log in again" if of_session else "The API key is not known to this server"
-            found = NotAuthenticated(unknown)
+            ended, unknown = "The session has ended; log in again", "The API key is not known to this server"
+            found = NotAuthenticated(ended if is_session else await self._explain(unknown))
         elif row.revoked_at is not None:
             found = NotAuthenticated("The API key was revoked")
         else:
-            found = caller_with(row)
-            self._used[row.id] = _now()
+            found = Caller.of(row)
+            self._used[row.id] = time.time_ns() // 1000
         if len(self._known) >= self.MOST_ENTRIES:
             self._known.clear()
         kept = self._known[entry] = (time.monotonic() + self.BELIEVED_SECONDS, found)
         return kept
+
+    async def _explain(self, reason: str) -> str:
+        """Why nobody was recognised, and how the first key is made where there is none."""
+        if not self._has_keys and self._asked < time.monotonic():
+            self._has_keys = await self._keys.any_usable()
+            self._asked = time.monotonic() + self.BELIEVED_SECONDS
+        return reason if self._has_keys else f"{reason}. {_FIRST_KEY}"
 
     async def note_use(self) -> None:
         """Store when the keys of the last while were used."""
         used, self._used = self._used, {}
         if used:
             await self._keys.used(list(used), max(used.values()))
+
+
+def session_token(headers: Mapping[bytes, bytes], method: str) -> str | None:
+    """The session that a request may act for, or None: a page of another origin gains nothing from the cookie.
+
+    What only reads must not come from another site; what writes needs a header that no form can send, and the word of
+    the browser that the page is ours.
+    """
+    token = _cookie(headers.get(b"cookie", b""))
+    if token is None or headers.get(b"sec-fetch-site") in _ELSEWHERE:
+        return None
+    return token if method in ("GET", "HEAD") or is_own_write(headers) else None
+
+
+def is_own_write(headers: Mapping[bytes, bytes]) -> bool:
+    """True when a page of this very server sends this."""
+    if _OWN_HEADER not in headers:
+        return False
+    origin = headers.get(b"origin")
+    return headers.get(b"sec-fetch-site") == b"same-origin" if origin is None else is_own_origin(origin, headers)
+
+
+def is_own_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """True when a page of the web interface asks, which could say so only from this origin."""
+    return any(pair[0] == _OWN_HEADER or pair == (b"sec-fetch-site", b"same-origin") for pair in headers)
+
+
+def session_cookie(token: str, root: str, is_secure: bool, seconds: int) -> str:
+    """The value of a `Set-Cookie` header; with 0 seconds it takes the cookie away."""
+    secure = "; Secure" if is_secure else ""
+    return f"{SESSION_COOKIE}={token}; Path={root or '/'}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+
+
+def _cookie(header: bytes) -> str | None:
+    """The first cookie of our name; cookies of others, which may hold anything, are never read."""
+    for part in header.split(b";"):
+        name, _, value = part.strip().partition(b"=")
+        if name == SESSION_COOKIE.encode():
+            return value.decode() if _TOKEN.fullmatch(value) else None
+    return None
+
+
+def check_origin(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> None:
+    """Raise Forbidden when a stranger may be behind a request although nobody is asked for a key, or a web page of
+    another origin behind one whose credentials the browser adds by itself.
+
+    Without keys a page in a browser on this machine could otherwise write here, read by a host name of its own that
+    leads to this machine, and everybody whom a proxy lets through would be its user.
+    """
+    if not settings.needs_key:
+        _check_host(headers, settings)
+        _check_proxy(headers, settings)
+    is_ambient = not settings.needs_key or headers.get(b"authorization", b"")[:6].lower() == b"basic "
+    is_allowed = headers.get(b"origin") in settings.named_origins
+    if is_ambient and method not in ("GET", "HEAD", "OPTIONS") and is_of_another_page(headers) and not is_allowed:
+        remedy = (
+            "send the key as a Bearer token"
+            if settings.needs_key
+            else "name its origin in --cors-origins, or start the server with --auth on and use a key"
+        )
+        raise Forbidden(f"A page of another origin may not write here; {remedy}")
+
+
+def is_of_another_page(headers: Mapping[bytes, bytes]) -> bool:
+    """True when a browser sends this for a page of another origin."""
+    if headers.get(b"sec-fetch-site") in _ELSEWHERE:
+        return True
+    origin = headers.get(b"origin")
+    return origin is not None and not is_own_origin(origin, headers)
+
+
+def is_own_origin(origin: bytes, headers: Mapping[bytes, bytes]) -> bool:
+    """True for the origin of this server itself."""
+    host = origin.lower().partition(b"://")[2]
+    # A proxy may send its own idea of the host; no page of another origin can set either header.
+    return bool(host) and host in (headers.get(b"host", b"").lower(), headers.get(b"x-forwarded-host", b"").lower())
+
+
+def is_by_a_browser(headers: Mapping[bytes, bytes]) -> bool:
+    """True when a browser sends this, whatever for."""
+    # What a page reads under a name of its own has neither of the first two, as plain HTTP is sent no `Sec-Fetch-…`.
+    if b"origin" in headers or b"sec-fetch-site" in headers or b"x-heddle-ui" in headers:
+        return True
+    return headers.get(b"user-agent", b"").startswith(b"Mozilla/")
+
+
+def public_address(settings: Settings, base_url: str) -> str:
+    """Where clients reach this server, ending in /: the setting, or else as the request did."""
+    root = settings.root_path.rstrip("/")
+    return f"{settings.public_url}/" if settings.public_url != "none" else f"{base_url.rstrip('/')}{root}/"
+
+
+def _check_host(headers: Mapping[bytes, bytes], settings: Settings) -> None:
+    host = headers.get(b"host", b"").decode("latin-1").lower()
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    public = urlsplit(settings.public_url).netloc.rsplit(":", 1)[0].lower() if settings.public_url != "none" else None
+    if name in _LOOPBACK_NAMES or name.endswith(".localhost") or name in (settings.host.lower(), public):
+        return
+    raise Forbidden(
+        f"This server was reached as {name[:100]!r}; without keys only loopback names and that of public_url are served"
+    )
+
+
+def _check_proxy(headers: Mapping[bytes, bytes], settings: Settings) -> None:
+    if settings.auth != "off" and not _FORWARDED.isdisjoint(headers):
+        raise Forbidden(
+            "A proxy sent this, and everybody behind it would be the local user: start the server with --auth on and "
+            "use keys, or with --auth off where the proxy itself lets only users through"
+        )

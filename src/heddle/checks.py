@@ -1,7 +1,8 @@
-"""`heddle check`: what is wrong with this installation, and how to mend it."""
+"""`heddle check`: problems of this installation, and how to fix them."""
 
 import contextlib
 import importlib.util
+import math
 import os
 import shutil
 import socket
@@ -17,20 +18,29 @@ import httpx
 from rich.console import Console
 from rich.markup import escape
 
-from heddle import modes
-from heddle.errors import HeddleError
+from heddle import paths
+from heddle.errors import HeddleError, QueryTimeout
+from heddle.extras import install_command
 from heddle.setting_kinds import GIB, MIB
-from heddle.settings import Settings, without_credentials
-from heddle.store import direct, lock
-from heddle.store import open as opening
+from heddle.settings import BadSetting, Settings, without_credentials
+from heddle.store import data_folder
+from heddle.store import open as stores
+from heddle.store.base import Looked
 from heddle.store.blobs.open import open_blobs
+from heddle.store.integrity import SqliteIntegrity, check_contents
 from heddle.store.sqlite import migrations
-from heddle.store.sqlite.connection import MINIMUM_VERSION
+from heddle.store.sqlite.database import MINIMUM_VERSION
 from heddle.store.sqlite.store import DATABASE
+from heddle.wire import times
 
 LEAST_FREE_BYTES = GIB
 _OLDEST_CLOCK = 1_760_000_000
 _ANSWER_SECONDS = 10
+_MOST_SECONDS = 86_400.0
+_RESTORE = "restore the last backup: heddle restore"
+_RESTORE_ELSEWHERE = "restore the last backup of this database"
+_FROM_BACKUP = "put them back from a backup; everything else is answered without them"
+_MAKE = "heddle backup, best by a timer (docs/operating.md)"
 _NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "sshfs", "fuse.sshfs", "9p", "afs", "ceph", "glusterfs")
 )
@@ -40,6 +50,7 @@ _EXTRAS = {
     "clickhouse": ("clickhouse_connect",),
     "postgres": ("psycopg", "alembic"),
     "s3": ("fsspec", "s3fs"),
+    "grpc": ("grpc",),
     "vllm": ("tokenizers", "jinja2", "llguidance"),
     "parquet": ("pyarrow",),
     "mcp": ("mcp",),
@@ -49,70 +60,63 @@ _EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; `mend` says what to do, `is_fault` whether heddle cannot work so."""
+    """One thing that was looked at; `remedy` says what to do, `is_fault` whether heddle cannot work so."""
 
     what: str
     found: str
-    mend: str = ""
+    remedy: str = ""
     is_fault: bool = False
 
 
-def run(settings: Settings) -> bool:
-    """Print every finding; True when nothing keeps heddle from working."""
-    findings = list(look(settings))
+def run(settings: Settings, seconds: float) -> bool:
+    """Print every finding, after looking at what is stored for some seconds; True when nothing is a fault."""
+    findings = list(look(settings, seconds))
     console = Console(highlight=False, soft_wrap=True)
     for finding in findings:
-        mark = "[red]✗[/red]" if finding.is_fault else "[yellow]![/yellow]" if finding.mend else "[green]✓[/green]"
+        mark = "[red]✗[/red]" if finding.is_fault else "[yellow]![/yellow]" if finding.remedy else "[green]✓[/green]"
         console.print(f"{mark} {finding.what:<17} {escape(finding.found)}")
-        if finding.mend:
-            console.print(f"  {'':<17} [bold]to mend it:[/bold] {escape(finding.mend)}")
+        if finding.remedy:
+            console.print(f"  {'':<17} [bold]to fix it:[/bold] {escape(finding.remedy)}")
     faults = sum(finding.is_fault for finding in findings)
     print(f"heddle check: {faults} fault{'' if faults == 1 else 's'}" if faults else "heddle check: all is well")
     return faults == 0
 
 
-def look(settings: Settings) -> Iterator[Finding]:
-    """Every finding, in the order of what depends on what."""
+def look(settings: Settings, seconds: float) -> Iterator[Finding]:
+    """Every finding, in the order of what depends on what; `seconds` bound the look at what is stored."""
     folder = Path(settings.data)
-    yield _python()
-    yield _sqlite()
-    yield _clock()
-    yield _folder(folder)
-    yield _readers(folder)
-    yield _file_system(folder, settings.control == "sqlite")
-    yield _free_space(folder)
-    holder = lock.holder(folder)
+    yield from _check_machine()
+    yield _check_writable(folder)
+    yield from _check_disk(folder, settings.control == "sqlite")
+    holder = data_folder.holder(folder)
     yield Finding("data lock", f"held by {holder}" if holder else "free")
     if settings.control == "sqlite":
-        yield from _database(folder / DATABASE)
-        yield from _policies(folder)
+        yield from _check_database(settings, seconds)
+        yield from _check_policies(folder)
+        yield from _check_backup(folder)
     else:
-        yield _control(settings)
-    yield from _elsewhere(settings)
-    yield _port(settings, served=holder is not None)
-    yield from _keys(settings)
-    yield from _extras()
+        yield _check_control(settings)
+    yield from _check_stores(settings, seconds)
+    yield _check_port(settings, served=holder is not None)
+    if settings.otlp_grpc_port:
+        yield _check_grpc_port(settings, served=holder is not None)
+    yield from _check_keys(settings)
+    yield _check_model(settings)
+    yield from _check_extras()
 
 
-def _python() -> Finding:
-    found = ".".join(map(str, sys.version_info[:3]))
+def _check_machine() -> Iterator[Finding]:
     is_old = sys.version_info < (3, 11)
-    return Finding("python", found, "install Python 3.11 or newer" if is_old else "", is_old)
-
-
-def _sqlite() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", found, "install Python 3.11 or newer" if is_old else "", is_old)
     needed = ".".join(map(str, MINIMUM_VERSION))
     is_old = sqlite3.sqlite_version_info < MINIMUM_VERSION
-    mend = f"use a Python whose sqlite3 module has SQLite {needed} or newer" if is_old else ""
-    return Finding("sqlite", sqlite3.sqlite_version, mend, is_old)
-
-
-def _clock() -> Finding:
+    remedy = f"use a Python whose sqlite3 module has SQLite {needed} or newer" if is_old else ""
+    yield Finding("sqlite", sqlite3.sqlite_version, remedy, is_old)
     is_wrong = time.time() < _OLDEST_CLOCK
     found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    return Finding(
-        "clock", found, "set the machine's clock: ids and times are made from it" if is_wrong else "", is_wrong
-    )
+    remedy = "set the machine's clock: ids and times are made from it" if is_wrong else ""
+    yield Finding("clock", found, remedy, is_wrong)
 
 
 def _existing(folder: Path) -> Path:
@@ -123,7 +127,7 @@ def _existing(folder: Path) -> Path:
     return path
 
 
-def _folder(folder: Path) -> Finding:
+def _check_writable(folder: Path) -> Finding:
     there = _existing(folder)
     found = str(folder) if there == folder.absolute() else f"{folder} (will be made)"
     try:
@@ -138,20 +142,23 @@ def _folder(folder: Path) -> Finding:
     return Finding("data folder", found)
 
 
-def _readers(folder: Path) -> Finding:
-    found = modes.open_to_others(folder)
+def _check_disk(folder: Path, has_database: bool) -> Iterator[Finding]:
+    """Who can read the folder, whether locks work on its file system, and how much is free there."""
+    found = paths.open_to_others(folder)
     if found is None:
-        return Finding("file modes", "the data folder is this user's alone")
-    return Finding("file modes", f"other users of this machine can read it: {found}", modes.remedy(folder))
+        yield Finding("file modes", "the data folder is this user's alone")
+    else:
+        yield Finding("file modes", f"other users of this machine can read it: {found}", paths.remedy(folder))
+    kind = _file_system_of(_existing(folder).resolve())
+    remedy = "SQLite needs a local disk: locks of network file systems are not reliable; choose another --data"
+    is_remote = has_database and kind in _NETWORK_FILE_SYSTEMS
+    yield Finding("file system", kind or "not known", remedy if is_remote else "")
+    free = shutil.disk_usage(_existing(folder)).free
+    remedy = "free some disk, or set max_database_bytes: at the limit writes are refused with 507"
+    yield Finding("free disk", f"{free / GIB:.1f} GiB", remedy if free < LEAST_FREE_BYTES else "")
 
 
-def _file_system(folder: Path, has_database: bool) -> Finding:
-    kind = _mounted(_existing(folder).resolve())
-    mend = "SQLite needs a local disk: locks of network file systems are not reliable; choose another --data"
-    return Finding("file system", kind or "not known", mend if has_database and kind in _NETWORK_FILE_SYSTEMS else "")
-
-
-def _mounted(path: Path) -> str | None:
+def _file_system_of(path: Path) -> str | None:
     """The kind of file system that a path lies on, where the system says so."""
     with contextlib.suppress(OSError):
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
@@ -160,91 +167,130 @@ def _mounted(path: Path) -> str | None:
     return None
 
 
-def _free_space(folder: Path) -> Finding:
-    free = shutil.disk_usage(_existing(folder)).free
-    mend = (
-        "free some disk, or set max_database_bytes: at the limit writes are refused with 507"
-        if free < LEAST_FREE_BYTES
-        else ""
-    )
-    return Finding("free disk", f"{free / GIB:.1f} GiB", mend)
-
-
-def _database(path: Path) -> Iterator[Finding]:
+def _check_database(settings: Settings, seconds: float) -> Iterator[Finding]:
+    """The SQLite database: its schema, its pages, its rows, and the contents that they name."""
+    path = Path(settings.data) / DATABASE
     if not path.exists():
         yield Finding("database", "none yet; the first start makes it")
         return
     try:
-        version = direct.schema_version(path)
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            state = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        version = stores.schema_version(path)
+        if version > migrations.CURRENT:
+            yield Finding("schema", f"{version}, of a newer heddle", "upgrade heddle", True)
+        elif version < migrations.CURRENT:
+            yield Finding("schema", f"{version} of {migrations.CURRENT}", "heddle migrate (serve does it too)")
+        else:
+            yield Finding("schema", str(version))
+        checks, began = SqliteIntegrity(path), time.monotonic()
+        size = f"{path.stat().st_size / MIB:.1f} MiB, "
+        yield _told("database", checks.check_tables(began + seconds / 3), "tables", _RESTORE, size)
+        if version == migrations.CURRENT:
+            yield _told("rows", checks.check_rows(began + seconds / 2), "rules", _RESTORE)
+            found = check_contents(checks.named_blobs(), open_blobs(settings), began + seconds)
+            yield _told("contents", found, "contents", _FROM_BACKUP)
     except (sqlite3.Error, HeddleError) as error:
-        yield Finding("database", str(error), "restore the last backup: heddle restore", True)
-        return
-    if version > migrations.CURRENT:
-        yield Finding("schema", f"{version}, of a newer heddle", "upgrade heddle", True)
-    elif version < migrations.CURRENT:
-        yield Finding("schema", f"{version} of {migrations.CURRENT}", "heddle migrate (serve does it too)")
-    else:
-        yield Finding("schema", str(version))
-    size = f"{path.stat().st_size / MIB:.1f} MiB"
-    is_damaged = state != "ok"
-    found = f"{size}, {'damaged: ' + state if is_damaged else 'sound'}"
-    yield Finding("database", found, "restore the last backup: heddle restore" if is_damaged else "", is_damaged)
+        yield Finding("database", str(error), _RESTORE, True)
 
 
-def _control(settings: Settings) -> Finding:
+def _told(what: str, found: Looked, things: str, remedy: str, before: str = "") -> Finding:
+    """A finding about what was looked at."""
+    told = f"{before}{found.looked_at} of {found.of} {things} looked at"
+    told += "" if found.looked_at == found.of else " in the time given (--full looks at all)"
+    named = ", ".join(found.problems[:3]) + (" …" if len(found.problems) > 3 else "")
+    told += f", {len(found.problems)} wrong: {named}" if found.problems else ""
+    return Finding(what, told, remedy if found.problems else "", bool(found.problems))
+
+
+def _check_backup(folder: Path) -> Iterator[Finding]:
+    """How the last `heddle backup` went."""
+    state = data_folder.BackupState.read(folder)
+    if state.error:
+        yield Finding(
+            "backup", f"the last attempt failed at {times.to_iso(state.failed_at)[:16]}Z: {state.error}", _MAKE
+        )
+    if state.made_at:
+        tried = f", restored and checked {_age(state.restored_at)}" if state.restored_at else ", never restored"
+        yield Finding("backup", f"{_age(state.made_at)} to {state.target}{tried}")
+    elif not state.error and (folder / DATABASE).exists():
+        yield Finding("backup", "none yet", _MAKE)
+
+
+def _age(instant: int) -> str:
+    hours = (times.now() - instant) / times.SECOND / 3600
+    return f"{hours / 24:.0f} days ago" if hours >= 48 else f"{hours:.0f} hours ago"
+
+
+def _check_control(settings: Settings) -> Finding:
     """The control tables on PostgreSQL."""
     try:
-        found, known = direct.control_version(settings)
+        found, known = stores.control_version(settings)
     except HeddleError as error:
-        return Finding("control", error.reason, "start PostgreSQL, or mend the setting control", True)
+        return Finding("control", error.reason, "start PostgreSQL, or correct the setting control", True)
     if found > known:
         return Finding("control", f"PostgreSQL, schema {found} of a newer heddle", "upgrade heddle", True)
-    mend = "" if found == known else "heddle migrate (serve does it too)"
-    return Finding("control", f"PostgreSQL, schema {found} of {known}", mend)
+    remedy = "" if found == known else "heddle migrate (serve does it too)"
+    return Finding("control", f"PostgreSQL, schema {found} of {known}", remedy)
 
 
-def _elsewhere(settings: Settings) -> Iterator[Finding]:
-    """Whether the settings of the stores go together, and whether ClickHouse and the object store answer."""
+def _check_stores(settings: Settings, seconds: float) -> Iterator[Finding]:
+    """Whether the settings of the stores go together, and whether what is in them is whole."""
     try:
-        opening.check(settings)
+        stores.check(settings)
     except HeddleError as error:
         yield Finding("stores", error.reason, "change one of these settings", True)
         return
-    if settings.store != "sqlite":
-        yield _calls(settings)
     if settings.files != "folder":
-        yield _files(settings)
+        yield _check_files(settings)
+    if settings.store != "sqlite":
+        yield from _check_clickhouse(settings, seconds)
 
 
-def _calls(settings: Settings) -> Finding:
-    """The calls on ClickHouse."""
+def _check_clickhouse(settings: Settings, seconds: float) -> Iterator[Finding]:
+    """The calls on ClickHouse, and the contents that they and the control tables on PostgreSQL name."""
     # The packages of ClickHouse are an extra.
     from heddle.store.clickhouse.client import Clickhouse
 
-    clickhouse = Clickhouse(settings.store, 1, _ANSWER_SECONDS)
+    began, longest = time.monotonic(), min(seconds, _MOST_SECONDS)
+    cluster = None if settings.store_cluster == "none" else settings.store_cluster
+    clickhouse = Clickhouse(settings.store, 1, max(longest / 3, 1), cluster)
     try:
-        return Finding("store", clickhouse.look())
+        told, is_made = clickhouse.look()
+        yield Finding("store", told)
+        if is_made:
+            yield _told("calls", clickhouse.check_tables(), "tables", _RESTORE_ELSEWHERE)
+            named = set(clickhouse.named_blobs())
+            if settings.control != "sqlite" and stores.control_version(settings)[0]:
+                # The packages of PostgreSQL are an extra.
+                from heddle.store.postgres.integrity import check_control
+
+                found, more = check_control(settings.control, longest / 3)
+                yield _told("control tables", found, "tables", _RESTORE_ELSEWHERE)
+                named.update(more)
+            # Objects are read where time does not count: they may be much, and far away.
+            reads = settings.files == "folder" or seconds == math.inf
+            found = check_contents(named, open_blobs(settings), began + seconds, reads=reads)
+            yield _told("contents", found, "contents", _FROM_BACKUP)
+    except QueryTimeout:
+        yield Finding("calls", "not all were looked at in the time given (--full looks at all)")
     except HeddleError as error:
-        return Finding("store", error.reason, "start ClickHouse, or mend the setting store", True)
+        yield Finding("store", error.reason, "start ClickHouse, or correct the setting store", True)
     finally:
         clickhouse.close()
 
 
-def _files(settings: Settings) -> Finding:
+def _check_files(settings: Settings) -> Finding:
     """The files in an object store."""
     try:
         open_blobs(settings).ping()
     except HeddleError as error:
-        return Finding("files", error.reason, "mend the setting files, or what it needs (docs/scaling.md)", True)
+        return Finding("files", error.reason, "correct the setting files, or what it needs (docs/scaling.md)", True)
     return Finding("files", without_credentials(settings.files))
 
 
-def _policies(folder: Path) -> Iterator[Finding]:
+def _check_policies(folder: Path) -> Iterator[Finding]:
     """The folders that adapter versions and checkpoints lie in."""
     try:
-        named = direct.policy_folders(folder / DATABASE)
+        named = stores.policy_folders(folder / DATABASE)
     except HeddleError:
         return  # the finding about the database says it
     if not named:
@@ -256,7 +302,7 @@ def _policies(folder: Path) -> Iterator[Finding]:
     yield Finding("policies", found, "restore the last backup, or delete these steps" if lost else "", bool(lost))
 
 
-def _port(settings: Settings, served: bool) -> Finding:
+def _check_port(settings: Settings, served: bool) -> Finding:
     where = f"{settings.host}:{settings.port}"
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
@@ -270,6 +316,20 @@ def _port(settings: Settings, served: bool) -> Finding:
     return Finding("address", f"{where} is free")
 
 
+def _check_grpc_port(settings: Settings, served: bool) -> Finding:
+    where = f"{settings.host}:{settings.otlp_grpc_port}"
+    if importlib.util.find_spec("grpc") is None:
+        return Finding("gRPC port", f"{where}: grpcio is not installed", install_command("grpc"), True)
+    try:
+        family = socket.getaddrinfo(settings.host, settings.otlp_grpc_port, type=socket.SOCK_STREAM)[0][0]
+        socket.create_server((settings.host, settings.otlp_grpc_port), family=family).close()
+    except OSError as error:
+        if served:
+            return Finding("gRPC port", f"{where} is in use, and so is the data folder: heddle runs")
+        return Finding("gRPC port", f"{where}: {error.strerror}", "choose another with --otlp-grpc-port", True)
+    return Finding("gRPC port", f"{where} is free")
+
+
 def _is_heddle(where: str) -> bool:
     """Whether a server of heddle answers at an address."""
     try:
@@ -279,7 +339,7 @@ def _is_heddle(where: str) -> bool:
     return isinstance(body, dict) and "heddle_version" in body
 
 
-def _keys(settings: Settings) -> Iterator[Finding]:
+def _check_keys(settings: Settings) -> Iterator[Finding]:
     if not settings.needs_key:
         is_open = not settings.is_loopback
         yield Finding(
@@ -287,18 +347,35 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         )
         return
     try:
-        count = direct.usable_keys(settings)
+        has_first_key = bool(settings.first_key())
+    except BadSetting as error:
+        yield Finding("auth", str(error), "the server does not start with it", True)
+        return
+    try:
+        count = stores.usable_keys(settings)
     except HeddleError:
         return  # the finding about the database says it
-    if not count:
+    if not count and has_first_key:
+        yield Finding("auth", "on; the first key is made at the start")
+    elif not count:
         where = f"--data {settings.data}" if settings.control == "sqlite" else "--control postgresql://..."
         yield Finding("auth", "on, and there is no key", f"heddle keys create {where} --user NAME --scope admin", True)
     else:
         yield Finding("auth", f"on, {count} usable keys")
 
 
-def _extras() -> Iterator[Finding]:
+def _check_model(settings: Settings) -> Finding:
+    from heddle.inference.check import check_settings
+
+    try:
+        check_settings(settings)
+    except HeddleError as error:
+        return Finding("model", error.reason, "the server does not start with it", True)
+    return Finding("model", settings.model)
+
+
+def _check_extras() -> Iterator[Finding]:
     for extra, modules in _EXTRAS.items():
         missing = [module for module in modules if importlib.util.find_spec(module) is None]
-        found = f"not installed (pip install 'heddle[{extra}]')" if missing else "installed"
+        found = f"not installed ({install_command(extra)})" if missing else "installed"
         yield Finding(f"extra {extra}", found)

@@ -1,21 +1,35 @@
-"""The command `heddle`: serve, demo, eval, mcp, keys, migrate, backup, restore, export, import, check."""
+"""The command `heddle`: serve, settings, demo, eval, mcp, top, keys, and what works on a data folder."""
 
+import asyncio
 import gc
+import getpass
 import inspect
 import json
+import math
 import os
+import re
+import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
-from heddle import modes
+import heddle
+from heddle import paths
 from heddle import settings as table
-from heddle.errors import ExtraMissing, HeddleError
-from heddle.gate.commands import commands as evaluating
-from heddle.moving import commands as moving
+from heddle.ci.commands import commands as evaluating
+from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
+from heddle.extras import install_command
 from heddle.settings import BadSetting, Settings
+from heddle.transfer import commands as transfer
+from heddle.wire import times
+from heddle.wire.keys import Scope
+
+if TYPE_CHECKING:
+    from heddle.store.control.keys import KeyRow, Keys
 
 app = typer.Typer(
     name="heddle",
@@ -25,13 +39,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-keys = typer.Typer(help="Keys for callers: make, list, revoke.", no_args_is_help=True)
+keys = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 checking = typer.Typer(invoke_without_command=True)
 app.add_typer(checking, name="check")
 app.add_typer(evaluating, name="eval")
-app.add_typer(moving.importing, name="import")
-app.command()(moving.export)
+app.add_typer(transfer.importing, name="import")
+app.command()(transfer.export)
 
 Data = Annotated[str | None, typer.Option("--data", help="The data folder.", metavar="FOLDER")]
 Control = Annotated[
@@ -41,8 +55,23 @@ Control = Annotated[
 Config = Annotated[str | None, typer.Option("--config", help="A TOML file of settings.", metavar="FILE")]
 
 
-def _settings_flags(**flags: Any) -> Settings:
-    modes.keep_private()
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"heddle {heddle.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def _load_settings(**flags: Any) -> Settings:
+    paths.keep_private()
     config = flags.pop("config", None)
     return table.load(flags, config=config)
 
@@ -74,10 +103,10 @@ def _help(row: table.Row) -> str:
 @_with_every_setting
 def serve(**flags: Any) -> None:
     """Run the server; every flag can also be a HEDDLE_* variable or a line of the TOML file."""
-    settings = _settings_flags(**flags)
+    settings = _load_settings(**flags)
     # Imports make much and leave nothing: without the collector the start is a seventh shorter. `run` turns it on.
     gc.disable()
-    from heddle.listen import listen
+    from heddle.http.listen import listen
 
     listener = listen(settings)
     from heddle.serve import run
@@ -85,11 +114,25 @@ def serve(**flags: Any) -> None:
     run(settings, listener)
 
 
+@app.command("settings")
+@_with_every_setting
+def show_settings(**flags: Any) -> None:
+    """Print every setting with its value, its origin and its default."""
+    settings = _load_settings(**flags)
+    rows = [("setting", "value", "source", "default")]
+    for row in table.TABLE:
+        value = row.show(getattr(settings, row.name))
+        rows.append((row.name, value, settings.sources.get(row.name, "default"), row.show(row.default)))
+    _print_table(rows)
+
+
 @app.command()
 def demo(
     keep: Annotated[
         bool | None,
-        typer.Option("--keep/--end", help="Whether the server stays until Ctrl-C; it does in a terminal."),
+        typer.Option(
+            "--keep/--end", help="Keep the server running until Ctrl-C (the default in a terminal), or end it."
+        ),
     ] = None,
 ) -> None:
     """Trace, chat, evaluate and train with the real SDKs on a server of its own, and show what came of it."""
@@ -116,7 +159,7 @@ def serve_mcp(
     try:
         from heddle.mcp import server as protocol
     except ImportError:
-        typer.echo("heddle: the Model Context Protocol is not installed: pip install 'heddle[mcp]'", err=True)
+        typer.echo(f"heddle: the Model Context Protocol is not installed: {install_command('mcp')}", err=True)
         raise typer.Exit(2) from None
     if http is None:
         protocol.serve_stdio(server, key, project)
@@ -124,8 +167,63 @@ def serve_mcp(
         protocol.serve_http(server, project, host, http)
 
 
+@app.command()
+def top(
+    server: Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The API key, where a proxy asks for one. [HEDDLE_API_KEY]")
+    ] = None,
+    interval: Annotated[float, typer.Option("--interval", help="Seconds between updates.", min=0.1)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the figures of one interval, and end.")] = False,
+) -> None:
+    """Show what a running server does: requests, ingest, disk, jobs, engines, training."""
+    from heddle.top import run
+
+    run(server, key, interval, once)
+
+
+def _open_keys(**flags: Any) -> "Keys":
+    from heddle.store.control.keys import Keys
+    from heddle.store.open import open_direct
+
+    return Keys(open_direct(_load_settings(**flags)))
+
+
+def _operator() -> str:
+    """Who types the command, for the audit log."""
+    try:
+        return f"{getpass.getuser()} (command line)"
+    except (KeyError, OSError):
+        return f"user id {os.getuid()} (command line)"
+
+
+def _scopes(row: "KeyRow") -> str:
+    return "+".join(scope for scope in Scope if scope in row.scopes)
+
+
+def _reach(row: "KeyRow") -> str:
+    return row.project or (f"{row.entity}/*" if row.entity else "everything")
+
+
+def _to_json(row: "KeyRow") -> dict[str, Any]:
+    told = {name: getattr(row, name) for name in ("id", "user", "entity", "project", "created_by")}
+    moments = {name: getattr(row, name) for name in ("created_at", "last_used_at", "revoked_at")}
+    moments = {name: None if at is None else times.to_iso(at) for name, at in moments.items()}
+    return told | {"scopes": sorted(row.scopes)} | moments
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _day(micros: int | None) -> str:
+    return "never" if micros is None else times.to_iso(micros)[:16].replace("T", " ")
+
+
 @keys.command("create")
-def keys_create(
+def create_key(
     user: Annotated[str, typer.Option("--user", help="Who the key is for; calls are stored under this name.")],
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="read, write or admin; repeat for several. [read and write]")
@@ -137,76 +235,155 @@ def keys_create(
     control: Control = None,
     config: Config = None,
 ) -> None:
-    """Make a key and show it, this once; works beside a running server too."""
-    from heddle import keyring
-
-    settings = _settings_flags(data=data, control=control, config=config)
-    keyring.create(settings, user, scope or ["read", "write"], entity, project, quiet)
+    """Create a key and show it once; also while the server is running."""
+    scopes = scope or ["read", "write"]
+    unknown = [word for word in scopes if word not in set(Scope)]
+    if unknown:
+        raise InvalidRequest(f"scope = {unknown[0]!r} cannot be used: allowed are {', '.join(Scope)}")
+    granted = frozenset(map(Scope, scopes))
+    store = _open_keys(data=data, control=control, config=config)
+    key, row = asyncio.run(store.create(user, granted, entity, project, _operator()))
+    if quiet:
+        print(key)
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{key}[/bold]")
+    console.print(f"for {row.user} ({_scopes(row)}; reaches {_reach(row)}); id {row.id}")
+    console.print("It is shown this once. Clients take it as WANDB_API_KEY, Basic password or Bearer token.")
 
 
 @keys.command("list")
-def keys_list(data: Data = None, control: Control = None, config: Config = None) -> None:
+def list_keys(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    data: Data = None,
+    control: Control = None,
+    config: Config = None,
+) -> None:
     """Show every key: whose it is, what it may do, when it was last used; never the key itself."""
-    from heddle import keyring
-
-    keyring.show(_settings_flags(data=data, control=control, config=config))
+    found = asyncio.run(_open_keys(data=data, control=control, config=config).all())
+    if as_json:
+        print(json.dumps([_to_json(row) for row in found], indent=2))
+        return
+    rows = [("id", "user", "scopes", "reaches", "made", "last used", "state")]
+    for row in found:
+        state = "usable" if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
+        rows.append((row.id, row.user, _scopes(row), _reach(row), _day(row.created_at), _day(row.last_used_at), state))
+    if len(rows) == 1:
+        print("There are no keys; make one with `heddle keys create`.")
+        return
+    _print_table(rows)
 
 
 @keys.command("revoke")
-def keys_revoke(
+def revoke_key(
     key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
     data: Data = None,
     control: Control = None,
     config: Config = None,
 ) -> None:
-    """Make a key useless, within a second also for a running server."""
-    from heddle import keyring
-
-    keyring.revoke(_settings_flags(data=data, control=control, config=config), key_id)
+    """Revoke a key; a running server notices within a second."""
+    row = asyncio.run(_open_keys(data=data, control=control, config=config).revoke(key_id, _operator()))
+    print(f"revoked {row.id} of {row.user}" if row.revoked_at is None else f"{row.id} was revoked before")
 
 
 @app.command()
 def migrate(data: Data = None, control: Control = None, config: Config = None) -> None:
-    """Bring the control tables to the schema of this version; `serve` does the same at its start."""
+    """Migrate the control tables to the schema of this version; `serve` does the same when it starts."""
     from heddle.store import backup
 
-    for line in backup.migrate(_settings_flags(data=data, control=control, config=config)):
+    for line in backup.migrate(_load_settings(data=data, control=control, config=config)):
         typer.echo(line)
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _read_period(text: str) -> float:
+    """The seconds of a text such as 1d, 12h or 30m."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if match is None or not 1 <= float(match[1]) * _UNITS[match[2]] <= 366 * 86_400:
+        raise typer.BadParameter(f"{text!r} is no time such as 1d, 12h or 30m")
+    return float(match[1]) * _UNITS[match[2]]
 
 
 @app.command("backup")
 def back_up(
-    target: Annotated[str, typer.Argument(help="A new folder, or a new file that ends in .tar, .tar.gz or .tgz.")],
+    target: Annotated[
+        str, typer.Argument(help="A new folder, or a new file that ends in .tar, .tar.gz or .tgz; {time} is the time.")
+    ] = "heddle-backups/{time}",
+    every: Annotated[
+        str | None, typer.Option("--every", help="Stay, and make one so often: 1d, 12h, 30m.", metavar="TIME")
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", help="Remove all but the newest, of those that {time} names.", min=1)
+    ] = None,
+    verify: Annotated[
+        int, typer.Option("--verify", help="Restore every Nth into a temporary folder and check it; 0: none.", min=0)
+    ] = 1,
     data: Data = None,
     config: Config = None,
 ) -> None:
-    """Copy everything that is stored, consistently, also while the server runs."""
+    """Copy everything that is stored, consistently, also while the server runs, and try the copy out."""
     from heddle.store import backup
 
-    typer.echo(backup.back_up(_settings_flags(data=data, config=config), target))
+    settings = _load_settings(data=data, config=config)
+    if (every is not None or keep is not None) and backup.TIME not in target:
+        raise typer.BadParameter(f"--every and --keep make many backups: TARGET needs {backup.TIME} in its name")
+    # Ends in order, so that nothing half written stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if every is None:
+        typer.echo(backup.back_up(settings, target, keep, verify))
+    else:
+        backup.back_up_regularly(settings, target, _read_period(every), keep, verify, _tell_backup)
+
+
+def _tell_backup(told: str, is_failure: bool) -> None:
+    now = times.to_iso(times.now())[:19]
+    typer.echo(f"{now}Z {'backup failed: ' if is_failure else ''}{told}", err=is_failure)
 
 
 @app.command()
 def restore(
-    source: Annotated[str, typer.Argument(help="What `heddle backup` made.")], data: Data = None, config: Config = None
+    source: Annotated[str | None, typer.Argument(help="What `heddle backup` made.")] = None,
+    before: Annotated[
+        int | None,
+        typer.Option(
+            "--before", help="Go back to the copy that an upgrade left: N of heddle.db.before-N.", metavar="N"
+        ),
+    ] = None,
+    data: Data = None,
+    config: Config = None,
 ) -> None:
-    """Put a backup into an empty data folder."""
+    """Put a backup into an empty data folder, or undo the upgrade of the one that is there."""
     from heddle.store import backup
 
-    typer.echo(backup.restore(_settings_flags(data=data, config=config), source))
+    settings = _load_settings(data=data, config=config)
+    if (source is None) == (before is None):
+        raise typer.BadParameter("give either the backup that goes into an empty folder, or --before N")
+    if before is not None:
+        typer.echo(backup.restore_before(settings, before))
+    elif source is not None:
+        typer.echo(backup.restore(settings, source))
 
 
 @checking.callback()
 @_with_every_setting
-def check(context: typer.Context, **flags: Any) -> None:
-    """Say what is wrong with this installation, and how to mend it; exit code 1 when something is."""
+def check(
+    context: typer.Context,
+    budget: Annotated[
+        float, typer.Option("--budget", help="Seconds for looking at what is stored.", min=0.1, metavar="SECONDS")
+    ] = 30.0,
+    full: Annotated[bool, typer.Option("--full", help="Look at all of it, however long it takes.")] = False,
+    **flags: Any,
+) -> None:
+    """Find problems of this installation and say how to fix them; exit code 1 if there are any."""
     if context.invoked_subcommand is not None:
         if any(value is not None for value in flags.values()):
             raise typer.BadParameter(f"`heddle check {context.invoked_subcommand}` takes no settings")
         return
     from heddle import checks
 
-    raise typer.Exit(0 if checks.run(_settings_flags(**flags)) else 1)
+    raise typer.Exit(0 if checks.run(_load_settings(**flags), math.inf if full else budget) else 1)
 
 
 @checking.command("vectors")
@@ -215,10 +392,10 @@ def check_vectors(
 ) -> None:
     """Print what this installation computes for recorded losses and advantages, as one JSON object."""
     try:
-        from heddle.training.trainer.vectors import computed
+        from heddle.training.trainer.vectors import compute_vectors
     except ImportError as error:
-        raise ExtraMissing("training is not installed: pip install 'heddle[training]'") from error
-    typer.echo(json.dumps(computed(file)))
+        raise ExtraMissing(f"training is not installed: {install_command('training')}") from error
+    typer.echo(json.dumps(compute_vectors(file)))
 
 
 def _open_standard_files() -> None:

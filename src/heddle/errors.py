@@ -1,22 +1,4 @@
-"""Every failure that heddle answers, as one tree; each knows its HTTP status and its body.
-
-HeddleError
-├── InvalidRequest       400  a business rule, a bad ref, a bad value
-├── NotAuthenticated     401  no key, or an unknown or revoked one
-├── Forbidden            403  the key's scope or binding does not reach that far
-├── NotFound             404  what the request names does not exist (or was deleted)
-├── RequestTimeout       408  the body did not come in time
-├── Conflict             409  the digest that the client computed is another one
-├── TooLarge             413  over a limit of the settings, which the reason names
-├── UnsupportedMedia     415  a body of a type or an encoding that the route does not read
-├── ValidationFailed     422  `detail` list: a field is missing or has the wrong type
-├── InvalidField         422  `reason`: an unknown field in a query or sort
-├── Busy                 429  back-pressure or a rate limit; Retry-After
-├── ExtraMissing         501  an optional part is not installed; names the pip line
-├── Unavailable          503  the store or a service does not answer now
-├── QueryTimeout         504  a query ran longer than its deadline
-└── StorageFull          507  the disk (or the configured limit) is full; nothing was stored
-"""
+"""Every failure that heddle answers; each knows its HTTP status and its body."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,13 +24,13 @@ class HeddleError(Exception):
 
 
 class InvalidRequest(HeddleError):
-    """A request that is well-formed and still cannot be done."""
+    """A well-formed request that cannot be done: a business rule, a bad ref, a bad value."""
 
     status = 400
 
 
 class NotAuthenticated(HeddleError):
-    """Nobody could be recognised behind the request."""
+    """No key, or an unknown or revoked one."""
 
     status = 401
 
@@ -57,25 +39,25 @@ class NotAuthenticated(HeddleError):
 
 
 class Forbidden(HeddleError):
-    """The caller is known and may not do this."""
+    """The key's scope or binding does not reach that far."""
 
     status = 403
 
 
 class NotFound(HeddleError):
-    """What the request names is not there."""
+    """What the request names does not exist, or was deleted."""
 
     status = 404
 
 
 class RequestTimeout(HeddleError):
-    """The client took too long to send its request."""
+    """The body did not come in time."""
 
     status = 408
 
 
 class Conflict(HeddleError):
-    """A digest mismatch; never heals, so clients must not retry it."""
+    """The client computed another digest; it never heals, so clients must not retry it."""
 
     status = 409
 
@@ -84,13 +66,13 @@ class Conflict(HeddleError):
 
 
 class TooLarge(HeddleError):
-    """Over a limit of the settings."""
+    """Over a limit of the settings, which the reason names."""
 
     status = 413
 
 
 class UnsupportedMedia(HeddleError):
-    """A body of a type or an encoding that is not read here."""
+    """A body of a type or an encoding that the route does not read."""
 
     status = 415
 
@@ -101,11 +83,11 @@ class ValidationFailed(HeddleError):
     status = 422
 
     def __init__(self, detail: Sequence[dict[str, Any]]) -> None:
-        super().__init__("; ".join(str(item.get("msg")) for item in detail))
+        super().__init__("; ".join(map(_sentence, detail)))
         self.detail = list(detail)
 
     def __reduce__(self) -> tuple[type["ValidationFailed"], tuple[list[dict[str, Any]]]]:
-        """Processes hand failures on to each other."""
+        # Failures are pickled between processes.
         return type(self), (self.detail,)
 
     @classmethod
@@ -118,6 +100,13 @@ class ValidationFailed(HeddleError):
         return {"detail": self.detail}
 
 
+def _sentence(item: dict[str, Any]) -> str:
+    """What is wrong, behind the name of the field: `messages.0.role: Field required`."""
+    place = list(item.get("loc", ()))[1:]
+    is_named = any(isinstance(part, str) for part in place)
+    return f"{'.'.join(map(str, place))}: {item.get('msg')}" if is_named else str(item.get("msg"))
+
+
 class InvalidField(HeddleError):
     """A field that a query or a sort cannot use."""
 
@@ -125,7 +114,7 @@ class InvalidField(HeddleError):
 
 
 class Busy(HeddleError):
-    """Too much waits already."""
+    """Back-pressure or a rate limit."""
 
     status = 429
 
@@ -134,13 +123,13 @@ class Busy(HeddleError):
 
 
 class ExtraMissing(HeddleError):
-    """An optional part of heddle is not installed."""
+    """An optional part is not installed; the reason names the pip line."""
 
     status = 501
 
 
 class Unavailable(HeddleError):
-    """Something that is needed does not answer at the moment."""
+    """The store or a service does not answer at the moment."""
 
     status = 503
 
@@ -155,6 +144,6 @@ class QueryTimeout(HeddleError):
 
 
 class StorageFull(HeddleError):
-    """There is no room left; nothing of the request was stored."""
+    """The disk or the configured limit is full; nothing of the request was stored."""
 
     status = 507

@@ -1,118 +1,440 @@
-"""What this server counts about itself, in Prometheus' text form; nothing of it names users, projects or contents."""
+"""The one table of metrics: each row is a family of /metrics, a line of the manual, and its panels and alerts.
 
-from collections.abc import Awaitable, Callable, Iterator
+`python -m tools.monitoring` makes the dashboard and the alert rules of `deploy/` from it. In a query METRIC stands for
+the row's own name.
+"""
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from heddle.ipc import bounded
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-_LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-disable_created_metrics()  # type: ignore[no-untyped-call]
-
-Figures = Callable[[], dict[str, float]]
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+_FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_REQUESTS = (*_FAST, 30.0)
+_COMPLETIONS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_JOBS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+INTERVAL = "$__rate_interval"
+LOWEST_CORRELATION = 0.98
+"""Below this, the probabilities of training and of serving are not those of one policy."""
 
 
-class Metrics:
-    """Counters of one server; `figures` gives the store's numbers at the moment of asking."""
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A query of the dashboard; those of one section and title share a panel. `unit` is Grafana's name of it."""
 
-    def __init__(self, figures: Figures) -> None:
-        self.registry = CollectorRegistry()
-        self.refreshers: list[Callable[[], Awaitable[None]]] = []
-        """Run before the figures are written, for those that must be asked for."""
-        routes = ["route", "method", "status"]
-        self._requests = Counter("heddle_requests", "Requests answered.", routes, registry=self.registry)
-        self._seconds = Histogram(
-            "heddle_request_seconds",
-            "Time to the end of the answer.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._lags = Histogram(
-            "heddle_event_loop_lag_seconds",
-            "How late the event loop ran what was due, 20 times a second.",
-            buckets=_LAGS,
-            registry=self.registry,
-        )
-        self._received = Counter("heddle_received_bytes", "Bytes of request bodies.", registry=self.registry)
-        self._sent = Counter("heddle_sent_bytes", "Bytes of answer bodies.", registry=self.registry)
-        self._refused = Counter(
-            "heddle_refused",
-            "What was refused or given up at a limit, by its setting.",
-            ["limit"],
-            registry=self.registry,
-        )
-        self._requests_of: dict[tuple[str, str, int], Counter] = {}
-        self._seconds_of: dict[str, Histogram] = {}
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        self.registry.register(_StatsCollector("the store", figures))
-        self.registry.register(_StatsCollector("the processes that run what clients wrote", bounded.figures))
-
-    def gauge(self, name: str, text: str, ask: Callable[[], Awaitable[float]]) -> None:
-        """Show a figure that is asked for at every look."""
-        shown = Gauge(f"heddle_{name}", text, registry=self.registry)
-
-        async def refresh() -> None:
-            shown.set(await ask())
-
-        self.refreshers.append(refresh)
-
-    def answered(self, route: str, method: str, status: int, seconds: float, received: int, sent: int) -> None:
-        """Count one answer; `route` is its template, bodies in bytes."""
-        key = (route, method, status)
-        counter = self._requests_of.get(key)
-        if counter is None:
-            counter = self._requests_of[key] = self._requests.labels(route, method, str(status))
-        histogram = self._seconds_of.get(route)
-        if histogram is None:
-            histogram = self._seconds_of[route] = self._seconds.labels(route)
-        counter.inc()
-        histogram.observe(seconds)
-        self._received.inc(received)
-        self._sent.inc(sent)
-
-    def lagged(self, seconds: float) -> None:
-        """Count how late the event loop was."""
-        self._lags.observe(seconds)
-
-    def refused(self, limit: str) -> None:
-        """Count what was refused or given up; `limit` is the setting that was met."""
-        self._refused.labels(limit).inc()
-
-    async def text(self) -> bytes:
-        """All figures."""
-        for refresh in self.refreshers:
-            await refresh()
-        return generate_latest(self.registry)
+    section: str
+    title: str
+    unit: str
+    query: str
+    legend: str
 
 
-class _StatsCollector(Collector):
-    """The figures of a part of the server, read when they are asked for."""
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A rule of alerting: it fires once its expression has held for so many minutes."""
 
-    def __init__(self, part: str, figures: Figures) -> None:
-        self._part, self._figures = part, figures
+    name: str
+    expression: str
+    minutes: int
+    summary: str
+    severity: str = "warning"
 
-    def collect(self) -> Iterator[Metric]:
-        """The families; a name that ends in `_total` counts, any other is a gauge."""
-        for name, value in self._figures().items():
-            if name.endswith("_total"):
-                yield CounterMetricFamily(
-                    f"heddle_{name.removesuffix('_total')}", f"A count of {self._part}.", value=value
-                )
-            else:
-                yield GaugeMetricFamily(f"heddle_{name}", f"A figure of {self._part}.", value=value)
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One family; `help` is a sentence."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram, in the unit of the name."""
+    panels: tuple[Panel, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+
+
+def _legend(by: tuple[str, ...], legend: str) -> str:
+    return legend or " ".join(f"{{{{{label}}}}}" for label in by) or "all"
+
+
+def _rate(section: str, title: str, unit: str, *by: str, legend: str = "", where: str = "") -> Panel:
+    """Increases per second, summed over everything but the labels `by`."""
+    query = f"sum by ({', '.join(by)}) (rate(METRIC{where}[{INTERVAL}]))"
+    return Panel(section, title, unit, query, _legend(by, legend))
+
+
+def _now(section: str, title: str, unit: str, *by: str, legend: str = "", over: str = "sum") -> Panel:
+    """The value; `over` is max for what every server of several shows alike."""
+    return Panel(section, title, unit, f"{over} by ({', '.join(by)}) (METRIC)", _legend(by, legend))
+
+
+def _quantile(section: str, title: str, *by: str, share: float = 0.95, legend: str = "") -> Panel:
+    labels = ", ".join(("le", *by))
+    query = f"histogram_quantile({share}, sum by ({labels}) (rate(METRIC_bucket[{INTERVAL}])))"
+    return Panel(section, title, "s", query, _legend(by, legend))
+
+
+def _server_rows() -> Iterator[MetricRow]:
+    yield MetricRow(
+        "heddle_build_info", GAUGE, "1; the labels are the versions of heddle and Python.", ("version", "python"),
+        panels=(Panel("Server", "Versions", "short", "count by (version) (METRIC)", "{{version}}"),),
+        alerts=(Alert("HeddleDown", "absent(METRIC)", 2, "No heddle server answers /metrics", "critical"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "process_cpu_seconds_total", COUNTER, "CPU time of the serving process (with --workers: of the writing one).",
+        panels=(_rate("Server", "CPU cores used", "short", "instance"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "process_resident_memory_bytes", GAUGE, "Memory of the same process.",
+        panels=(_now("Server", "Memory", "bytes", "instance"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_event_loop_lag_seconds", HISTOGRAM,
+        "How late the event loops of all processes ran what was due, 20 times a second.", buckets=_FAST,
+        panels=(_quantile("Server", "Event loop lag (p99)", "instance", share=0.99),),
+        alerts=(
+            Alert(
+                "HeddleEventLoopSlow",
+                "histogram_quantile(0.99, sum by (le, instance) (rate(METRIC_bucket[5m]))) > 0.25", 10,
+                "The event loop of {{ $labels.instance }} is more than 250 ms late",
+            ),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_bounded_processes_total", COUNTER,
+        "Child processes started for what clients supply: grammars, schemas, patterns, templates, images.",
+        panels=(_rate("Server", "Client-supplied programs", "ops", legend="processes started"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_bounded_refusals_total", COUNTER,
+        "Client-supplied inputs rejected because they had ended such a process (time, memory).",
+        panels=(_rate("Server", "Client-supplied programs", "ops", legend="inputs rejected"),),
+        alerts=(
+            Alert("HeddleHarmfulInput", "increase(METRIC[15m]) > 10", 0,
+                  "Clients of {{ $labels.instance }} send programs that run out of time or memory"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_exported_spans_total", COUNTER,
+        "Spans of the server's own requests (otlp_export_endpoint): sent, dropped as too many waited, or failed.",
+        ("outcome",),
+        panels=(_rate("Server", "Own spans exported", "ops", "outcome"),),
+        alerts=(
+            Alert("HeddleSpansLost", 'increase(METRIC{outcome!="sent"}[15m]) > 0', 15,
+                  "Spans of {{ $labels.instance }} do not reach otlp_export_endpoint ({{ $labels.outcome }})"),
+        ),
+    )  # fmt: skip
+
+
+def _http_rows() -> Iterator[MetricRow]:
+    yield MetricRow(
+        "heddle_http_requests_total", COUNTER, "Requests answered; 499 stands for clients that went away before.",
+        ("group", "route", "method", "status"),
+        panels=(
+            _rate("Requests", "Requests per second", "reqps", "group"),
+            _rate("Requests", "Refused and failed per second", "reqps", "status", where='{status=~"[45].."}'),
+        ),
+        alerts=(
+            Alert("HeddleServerErrors",
+                  'sum by (instance) (rate(METRIC{status=~"50[02-6]"}[5m])) / sum by (instance) (rate(METRIC[5m]))'
+                  " > 0.02", 5, "More than 2 % of the requests to {{ $labels.instance }} fail", "critical"),
+            Alert("HeddleStorageFull", 'sum by (instance) (rate(METRIC{status="507"}[5m])) > 0', 1,
+                  "{{ $labels.instance }} refuses writes: the disk or the database is full", "critical"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_http_request_duration_seconds", HISTOGRAM, "Time from the head of a request to the end of its answer.",
+        ("group", "status"), _REQUESTS,
+        panels=(
+            _quantile("Requests", "Duration (p50)", "group", share=0.5),
+            _quantile("Requests", "Duration (p95)", "group"),
+        ),
+    )  # fmt: skip
+    for word, verb in (("received", "request"), ("sent", "answer")):
+        yield MetricRow(
+            f"heddle_http_{word}_bytes_total", COUNTER, f"Bytes of {verb} bodies as they came over the wire.",
+            ("group",), panels=(_rate("Requests", "Bytes per second", "Bps", legend=word),),
+        )  # fmt: skip
+    yield MetricRow(
+        "heddle_refused_total", COUNTER, "Requests and connections refused or given up at a limit, by its setting.",
+        ("limit",), panels=(_rate("Requests", "Limits met per second", "ops", "limit"),),
+    )  # fmt: skip
+
+
+def _ingest_rows() -> Iterator[MetricRow]:
+    yield MetricRow(
+        "heddle_calls_stored_total", COUNTER, "Calls (spans among them) whose start was committed.",
+        panels=(_rate("Ingest", "Calls stored per second", "ops", legend="calls"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_otlp_stored_total", COUNTER, "Spans, log records and data points of OpenTelemetry that were stored.",
+        ("signal",), panels=(_rate("Ingest", "OpenTelemetry per second", "ops", "signal"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_otlp_rejected_total", COUNTER,
+        "Spans, log records and data points of exports that were not stored, by cause.", ("signal", "cause"),
+        panels=(_rate("Ingest", "OpenTelemetry rejected per second", "ops", "signal", "cause"),),
+        alerts=(
+            Alert("HeddleTelemetryRejected", "sum by (signal, cause) (increase(METRIC[15m])) > 0", 0,
+                  "OpenTelemetry {{ $labels.signal }} were not stored: {{ $labels.cause }}"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_store_commits_total", COUNTER, "Commits; one holds what many requests write.",
+        panels=(_rate("Ingest", "Commits per second", "ops", legend="commits"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_store_commit_seconds_total", COUNTER, "Time that commits took; divided by their number, of one.",
+        panels=(
+            Panel("Ingest", "Time of a commit", "s",
+                  f"sum (rate(METRIC[{INTERVAL}])) / sum (rate(heddle_store_commits_total[{INTERVAL}]))", "mean"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_store_writes_total", COUNTER, "Pieces of work in these commits.",
+        panels=(_rate("Ingest", "Commits per second", "ops", legend="pieces of work"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_store_written_bytes_total", COUNTER, "Bytes of what was committed, as it came.",
+        panels=(_rate("Ingest", "Bytes stored per second", "Bps", legend="bytes"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_store_queue_bytes", GAUGE, "Bytes that wait to be written.",
+        panels=(_now("Ingest", "Write queue", "bytes", "instance"),),
+        alerts=(
+            Alert("HeddleWriteQueueFull", "METRIC / heddle_store_queue_limit_bytes > 0.5", 5,
+                  "More waits for the disk of {{ $labels.instance }} than it writes; writers will be told to wait"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_store_queue_limit_bytes", GAUGE, "The setting write_queue_bytes, above which writers get 429.",
+        panels=(_now("Ingest", "Write queue", "bytes", legend="limit", over="max"),),
+    )  # fmt: skip
+
+
+def _disk_rows() -> Iterator[MetricRow]:
+    yield MetricRow(
+        "heddle_disk_used_bytes", GAUGE,
+        "The data folder: database, write_ahead_log, files, adapters, training; measured every minute at most.",
+        ("part",), panels=(_now("Disk", "Data folder", "bytes", "part", over="max"),),
+        alerts=(
+            Alert("HeddleDatabaseAlmostFull",
+                  'METRIC{part="database"} / on (instance) (heddle_database_limit_bytes > 0) > 0.9', 10,
+                  "The database of {{ $labels.instance }} reaches max_database_bytes soon; then writes are refused"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_database_limit_bytes", GAUGE, "The setting max_database_bytes; 0 is no limit.",
+        panels=(_now("Disk", "Data folder", "bytes", legend="limit of the database", over="max"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_disk_free_bytes", GAUGE, "Free bytes of the disk of the data folder.",
+        panels=(_now("Disk", "Disk", "bytes", "instance", legend="free {{instance}}"),),
+        alerts=(
+            Alert("HeddleDiskAlmostFull", "METRIC / heddle_disk_size_bytes < 0.1", 10,
+                  "Less than a tenth of the disk of {{ $labels.instance }} is free"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_disk_size_bytes", GAUGE, "All bytes of that disk.",
+        panels=(_now("Disk", "Disk", "bytes", "instance", legend="size {{instance}}"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_backup_timestamp_seconds", GAUGE,
+        "When `heddle backup` last ended: made, restored (tried out), or failed since one was made.",
+        ("outcome",),
+        panels=(Panel("Disk", "Age of the last backup", "s", "time() - max by (outcome) (METRIC)", "{{outcome}}"),),
+        alerts=(
+            Alert("HeddleBackupOld", 'time() - METRIC{outcome="made"} > 172800', 10,
+                  "The last backup of {{ $labels.instance }} is more than two days old"),
+            Alert("HeddleBackupFailed", 'METRIC{outcome="failed"} > 0', 0,
+                  "The last attempt to back up {{ $labels.instance }} failed"),
+        ),
+    )  # fmt: skip
+
+
+def _job_rows() -> Iterator[MetricRow]:
+    yield MetricRow(
+        "heddle_jobs", GAUGE, "Jobs that are not done; servers that share a database all show the same.",
+        ("kind", "state"), panels=(_now("Jobs", "Open jobs", "short", "kind", "state", over="max"),),
+        alerts=(
+            Alert("HeddleJobsWait",
+                  'max by (kind) (METRIC{state="queued"}) > 0 unless max by (kind) (METRIC{state="running"}) > 0', 15,
+                  "Jobs of the kind {{ $labels.kind }} wait, and none runs"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_jobs_ended_total", COUNTER, "Jobs that ended at this server: succeeded, failed or cancelled.",
+        ("kind", "state"), panels=(_rate("Jobs", "Jobs ended per second", "ops", "kind", "state"),),
+        alerts=(
+            Alert("HeddleJobsFail", 'sum by (kind) (increase(METRIC{state="failed"}[30m])) > 3', 0,
+                  "Jobs of the kind {{ $labels.kind }} fail"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_job_duration_seconds", HISTOGRAM, "Time from the start of a job to its end.", ("kind",), _JOBS,
+        panels=(_quantile("Jobs", "Duration (p95)", "kind"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_monitor_calls_waiting", GAUGE, "Ended calls that no monitor has looked at yet.",
+        panels=(_now("Jobs", "Waiting", "short", legend="calls for monitors", over="max"),),
+        alerts=(Alert("HeddleMonitorsBehind", "max (METRIC) > 10000", 15, "Monitors do not keep up with the calls"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_alert_rules", GAUGE, "Enabled alert rules by state: quiet, firing, or problem (cannot be judged).",
+        ("state",), panels=(_now("Jobs", "Alert rules", "short", "state", over="max"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_alert_messages_waiting", GAUGE, "Messages of alerts that are not delivered yet.",
+        panels=(_now("Jobs", "Waiting", "short", legend="messages of alerts", over="max"),),
+        alerts=(
+            Alert("HeddleAlertsUndelivered", "max (METRIC) > 0", 60, "Messages of alerts wait for an hour already"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_alert_messages_total", COUNTER,
+        "Attempts to deliver messages of alerts: delivered, put_off (tried again later), or given_up.", ("outcome",),
+        panels=(_rate("Jobs", "Messages of alerts", "ops", "outcome"),),
+    )  # fmt: skip
+
+
+def _inference_rows() -> Iterator[MetricRow]:
+    yield MetricRow(
+        "heddle_inference_requests_total", COUNTER, "Completions answered, by base model.", ("model", "status"),
+        panels=(_rate("Inference", "Completions per second", "reqps", "model", "status"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_inference_tokens_total", COUNTER, "Tokens of completions: prompt, completion, cached, reasoning.",
+        ("model", "kind"), panels=(_rate("Inference", "Tokens per second", "short", "model", "kind"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_inference_limited_total", COUNTER, "Completions refused by a limit of a project or key.",
+        panels=(_rate("Inference", "Refused and lost", "ops", legend="refused by a limit"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_inference_bookkeeping_failures_total", COUNTER,
+        "Completions whose usage or trace could not be stored; they were answered.", ("what",),
+        panels=(_rate("Inference", "Refused and lost", "ops", "what", legend="{{what}} not stored"),),
+        alerts=(
+            Alert("HeddleUsageLost", "sum by (what) (increase(METRIC[15m])) > 0", 0,
+                  "The {{ $labels.what }} of completions could not be stored"),
+        ),
+    )  # fmt: skip
+    for name, sentence, title, buckets in (
+        ("seconds", "Time to the end of a completion.", "Duration (p95)", _COMPLETIONS),
+        ("first_token_seconds", "Time to the first token.", "Time to first token (p95)", _COMPLETIONS),
+        ("inter_token_seconds", "Mean time between tokens of a completion.", "Time between tokens (p95)", _FAST[:-2]),
+    ):
+        panels = (_quantile("Inference", title, "model"),)
+        yield MetricRow(f"heddle_inference_{name}", HISTOGRAM, sentence, ("model",), buckets, panels)
+
+
+def _engine_rows() -> Iterator[MetricRow]:
+    for name, kind, sentence, title, unit, legend in (
+        ("ready", GAUGE, "1 while the model is loaded.", "Ready", "short", ""),
+        ("running", GAUGE, "Sequences that are being generated.", "Sequences", "short", "running"),
+        ("waiting", GAUGE, "Sequences that wait for the engine.", "Sequences", "short", "waiting"),
+        ("kv_blocks", GAUGE, "Blocks of keys and values that there can be.", "Keys and values", "short", "all"),
+        ("kv_blocks_used", GAUGE, "Blocks that sequences hold.", "Keys and values", "short", "used"),
+        ("kv_blocks_cached", GAUGE, "Blocks kept for prefix reuse, given up for sequences.", "Keys and values",
+         "short", "cached"),
+        ("resident_memory_bytes", GAUGE, "Memory of the engine's process.", "Memory", "bytes", ""),
+        ("load_seconds", GAUGE, "How long loading the model took.", "Loading", "s", ""),
+        ("adapters", GAUGE, "Adapter versions that are loaded.", "Adapters", "short", ""),
+        ("prompt_tokens_total", COUNTER, "Prompt tokens that the engine took.", "Tokens per second", "short", "prompt"),
+        ("generated_tokens_total", COUNTER, "Tokens that the engine generated.", "Tokens per second", "short",
+         "generated"),
+        ("prefix_query_tokens_total", COUNTER, "Prompt tokens looked up in the prefix cache.", "Prefix cache", "short",
+         "looked up"),
+        ("prefix_hit_tokens_total", COUNTER, "Prompt tokens found there.", "Prefix cache", "short", "found"),
+        ("preemptions_total", COUNTER, "Sequences that gave up their memory and were computed again.", "Given up",
+         "ops", "preempted"),
+        ("aborted_total", COUNTER, "Sequences whose client went away.", "Given up", "ops", "aborted"),
+        ("steps_total", COUNTER, "Steps; one makes a token of each running sequence.", "Steps per second", "ops", ""),
+        ("step_seconds_total", COUNTER, "Time in steps; its rate is the share of time that the engine computes.",
+         "Busy", "percentunit", ""),
+    ):  # fmt: skip
+        make = _rate if kind == COUNTER else _now
+        panel = make("Engine", title, unit, "model", legend=f"{legend} {{{{model}}}}".strip())
+        alerts: tuple[Alert, ...] = ()
+        if name == "waiting":
+            alerts = (
+                Alert("HeddleEngineQueue", "min_over_time(METRIC[10m]) > 0", 0,
+                      "Requests have waited for the model {{ $labels.model }} for ten minutes"),
+            )  # fmt: skip
+        yield MetricRow(f"heddle_engine_{name}", kind, sentence, ("model",), (), (panel,), alerts)
+
+
+def _training_rows() -> Iterator[MetricRow]:
+    yield MetricRow(
+        "heddle_training_steps_total", COUNTER, "Gradient steps of all training jobs.",
+        panels=(_rate("Training", "Gradient steps per second", "ops"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_training_tokens_total", COUNTER, "Trainable tokens of jobs that started.",
+        panels=(_rate("Training", "Tokens per second", "short"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_training_attempts_lost_total", COUNTER, "Attempts whose process died or fell silent.",
+        panels=(_rate("Training", "Attempts lost", "ops"),),
+        alerts=(
+            Alert("HeddleTrainingDies", "increase(METRIC[1h]) > 2", 0,
+                  "Training processes of {{ $labels.instance }} die again and again"),
+        ),
+    )  # fmt: skip
+    for name, sentence, title in (
+        ("ratio_mean", "Mean importance ratio", "Importance ratio"),
+        ("ratio_max", "Largest importance ratio", "Importance ratio"),
+        ("clip_fraction", "Share of clipped tokens", "Clipped tokens"),
+        ("lag_mean", "Mean age, in steps, of the trajectories", "Age of trajectories"),
+        ("probs_corr", "Correlation of sampled and trained probabilities", "Correlation of probabilities"),
+        ("grad_norm", "Norm of the gradient", "Gradient norm"),
+    ):
+        panel = _now("Training", title, "short", "instance", legend=name)
+        yield MetricRow(f"heddle_training_{name}", GAUGE, f"{sentence} in the last gradient step.", panels=(panel,))
+    yield MetricRow(
+        "heddle_training_mismatch", GAUGE,
+        f"1 while probs_corr is below {LOWEST_CORRELATION}: serving and training do not agree.",
+        alerts=(
+            Alert("HeddleTrainingMismatch", "METRIC == 1", 5,
+                  "Serving and training at {{ $labels.instance }} compute different probabilities", "critical"),
+        ),
+    )  # fmt: skip
+
+
+TABLE: tuple[MetricRow, ...] = (
+    *_http_rows(), *_ingest_rows(), *_disk_rows(), *_job_rows(), *_inference_rows(), *_engine_rows(), *_training_rows(),
+    *_server_rows(),
+)  # fmt: skip
+ROWS = {row.name: row for row in TABLE}
+
+
+def make_counter(registry: CollectorRegistry, name: str) -> Counter:
+    """The counter of a row."""
+    row = ROWS[name]
+    return Counter(name, row.help, row.labels, registry=registry)
+
+
+def make_gauge(registry: CollectorRegistry, name: str) -> Gauge:
+    """The gauge of a row."""
+    row = ROWS[name]
+    return Gauge(name, row.help, row.labels, registry=registry)
+
+
+def make_histogram(registry: CollectorRegistry, name: str) -> Histogram:
+    """The histogram of a row."""
+    row = ROWS[name]
+    return Histogram(name, row.help, row.labels, buckets=row.buckets, registry=registry)
+
+
+def make_family(name: str, values: Mapping[tuple[str, ...], float]) -> CounterMetricFamily | GaugeMetricFamily:
+    """The family of a row with values that were counted elsewhere, by the values of its labels."""
+    row = ROWS[name]
+    kind = CounterMetricFamily if row.kind == COUNTER else GaugeMetricFamily
+    family = kind(name, row.help, labels=row.labels)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family

@@ -1,7 +1,11 @@
-"""Paths that clients, archives and rows name: what they really mean, and that it lies where it must."""
+"""Paths and who may read them: what a path that a client, an archive or a row names really means, and that it lies
+where it must; and that what heddle writes is its own user's alone."""
 
 import hashlib
+import os
 import re
+import shlex
+import stat
 from pathlib import Path
 
 from heddle.errors import InvalidRequest
@@ -9,6 +13,8 @@ from heddle.errors import InvalidRequest
 TRAINING = "training"
 """The folder of trainable models, below the data folder."""
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
+FOLDER, FILE = 0o700, 0o600
+_OTHERS = 0o077
 
 
 class OutsideRoot(InvalidRequest):
@@ -52,3 +58,35 @@ def as_part(name: str) -> str:
 def model_folder(model_id: str) -> str:
     """Everything of a trainable model; relative to the data folder."""
     return f"{TRAINING}/{as_part(model_id)}"
+
+
+def keep_private() -> None:
+    """From now on what this process and its children make is 0700 and 0600, whatever the caller's umask was."""
+    os.umask(_OTHERS)
+
+
+def make_private(root: Path) -> None:
+    """Take group and others off a file or a folder and everything in it; links are left alone."""
+    for path in (root, *root.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(FOLDER if path.is_dir() else FILE)
+
+
+def open_to_others(folder: Path) -> str | None:
+    """Whether other users of the machine come into a data folder, as text, or None; all else lies inside it."""
+    mode = stat.S_IMODE(folder.stat().st_mode) if folder.is_dir() else 0
+    return f"{folder} has the mode {mode:04o}" if mode & _OTHERS else None
+
+
+def remedy(folder: Path) -> str:
+    """The command that takes others off a data folder."""
+    return f"chmod -R go-rwx {shlex.quote(str(folder))}"
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -13,8 +13,8 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 import httpx
 
 from heddle.errors import HeddleError
+from heddle.wire.jsontext import LineSplitter
 from heddle.wire.jsontypes import Json
-from heddle.wire.lines import LineSplitter
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 SERVER_VARIABLE = "HEDDLE_SERVER"
@@ -62,7 +62,7 @@ class Remote:
         self._basic_user = basic_user
         # As other programs of this machine: by its own certificates, and past no proxy.
         verify: ssl.SSLContext | bool = (
-            ssl.create_default_context() if _checked(self.server).scheme == "https" else False
+            ssl.create_default_context() if _check_address(self.server).scheme == "https" else False
         )
         limits = httpx.Limits(max_connections=None, keepalive_expiry=_IDLE_SECONDS)
         self._client = httpx.Client(timeout=timeout, limits=limits, verify=verify, trust_env=False)
@@ -76,22 +76,35 @@ class Remote:
         """The JSON answer of a POST."""
         return self._json("POST", path, body)
 
+    def upload(self, path: str, file: IO[bytes], **query: Any) -> Any:
+        """The JSON answer of a POST of a form with a file, which is sent as it is read."""
+        return self._json("POST", path + ("?" + urlencode(query, doseq=True) if query else ""), None, file)
+
+    def text(self, path: str) -> str:
+        """The answer of a GET as it is."""
+        with self._send("GET", path, None) as answer:
+            text = bytearray()
+            for part in answer.iter_raw():
+                text += part
+                self._check_size(len(text), path)
+            return text.decode("utf-8", "replace")
+
     def lines(self, path: str, body: Mapping[str, Any] | None = None) -> Generator[Any]:
         """The values of a line stream, as they come; a GET without a body."""
-        with self._sent("GET" if body is None else "POST", path, body) as answer:
+        with self._send("GET" if body is None else "POST", path, body) as answer:
             splitter = LineSplitter()
             for part in answer.iter_raw():
                 for line in splitter.feed(part):
                     self._check_size(len(line), path)
                     if line.strip():
-                        yield self._parsed(line, path)
+                        yield self._parse(line, path)
                 self._check_size(splitter.pending, path)
             if rest := splitter.end().strip():
-                yield self._parsed(rest, path)
+                yield self._parse(rest, path)
 
     def save(self, path: str, body: Mapping[str, Any], target: IO[bytes]) -> None:
         """Write the answer of a POST, whatever it holds, to a file."""
-        with self._sent("POST", path, body) as answer:
+        with self._send("POST", path, body) as answer:
             for part in answer.iter_raw():
                 target.write(part)
 
@@ -102,30 +115,37 @@ class Remote:
             raise HeddleError(f"a project is named entity/project, got {project_id!r}")
         return Project(self, project_id)
 
-    def _json(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
-        with self._sent(method, path, body) as answer:
+    def _json(self, method: str, path: str, body: Mapping[str, Any] | None, file: IO[bytes] | None = None) -> Any:
+        with self._send(method, path, body, file) as answer:
             text = bytearray()
             for part in answer.iter_raw():
                 text += part
                 self._check_size(len(text), path)
-            return self._parsed(bytes(text), path)
+            return self._parse(bytes(text), path)
 
     def _check_size(self, size: int, path: str) -> None:
         if size > MOST_BYTES:
             raise HeddleError(f"{self.server}{path} answered more than {MOST_BYTES} bytes, which is not read")
 
-    def _parsed(self, text: bytes, path: str) -> Any:
+    def _parse(self, text: bytes, path: str) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
             raise Unreachable(f"{self.server}{path} answered no JSON; is this a heddle server?") from None
 
     @contextmanager
-    def _sent(self, method: str, path: str, body: Mapping[str, Any] | None) -> Iterator[httpx.Response]:
+    def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, file: IO[bytes] | None = None
+    ) -> Iterator[httpx.Response]:
         """An answer of status 200, whose connection goes back when it was read to its end."""
-        data = None if body is None else json.dumps(body).encode()
+        headers = self._headers(path)
+        if file is None:
+            sent: Any = {"content": None if body is None else json.dumps(body).encode()}
+        else:
+            del headers["Content-Type"]  # that of the form names what its parts are divided by
+            sent = {"files": {"file": file}}
         try:
-            with self._client.stream(method, self.server + path, content=data, headers=self._headers(path)) as answer:
+            with self._client.stream(method, self.server + path, headers=headers, **sent) as answer:
                 if answer.status_code != 200:
                     raise self._refusal(answer, path)
                 yield answer
@@ -154,7 +174,7 @@ class Remote:
         return Refused(f"{self.server}{path} answered {answer.status_code}: {reason}", answer.status_code)
 
 
-def _checked(address: str) -> SplitResult:
+def _check_address(address: str) -> SplitResult:
     """The parts of an address; raises HeddleError for one that cannot be a server's."""
     try:
         parts = urlsplit(address)

@@ -1,20 +1,21 @@
 """Runs the server: binds, serves, and stops in order."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import sys
+from functools import partial
 
-import uvicorn
 import uvloop
 
-from heddle import settings as table
 from heddle.app import create_app
-from heddle.connections import Connections, raise_file_limit
-from heddle.http_server import Server, collect_seldom, configure
-from heddle.output import BackgroundStream
-from heddle.server_state import ServerState
+from heddle.http.connections import Connections, raise_file_limit
+from heddle.http.server import BackgroundStream, Server, collect_seldom, configure
+from heddle.http.span_export import check_endpoint
+from heddle.logs import configure_logs
+from heddle.otlp_grpc.supervisor import serve_grpc
 from heddle.services import open_services
 from heddle.settings import Settings
 
@@ -24,10 +25,8 @@ logger = logging.getLogger("heddle.serve")
 def run(settings: Settings, listener: socket.socket) -> None:
     """Serve on a listening socket until SIGTERM or SIGINT; raises HeddleError when the server cannot start."""
     out, log = BackgroundStream(sys.stdout), BackgroundStream(sys.stderr)
-    _log(settings.log_level, log)
+    _log(settings, log)
     raise_file_limit()
-    for name in table.unknown_variables(os.environ):
-        logger.warning("variable %s is no setting of heddle and is ignored", name)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_serve(settings, listener, out))
@@ -36,10 +35,8 @@ def run(settings: Settings, listener: socket.socket) -> None:
             log.drain()
 
 
-def _log(level: str, stream: BackgroundStream) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=stream, force=True
-    )
+def _log(settings: Settings, stream: BackgroundStream) -> None:
+    configure_logs(settings.log_level, settings.log_format, stream)
     logging.getLogger("uvicorn.error").setLevel("WARNING")
     # It names every address that is asked, and those of webhooks and of signed files are secrets.
     logging.getLogger("httpx").setLevel("WARNING")
@@ -53,40 +50,35 @@ def _log(level: str, stream: BackgroundStream) -> None:
 
 async def _serve(settings: Settings, listener: socket.socket, out: BackgroundStream) -> None:
     try:
-        async with open_services(settings) as services:
-            app, address = create_app(settings, services), _address(settings.host, listener)
+        check_endpoint(settings, listener.getsockname()[1])
+        async with open_services(settings) as services, serve_grpc(settings, listener):
+            app = create_app(settings, services)
+            announce = partial(_announce, settings, listener, out)
             if settings.workers > 1:
                 # Only who asks for them pays for what workers need.
                 from heddle.web_workers.supervisor import serve_with_workers
 
-                await serve_with_workers(services, app, listener, lambda: _say(services, address, out), out)
+                await serve_with_workers(services, app, listener, announce, out)
             else:
                 collect_seldom()
-                config = configure(settings, app, Connections(settings, services.metrics.refused))
-                await _Server(config, services, out, address).serve(sockets=[listener])
+                config = configure(settings, app, Connections(settings, services.metrics.count_refusal))
+                await Server(config, services, out, announce).serve(sockets=[listener])
             out.write("heddle: stopped\n")
     finally:
         listener.close()
 
 
-def _address(host: str, listener: socket.socket) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listener.getsockname()[1]}"
+def _announce(settings: Settings, listener: socket.socket, out: BackgroundStream) -> None:
+    name = f"[{settings.host}]" if ":" in settings.host else settings.host
+    needed = "a key is needed" if settings.needs_key else "no key needed"
+    if settings.otlp_grpc_port:
+        out.write(f"heddle: OTLP over gRPC on {name}:{settings.otlp_grpc_port}\n")
+    out.write(f"heddle: serving http://{name}:{listener.getsockname()[1]} (data in {settings.data}, {needed})\n")
+    _notify_systemd()
 
 
-def _say(state: ServerState, address: str, out: BackgroundStream) -> None:
-    needed = "a key is needed" if state.settings.needs_key else "no key needed"
-    out.write(f"heddle: serving {address} (data in {state.settings.data}, {needed})\n")
-
-
-class _Server(Server):
-    """The one server of a process that does all."""
-
-    def __init__(self, config: uvicorn.Config, state: ServerState, out: BackgroundStream, address: str) -> None:
-        super().__init__(config, state, out)
-        self._address = address
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and say where."""
-        await super().startup(sockets)
-        _say(self._state, self._address, self._out)
+def _notify_systemd() -> None:
+    """Tell a service of `Type=notify` that it has started (sd_notify(3))."""
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(b"READY=1", f"\0{address[1:]}" if address.startswith("@") else address)

@@ -2,42 +2,52 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from heddle.archives import Archives
 from heddle.errors import HeddleError
-from heddle.evals.jobs.service import Jobs
-from heddle.evals.monitors.service import Monitors
-from heddle.evals.replay.service import Replays
-from heddle.evals.replay.work import ReplayWork
+from heddle.evals.jobs import Jobs
+from heddle.evals.monitors import Monitors
+from heddle.evals.replay.job import ReplayJobs
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
+from heddle.http.metrics import Metrics, Values
+from heddle.http.state import ServerState
+from heddle.inference.accounts import Accounts
 from heddle.inference.api.completions import ModelCompletions
-from heddle.inference.limits.accounts import Accounts
 from heddle.inference.metrics import InferenceMetrics
-from heddle.inference.models.engine_factory import make_engine
 from heddle.inference.policies import Policies
+from heddle.inference.responses.service import Responses
+from heddle.inference.served_model import make_engine
 from heddle.inference.service import Inference
 from heddle.ipc import bounded
-from heddle.metrics import Metrics
-from heddle.retention import Retention
-from heddle.server_state import ServerState
+from heddle.jobs.metrics import JobMetrics
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.data_folder import BackupState, Measured
 from heddle.store.open import opened_store
 from heddle.trace.alerts.service import AlertService
-from heddle.trace.inference_calls import InferenceCalls, InferencePrices
-from heddle.trace.records import TraceRecords
-from heddle.trace.training_calls import TrainingCalls
+from heddle.trace.otel.reading import from_dump
+from heddle.trace.otel.rejections import Cause
+from heddle.trace.project import Retention
+from heddle.trace.records import InferencePrices, TraceRecords
 from heddle.trace.training_data import TrainingData
-from heddle.training.queue.metrics import TrainingMetrics
-from heddle.training.queue.promotion import Promotion
+from heddle.training.queue.events import KIND_PREFIX, TrainingMetrics
+from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
+from heddle.training.rollouts import ReadableRenderer
 from heddle.training.service import Training
-from heddle.training.services.rollouts import ReadableRenderer
+from heddle.ui.reads.calls_change import CallChanges
+from heddle.wire import times
+from heddle.wire.keys import Scope
+from heddle.wire.otlp import SIGNALS
+
+logger = logging.getLogger("heddle.services")
 
 _THREADS = 32
 _NOTE_USE_SECONDS = 10.0
@@ -49,13 +59,15 @@ class Services(ServerState):
 
     retention: Retention
     inference: Inference
+    responses: Responses
     training: Training
     jobs: Jobs
     evaluations: Evaluations
     scoring: Scoring
     monitors: Monitors
     alerts: AlertService
-    replays: Replays
+    replays: ReplayJobs
+    disk: Measured
 
     async def why_not_ready(self) -> str | None:
         """As before, or what keeps the model from answering."""
@@ -68,15 +80,22 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     # More than asyncio's few per core: threads that wait for a store that hangs must not hold up all others.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "heddle"))
     async with opened_store(settings) as store:
-        await _require_key(settings, store)
+        await _prepare_keys(settings, store)
         services = _build(settings, store)
         async with AsyncExitStack() as running:
             running.callback(bounded.close_all)
-            started = (services.inference, services.training, services.jobs, services.monitors, services.alerts)
+            started = (
+                services.inference,
+                services.responses,
+                services.training,
+                services.jobs,
+                services.monitors,
+                services.alerts,
+            )
             for service in started:
                 await service.start()
                 running.push_async_callback(service.stop)
-            async with _background(services):
+            async with _background(services), services.span_export.running():
                 yield services
         await services.authenticator.note_use()
         await store.leases.give_back()
@@ -84,55 +103,91 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
 
 def _build(settings: Settings, store: Store) -> Services:
     """Each service, given what the others do for it."""
-    metrics = _metrics(store)
+    disk = Measured(store.sizes)
+    metrics = _metrics(settings, store, disk)
     records, prices = TraceRecords(settings, store), InferencePrices(store)
     inference = _inference(settings, store, prices, metrics)
     models, parallel = ModelCompletions(settings, store, inference), settings.evaluation_parallel
-    jobs = Jobs(settings, store.eval_jobs)
+    ended = JobMetrics(metrics.registry)
+    jobs = Jobs(settings, store.eval_jobs, ended)
     evaluations = Evaluations(store, records, models, jobs, parallel)
     scoring = Scoring(store, records, models, jobs, parallel)
     evaluations.register()
     scoring.register()
-    replay_work = ReplayWork(store, records, models, scoring.submit, parallel)
+    replays = ReplayJobs(store, records, models, scoring, jobs, parallel)
+    replays.register()
+    CallChanges(store, records, prices).register(jobs)
+    Archives(settings, store).register(jobs)
     return Services(
         settings,
         store,
         records,
         prices,
+        from_dump,
         metrics,
         retention=Retention(store, settings.retention_interval),
         inference=inference,
-        training=_training(settings, store, inference, evaluations, metrics),
+        responses=Responses(settings, store, inference),
+        training=_training(settings, store, inference, evaluations, metrics, ended),
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,
         monitors=Monitors(store, scoring.submit),
-        alerts=AlertService(settings, store),
-        replays=Replays(store, records, jobs, replay_work),
+        alerts=AlertService(settings, store, metrics.count_message),
+        replays=replays,
+        disk=disk,
     )
 
 
-def _metrics(store: Store) -> Metrics:
-    """The metrics, with what the store did and what waits to be done in the background."""
-    metrics = Metrics(
-        lambda: {
-            "store_commits_total": store.figures.groups,
-            "store_writes_total": store.figures.items,
-            "store_queue_bytes": store.figures.waiting_bytes,
-        }
-    )
-    metrics.gauge("evaluation_jobs", "Jobs of evaluation that are not done.", store.eval_jobs.count_open)
-    metrics.gauge("monitor_calls_waiting", "Ended calls that no monitor has looked at yet.", store.calls.count_endings)
-    metrics.gauge(
-        "alert_messages_waiting", "Messages of alerts that are not delivered yet.", store.alerts.count_waiting
-    )
+def _metrics(settings: Settings, store: Store, disk: Measured) -> Metrics:
+    """The metrics, with what the store did, how large it is, and what waits to be done in the background."""
+    metrics = Metrics()
+    for name, read in (
+        ("calls_stored_total", lambda: store.stats.calls),
+        ("store_commits_total", lambda: store.stats.groups),
+        ("store_commit_seconds_total", lambda: store.stats.seconds),
+        ("store_writes_total", lambda: store.stats.items),
+        ("store_written_bytes_total", lambda: store.stats.written_bytes),
+        ("store_queue_bytes", lambda: store.stats.waiting_bytes),
+        ("store_queue_limit_bytes", lambda: settings.write_queue_bytes),
+        ("database_limit_bytes", lambda: settings.max_database_bytes),
+    ):
+        metrics.show_value(f"heddle_{name}", read)
+    # A series that begins with its first rejection has no increase for an alert to see.
+    for signal in SIGNALS:
+        for cause in Cause:
+            metrics.count_rejected(signal, cause, 0)
+    metrics.refreshers.append(disk.refresh)
+
+    def parts() -> Values:
+        return {(name,): size for name, size in disk.sizes.parts.items()} if disk.sizes else {}
+
+    def backups() -> Values:
+        state = BackupState.read(Path(settings.data))
+        found = {("made",): state.made_at, ("restored",): state.restored_at, ("failed",): state.failed_at}
+        return {outcome: at / times.SECOND for outcome, at in found.items() if at}
+
+    metrics.show("heddle_disk_used_bytes", parts)
+    metrics.show("heddle_backup_timestamp_seconds", backups)
+    metrics.show("heddle_disk_free_bytes", lambda: {(): disk.sizes.disk_free} if disk.sizes else {})
+    metrics.show("heddle_disk_size_bytes", lambda: {(): disk.sizes.disk} if disk.sizes else {})
+
+    async def open_jobs() -> Values:
+        training = await store.train_jobs.count_open()
+        renamed = {(f"{KIND_PREFIX}{kind}", state): count for (kind, state), count in training.items()}
+        return await store.eval_jobs.count_open() | renamed
+
+    metrics.ask("heddle_jobs", open_jobs)
+    metrics.ask("heddle_alert_rules", store.alerts.count_states)
+    metrics.ask_value("heddle_monitor_calls_waiting", store.calls.count_endings)
+    metrics.ask_value("heddle_alert_messages_waiting", store.alert_deliveries.count_waiting)
     return metrics
 
 
 def _inference(settings: Settings, store: Store, prices: InferencePrices, metrics: Metrics) -> Inference:
     """Inference, given what the others do for it: the trace keeps its calls, /metrics shows its figures."""
     figures = InferenceMetrics(metrics.registry)
-    accounts = Accounts(settings, store, InferenceCalls(settings, store), prices, figures)
+    accounts = Accounts(settings, store, TraceRecords(settings, store), prices, figures)
     inference = Inference(settings, store.adapters, accounts, make_engine, store.changes)
     figures.watch(inference.engines)
     metrics.refreshers.append(figures.refresh)
@@ -140,15 +195,19 @@ def _inference(settings: Settings, store: Store, prices: InferencePrices, metric
 
 
 def _training(
-    settings: Settings, store: Store, inference: Inference, evaluations: Evaluations, metrics: Metrics
+    settings: Settings,
+    store: Store,
+    inference: Inference,
+    evaluations: Evaluations,
+    metrics: Metrics,
+    ended: JobMetrics,
 ) -> Training:
     """Training, given what the others do for it: inference serves its policies, the trace shows its jobs."""
-    policies, calls, promotion = Policies(inference), TrainingCalls(settings, store), Promotion(evaluations)
-    figures = TrainingMetrics(metrics.registry)
-    metrics.refreshers.append(figures.refresh)
+    policies, calls, promotion = Policies(inference), TraceRecords(settings, store), Promotion(evaluations)
+    figures = TrainingMetrics(metrics.registry, ended)
     supervisor = Supervisor(settings, store.train_models, store.train_jobs, policies, store.blobs.path, figures)
-    supervisor.publisher.judge = promotion
-    supervisor.publisher.observers.append(calls)
+    supervisor.publisher.judge = promotion.judge
+    supervisor.publisher.observers.append(calls.ended)
     return Training(
         settings,
         store,
@@ -157,6 +216,7 @@ def _training(
         calls=calls,
         datasets=TrainingData(settings, store),
         promotion=promotion,
+        count_refusal=metrics.count_refusal,
         load_renderer=_renderer,
     )
 
@@ -168,18 +228,19 @@ def _renderer(folder: Path) -> ReadableRenderer:
     return TrajectoryRenderer.load(folder)
 
 
-async def _require_key(settings: Settings, store: Store) -> None:
-    """Raise HeddleError when others can reach the server and nothing keeps them out."""
+async def _prepare_keys(settings: Settings, store: Store) -> None:
+    """Make the first key where one is given; raises HeddleError when others can come in and nothing keeps them out."""
     if not settings.needs_key and not settings.is_loopback:
         raise HeddleError(
             f"auth = 'off' is allowed on a loopback address only, and host is {settings.host!r}; leave auth out"
         )
+    if key := settings.first_key():
+        await store.keys.ensure(key, "admin", frozenset(Scope), "bootstrap key")
     if settings.needs_key and not await store.keys.any_usable():
         where = f"--data {settings.data}" if settings.control == "sqlite" else "--control postgresql://..."
-        raise HeddleError(
-            f"Requests to {settings.host} need a key and there is none yet. Make one with:\n"
-            f"  heddle keys create {where} --user NAME --scope admin"
-        )
+        logger.warning("there is no key yet, so every request is answered 401; make the first one with:")
+        logger.warning("  heddle keys create %s --user NAME --scope admin", where)
+        logger.warning("or start with HEDDLE_BOOTSTRAP_KEY or --bootstrap-key-file")
 
 
 @asynccontextmanager

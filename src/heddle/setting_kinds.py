@@ -1,7 +1,8 @@
-"""What the text of a setting may be, and how it becomes a value."""
+"""What the text of a setting may be, and the value that it becomes."""
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ class Kind:
     parse: Callable[[str], Any]
     allowed: str
     is_size: bool = False
+    is_secret: bool = False
 
 
 def choice(*words: str) -> Kind:
@@ -75,54 +77,64 @@ def text(allowed: str) -> Kind:
     return Kind(parse, allowed)
 
 
-def path() -> Kind:
-    """A path of an address: begins with /, ends without one but for the root."""
+def command(plain: str = "") -> Kind:
+    """Words as a shell splits them, or the word `plain`."""
 
     def parse(value: str) -> str:
-        if not re.fullmatch(r"/|(/[A-Za-z0-9._~-]+)+/?", value.strip()):
+        found = value.strip()
+        if not found or "\0" in found or (found != plain and not shlex.split(found)):
             raise ValueError
-        return value.strip().rstrip("/") or "/"
+        return found
 
-    return Kind(parse, "a path such as /heddle")
+    return Kind(parse, f"a command line, or {plain}" if plain else "a command line")
+
+
+def secret(shortest: int) -> Kind:
+    """A text of visible ASCII that is never shown, or the word `none`."""
+
+    def parse(value: str) -> str:
+        found = value.strip()
+        if found != "none" and not re.fullmatch(rf"[!-~]{{{shortest},256}}", found):
+            raise ValueError
+        return found
+
+    return Kind(parse, f"{shortest} to 256 visible ASCII characters without spaces, or none", is_secret=True)
+
+
+def matching(pattern: str, allowed: str, plain: str = "", tail: str = "") -> Kind:
+    """A text of a form that may hold an address, or the word `plain`; without what of `tail` is at its end."""
+
+    def parse(value: str) -> str:
+        found = value.strip()
+        if found != plain and not re.fullmatch(pattern, found):
+            raise ValueError
+        urlsplit(found).port  # noqa: B018 - ValueError for what is no port
+        return found.rstrip(tail) or found
+
+    return Kind(parse, allowed)
+
+
+def device() -> Kind:
+    """Where tensors lie, as torch names it."""
+    return matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto")
 
 
 def address(*schemes: str, plain: str) -> Kind:
     """The word `plain`, or an address `scheme://...` (of one of the schemes, where some are named)."""
-
-    def parse(value: str) -> str:
-        found = re.match(r"([a-z][a-z0-9+.-]*)://[^\s]+\Z", value.strip())
-        if value.strip() != plain and (found is None or (schemes and found[1] not in schemes)):
-            raise ValueError
-        urlsplit(value.strip()).port  # noqa: B018 - ValueError for what is no port
-        return value.strip()
-
-    return Kind(parse, f"{plain}, or {' or '.join(f'{scheme}://...' for scheme in schemes) or 'scheme://...'}")
+    allowed = f"{plain}, or {' or '.join(f'{scheme}://...' for scheme in schemes) or 'scheme://...'}"
+    return matching(rf"({'|'.join(schemes) or '[a-z][a-z0-9+.-]*'})://\S+", allowed, plain)
 
 
-def addresses() -> Kind:
-    """The word `none`, or addresses of servers with commas between them."""
+def several(pattern: str, allowed: str) -> Kind:
+    """The word `none`, or texts of a form with commas between them."""
 
     def parse(value: str) -> str:
         found = [word.strip() for word in value.split(",") if word.strip()]
-        if not found or (found != ["none"] and not all(re.fullmatch(r"https?://[^\s,;?#]+", word) for word in found)):
+        if not found or (found != ["none"] and not all(re.fullmatch(pattern, word) for word in found)):
             raise ValueError
         return ",".join(found)
 
-    return Kind(parse, "addresses that begin with http:// or https://, with commas between several, or none")
-
-
-def public_url() -> Kind:
-    """The word `none`, or where a server is: scheme, host and perhaps a port and a path."""
-
-    def parse(value: str) -> str:
-        if value.strip() != "none" and not re.fullmatch(
-            r"https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~/-]*)?", value.strip()
-        ):
-            raise ValueError
-        urlsplit(value.strip()).port  # noqa: B018 - ValueError for what is no port
-        return value.strip().rstrip("/")
-
-    return Kind(parse, "an address such as https://heddle.example.com, or none")
+    return Kind(parse, f"{allowed}, with commas between several, or none")
 
 
 def networks() -> Kind:
@@ -133,6 +145,24 @@ def networks() -> Kind:
         return "none" if found == ["none"] else ",".join(str(ipaddress.ip_network(word)) for word in found)
 
     return Kind(parse, "IP addresses or networks such as 10.0.0.0/8, with commas between several, or none")
+
+
+ANY_ORIGIN = "any"
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9.\[\]:_-]+")
+
+
+def origins() -> Kind:
+    """The word `none` or `any`, or origins of pages with commas between them."""
+
+    def parse(value: str) -> str:
+        found = [word.strip().lower().rstrip("/") for word in value.split(",") if word.strip()]
+        if found in (["none"], [ANY_ORIGIN], ["*"]):
+            return ANY_ORIGIN if found == ["*"] else found[0]
+        if not found or not all(map(_ORIGIN.fullmatch, found)):
+            raise ValueError
+        return ",".join(dict.fromkeys(found))
+
+    return Kind(parse, "origins such as https://app.example.com, with commas between several, any, or none")
 
 
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*=https?://[^\s,;?#]+(,[A-Za-z_][A-Za-z0-9_]*)?")

@@ -1,29 +1,34 @@
 """The one table of settings: each row becomes a flag, a HEDDLE_* variable and a line of the config file."""
 
 import dataclasses
+import difflib
 import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from heddle.setting_kinds import (
+    ANY_ORIGIN,
     GIB,
     KIB,
     MIB,
     TIB,
     Kind,
     address,
-    addresses,
     choice,
+    command,
+    matching,
     networks,
     number,
-    path,
+    origins,
     providers,
-    public_url,
+    secret,
+    several,
     show_size,
     size,
     text,
@@ -65,12 +70,12 @@ class Settings:
     store_cluster: str = _row(
         "none",
         text("a name of a cluster, or none"),
-        "The ClickHouse cluster on which tables are made replicated and distributed.",
+        "The ClickHouse cluster on which tables are replicated and distributed.",
     )
     control: str = _row(
         "sqlite",
         address("postgresql", plain="sqlite"),
-        "Where everything small is kept: sqlite (in the data folder), or postgresql://user:password@host:port/database.",
+        "Where everything but calls and files is kept: sqlite (in the data folder), or postgresql://user:password@host:port/database.",
     )
     files: str = _row(
         "folder",
@@ -85,16 +90,41 @@ class Settings:
         choice("auto", "on", "off"),
         "Whether requests need a key; auto asks for one unless the host is loopback.",
     )
+    bootstrap_key: str = _row(
+        "none",
+        secret(20),
+        "The first key: created at start for the user `admin` with every scope, unless it exists already. "
+        "A revoked key stays revoked. Use a variable rather than a flag, which other users can see.",
+    )
+    secrets_key: str = _row(
+        "none",
+        secret(20),
+        "What stored secrets (keys of providers, addresses of alerts) are encrypted with; none: a file of the data "
+        "folder. Several servers need the same. Better a variable than a flag.",
+    )
+    bootstrap_key_file: str = _row("none", text("a file, or none"), "A file that holds the first key.")
     log_level: str = _row("info", choice("debug", "info", "warning", "error"), "How much the server logs.")
+    log_format: str = _row(
+        "text", choice("text", "json"), "The format of log lines; json writes an object with the request's id."
+    )
     access_log: str = _row(
         "errors",
         choice("off", "errors", "all"),
         "Which requests get a log line; errors are those answered 400 or above.",
     )
-    root_path: str = _row("/", path(), "The path under which a proxy that takes it off shows this server.")
+    root_path: str = _row(
+        "/",
+        matching(r"/|(/[A-Za-z0-9._~-]+)+/?", "a path such as /heddle", tail="/"),
+        "The path under which a proxy shows this server, whether it takes the path off or leaves it on.",
+    )
     public_url: str = _row(
         "none",
-        public_url(),
+        matching(
+            r"https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~/-]*)?",
+            "an address such as https://heddle.example.com, or none",
+            "none",
+            "/",
+        ),
         "The address under which clients reach this server, for links; without keys its host name is served, too.",
     )
     trusted_proxies: str = _row(
@@ -102,10 +132,37 @@ class Settings:
         networks(),
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
     )
+    cors_origins: str = _row(
+        "none",
+        origins(),
+        "Origins whose pages may use this server from a browser (CORS), with a key of their own; any needs --auth on.",
+    )
+    default_project: str = _row(
+        "none",
+        matching(r"[^/:\s]+/[^/:\s]+", "team/project, or none", "none"),
+        "The project of telemetry that names none: in no header, resource attribute, key or service name.",
+    )
+    otlp_grpc_port: int = _row(0, number(0, 65535), "The port for OTLP over gRPC, usually 4317; 0: none.")
+    otlp_export_endpoint: str = _row(
+        "none",
+        matching(
+            r"https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~/-]*)?",
+            "an address such as http://collector:4318, or none",
+            "none",
+            "/",
+        ),
+        "Where spans of this server's own requests are sent: OTLP over HTTP, to /v1/traces below this address.",
+    )
+    otlp_export_headers: str = _row(
+        "none",
+        replace(several(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+=[!-~]*", "name=value (values URL-encoded)"), is_secret=True),
+        "Headers of these exports, such as project_id=team/heddle,authorization=Bearer%20KEY. Better a variable than "
+        "a flag.",
+    )
     ui_files: str = _row(
         "cached",
         choice("cached", "reread"),
-        "Whether the files of the web interface are read once or for each request; the latter is for its makers.",
+        "Whether the files of the web interface are read once or for each request; the latter is for development.",
     )
     max_trace_body: int = _row(32 * MIB, size(KIB), "The largest request body on trace routes.")
     max_table_body: int = _row(
@@ -117,18 +174,24 @@ class Settings:
         "The most JSON values (lists, objects and what they hold) in a request body that holds data; "
         "other routes take a twentieth.",
     )
+    response_days: int = _row(
+        30,
+        number(1, 36_500),
+        "How many days stored responses and conversations are kept after the last that was added to them.",
+    )
     max_chat_body: int = _row(8 * MIB, size(KIB), "The largest request body on inference routes.")
     max_training_body: int = _row(256 * MIB, size(KIB), "The largest request body on training routes.")
     max_file: int = _row(GIB, size(1), "The largest file that can be uploaded.")
+    max_archive: int = _row(64 * GIB, size(1), "The largest archive that can be imported over the API.")
     max_connections: int = _row(
         4096,
         number(8, 1_000_000),
-        "How many connections may be open; beyond, those that wait longest for a request are closed.",
+        "How many connections may be open; beyond that, those idle for longest are closed.",
     )
     max_connections_per_address: int = _row(
         1024, number(1, 1_000_000), "The same from one address; trusted_proxies are not counted."
     )
-    max_header_bytes: int = _row(64 * KIB, size(KIB, MIB), "The largest head of a request (431 beyond).")
+    max_header_bytes: int = _row(64 * KIB, size(KIB, MIB), "The largest request head (431 above it).")
     header_timeout: float = _row(
         10.0, number(0.1, 3600, whole=False), "How long a client may take to send the head of a request (408)."
     )
@@ -141,7 +204,7 @@ class Settings:
     max_unfinished_bytes: int = _row(
         128 * MIB,
         size(MIB),
-        "Memory for bodies that are still arriving; beyond, they wait, and the slowest of them is given up (429).",
+        "Memory for bodies that are still arriving; beyond that they wait, and the slowest is aborted (429).",
     )
     max_unfinished_bytes_per_address: int = _row(48 * MIB, size(MIB), "The same for bodies from one address.")
     write_timeout: float = _row(
@@ -149,6 +212,9 @@ class Settings:
     )
     max_event_streams: int = _row(
         16, number(1, 100_000), "How many streams of events one key may have open at the same time (429 beyond)."
+    )
+    max_metric_series: int = _row(
+        10_000, number(1, 10_000_000), "The most series of metrics in a project; points of others are rejected."
     )
     max_page_rows: int = _row(10_000, number(1, 1_000_000), "The most rows in one page of a list.")
     large_field_bytes: int = _row(MIB, size(KIB), "Inputs and outputs above this size are kept in a file of their own.")
@@ -160,8 +226,11 @@ class Settings:
         choice("full", "normal"),
         "full: what was acknowledged survives power loss; normal: a crash of the process.",
     )
+    search: str = _row(
+        "on", choice("on", "off"), "Whether calls in SQLite are indexed for text search; without it $search is refused."
+    )
     readers: int = _row(4, number(1, 64), "How many queries run at the same time.")
-    query_timeout: float = _row(60.0, number(0.1, 86_400, whole=False), "After this time a query is given up (504).")
+    query_timeout: float = _row(60.0, number(0.1, 86_400, whole=False), "After this time a query is aborted (504).")
     max_database_bytes: int = _row(
         0, size(MIB, 1024 * TIB, none="no limit"), "Above this size of the SQLite database, writes are refused (507)."
     )
@@ -190,7 +259,7 @@ class Settings:
     )
     adapters: str = _row(
         "none",
-        text("name=folder, with commas between several, or none"),
+        several(r"[^=\s]+=\S.*", "name=folder"),
         "LoRA adapters (PEFT folders) to offer from the start.",
     )
     adapter_roots: str = _row(
@@ -207,28 +276,30 @@ class Settings:
     )
     vllm_urls: str = _row(
         "none",
-        addresses(),
-        "Servers of vLLM that run already; none: heddle starts its own. Their key is taken from VLLM_API_KEY.",
+        several(r"https?://[^\s,;?#]+", "addresses that begin with http:// or https://"),
+        "vLLM servers that are already running; none: heddle starts its own. Their key is taken from VLLM_API_KEY.",
     )
     vllm_replicas: int = _row(1, number(1, 64), "How many servers of vLLM heddle starts.")
     vllm_command: str = _row(
         "python3 -m vllm.entrypoints.openai.api_server",
-        text("a command"),
+        command(),
         "What starts a server of vLLM, in an environment of its own; {replica} is its number.",
     )
     vllm_arguments: str = _row(
-        "none", text("arguments, or none"), "Further arguments of the servers that heddle starts; {replica} as above."
+        "none", command("none"), "Further arguments of the servers that heddle starts; {replica} as above."
     )
     vllm_takes: str = _row(
         "none",
-        text("names with commas between several, or none"),
+        several(r"[A-Za-z_]\w*", "names"),
         "Extra arguments of plug-ins that the servers understand; kv_transfer_params where they have a connector.",
     )
-    engine_device: str = _row("auto", text("auto, cpu, cuda or cuda:N"), "Where the model runs.")
+    engine_device: str = _row(
+        "auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"), "Where the model runs."
+    )
     engine_dtype: str = _row(
         "auto",
-        choice("auto", "float32", "bfloat16"),
-        "The precision of the weights; auto is float32 below 100 million parameters.",
+        choice("auto", "float32", "bfloat16", "int8"),
+        "The precision of the weights; auto is float32 below 100 million parameters. int8 is for processors.",
     )
     engine_threads: int = _row(
         0, number(0, 1024), "CPU threads of the engine; 0 leaves one core to the server and adapts to the load."
@@ -240,6 +311,11 @@ class Settings:
     max_running: int = _row(64, number(1, 4096), "How many sequences the engine works on at the same time.")
     max_waiting: int = _row(1024, number(1, 1_000_000), "How many sequences may wait for the engine (429 beyond).")
 
+    strict_fields: str = _row(
+        "off",
+        choice("off", "on"),
+        "on: a completion with a field that would be ignored and would change the answer is refused (400).",
+    )
     trace_inference: str = _row(
         "off",
         choice("off", "on"),
@@ -276,7 +352,9 @@ class Settings:
     )
     training_workers: int = _row(1, number(1, 64), "How many training jobs (of different models) run at the same time.")
     training_ranks: int = _row(1, number(1, 1024), "Processes of one training job on this machine; above 1, torchrun.")
-    training_device: str = _row("auto", text("auto, cpu, cuda or cuda:N"), "Where training runs.")
+    training_device: str = _row(
+        "auto", matching(r"cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "auto"), "Where training runs."
+    )
     training_dtype: str = _row(
         "auto", choice("auto", "float32", "bfloat16"), "The precision of the frozen weights; auto is the engine's."
     )
@@ -303,7 +381,7 @@ class Settings:
     )
     training_sources: str = _row(
         "none",
-        text("addresses that begin with https:// or file:///, with commas between several, or none"),
+        several(r"(https://[^\s/]|file:///)\S*", "addresses that begin with https:// or file:///"),
         "Where training data may be read from; an address must begin with one of these.",
     )
 
@@ -318,18 +396,32 @@ class Settings:
     )
 
     alert_interval: float = _row(
-        30.0, number(0.1, 86_400, whole=False), "How often the rules of alerts are looked at, in seconds."
+        30.0, number(0.1, 86_400, whole=False), "How often alert rules are evaluated, in seconds."
     )
     alert_webhooks: str = _row(
         "none",
-        text("addresses that begin with https:// or http://, with commas between several, or none"),
+        several(r"https?://[^\s/]\S*", "addresses that begin with https:// or http://"),
         "Where messages of alerts may be sent; an address must be one of these or lie below it.",
+    )
+    alert_emails: str = _row(
+        "none",
+        several(r"[^@\s<>,]*@[^@\s<>,]+", "mail addresses or domains such as @example.com"),
+        "To whom alerts may be mailed: addresses, or all of a domain (@example.com), with commas between several.",
+    )
+    smtp: str = _row(
+        "none",
+        address("smtp", "smtps", plain="none"),
+        "The server that mails of alerts go through: smtp://user:password@host:587 (encrypted by STARTTLS where the "
+        "server offers it, and always with a password), or smtps://user:password@host:465.",
+    )
+    smtp_from: str = _row(
+        "heddle@localhost", matching(r"[^@\s<>,]+@[^@\s<>,]+", "a mail address"), "The sender of mails."
     )
 
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     """Where the values came from that were given: `port` from `flag --port`; no setting itself."""
 
-    @property
+    @cached_property
     def is_loopback(self) -> bool:
         """True when only this machine can reach the address."""
         try:
@@ -337,7 +429,24 @@ class Settings:
         except ValueError:
             return False
 
-    @property
+    @cached_property
+    def named_origins(self) -> frozenset[bytes]:
+        """The origins of `cors_origins`; empty for `none` and `any`."""
+        named = [] if self.cors_origins in ("none", ANY_ORIGIN) else self.cors_origins.split(",")
+        return frozenset(origin.encode() for origin in named)
+
+    def first_key(self) -> str:
+        """The first key, from the setting or from the file; empty where none is given. Raises BadSetting."""
+        if self.bootstrap_key_file == "none":
+            return "" if self.bootstrap_key == "none" else self.bootstrap_key
+        try:
+            told = Path(self.bootstrap_key_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadSetting(f"bootstrap_key_file = {self.bootstrap_key_file!r} cannot be read: {error}") from None
+        key: str = _BY_NAME["bootstrap_key"].read(told, f"file {self.bootstrap_key_file}")
+        return "" if key == "none" else key
+
+    @cached_property
     def needs_key(self) -> bool:
         """True when requests must carry a key."""
         return self.auth == "on" or (self.auth == "auto" and not self.is_loopback)
@@ -363,7 +472,11 @@ class Row:
         return ENVIRONMENT_PREFIX + self.name.upper()
 
     def show(self, value: Any) -> str:
-        """The value as people write it."""
+        """The value as people write it, without what must not be seen."""
+        if self.kind.is_secret and value != self.default:
+            return "***"
+        if isinstance(value, str):
+            return without_credentials(value)
         return show_size(value) if self.kind.is_size else f"{value:g}" if isinstance(value, float) else str(value)
 
     def read(self, value: Any, source: str) -> Any:
@@ -373,7 +486,7 @@ class Row:
                 raise ValueError
             return self.kind.parse(str(value))
         except ValueError:
-            shown = without_credentials(str(value))
+            shown = "***" if self.kind.is_secret else without_credentials(str(value))
             message = f"{self.name} = {shown!r} (from {source}) cannot be used: allowed is {self.kind.allowed}"
             raise BadSetting(message) from None
 
@@ -384,19 +497,25 @@ TABLE: tuple[Row, ...] = tuple(
     if field.metadata
 )
 _BY_NAME = {row.name: row for row in TABLE}
+_VARIABLES = (*(row.variable for row in TABLE), CONFIG_VARIABLE, *CLIENT_VARIABLES)
+_OF_TESTS = re.compile(ENVIRONMENT_PREFIX + r"(?:SOAK|SCREENS|TEST_\w+)")
+"""What the tests of this project read; `make soak` and its like set them for everything that they start."""
+_SERVICE_LINK = re.compile(ENVIRONMENT_PREFIX + r"(?:[A-Z0-9]+_)*(?:SERVICE_(?:HOST|PORT.*)|PORT_\d+_(?:TCP|UDP).*)")
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, config: str | None = None) -> Settings:
     """The settings of flags over HEDDLE_* variables over the config file over the defaults; raises BadSetting.
 
-    A flag that is None was not given. `config` (or HEDDLE_CONFIG) names a TOML file.
+    A flag that is None and a variable that is empty were not given. `config` (or HEDDLE_CONFIG) names a TOML file.
     """
     environment = os.environ if environment is None else environment
+    for variable in unknown_variables(environment):
+        raise BadSetting(f"variable {variable} is no setting of heddle{_nearest(variable, _VARIABLES)}")
     path = config or environment.get(CONFIG_VARIABLE, "")
     values = _from_file(path)
     sources = dict.fromkeys(values, f"file {path}")
     for row in TABLE:
-        if row.variable in environment:
+        if environment.get(row.variable, "").strip():
             sources[row.name] = f"variable {row.variable}"
             values[row.name] = row.read(environment[row.variable], sources[row.name])
     for name, value in flags.items():
@@ -404,13 +523,35 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
             row = _BY_NAME[name]
             sources[name] = f"flag {row.flag}"
             values[name] = row.read(value, sources[name])
-    return Settings(**values, sources=sources)
+    settings = Settings(**values, sources=sources)
+    if settings.bootstrap_key != "none" and settings.bootstrap_key_file != "none":
+        raise BadSetting("bootstrap_key and bootstrap_key_file are both given: give one of them")
+    if settings.otlp_grpc_port and settings.otlp_grpc_port == settings.port:
+        raise BadSetting(f"port and otlp_grpc_port are both {settings.port}: choose another for one of them")
+    if settings.cors_origins == ANY_ORIGIN and not settings.needs_key:
+        raise BadSetting(
+            "cors_origins = 'any' cannot be used without keys, as every page in a browser could use this server then: "
+            "name the origins, or start with --auth on"
+        )
+    return settings
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """The HEDDLE_* variables that are no setting: misspelt ones, or ones of something else of that name."""
-    known = {row.variable for row in TABLE} | {CONFIG_VARIABLE, *CLIENT_VARIABLES}
-    return sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
+    """The HEDDLE_* variables that are no setting, but for those that Kubernetes or the tests of this project add."""
+    return sorted(
+        name
+        for name in environment
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _VARIABLES and not _SERVICE_LINK.fullmatch(name)
+        if not _OF_TESTS.fullmatch(name)
+    )
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    """What may have been meant, as the end of a sentence."""
+    # The prefix that all have in common would make them all alike.
+    words = {one.removeprefix(ENVIRONMENT_PREFIX): one for one in known}
+    found = difflib.get_close_matches(name.removeprefix(ENVIRONMENT_PREFIX), words, 1)
+    return f": did you mean {words[found[0]]}?" if found else f": known are {', '.join(known)}"
 
 
 def _from_file(path: str) -> dict[str, Any]:
@@ -425,6 +566,6 @@ def _from_file(path: str) -> dict[str, Any]:
     values = {}
     for name, value in content.items():
         if name not in _BY_NAME:
-            raise BadSetting(f"{name} in {path} is no setting of heddle: known are {', '.join(_BY_NAME)}")
+            raise BadSetting(f"{name} in {path} is no setting of heddle{_nearest(name, _BY_NAME)}")
         values[name] = _BY_NAME[name].read(value, f"file {path}")
     return values

@@ -59,7 +59,7 @@ QUERIES = [
     *query("two operators", {"$eq": [ONE, ONE], "$gt": [ONE, ONE]}, 422),
     *query("list as literal", {"$eq": [FIELD, {"$literal": [1]}]}, 400),
     *query("object as literal", {"$eq": [FIELD, {"$literal": {"a": 1}}]}, 400),
-    *query("number contained", {"$contains": {"input": FIELD, "substr": {"$literal": 5}}}, 403),
+    *query("number contained", {"$contains": {"input": FIELD, "substr": {"$literal": 5}}}, 400),
     *query("unknown conversion", {"$gt": [{"$convert": {"input": FIELD, "to": "date"}}, ONE]}, 422),
     over("query without $expr", "/calls/stream_query", {"query": {"$eq": [ONE, ONE]}}, 422),
     over("unknown sort field", "/calls/stream_query", {"sort_by": [{"field": "no", "direction": "asc"}]}, 422),

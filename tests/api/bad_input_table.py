@@ -70,6 +70,12 @@ ROUTES: dict[str, dict[str, Any]] = {
         "project_id": PROJECT, "filter": FILTER, "query": QUERY, "limit": 5, "expand_columns": ["inputs.ref"],
         "include_total_storage_size": True,
     },
+    "POST /metrics/query": {"project_id": PROJECT, "name": "tokens"},
+    "POST /metrics/stats": {
+        "project_id": PROJECT, "name": "tokens", "kind": "sum", "unit": "1", "start": "2026-01-01T00:00:00Z",
+        "end": "2026-01-02T00:00:00Z", "granularity": 3600, "timezone": "UTC", "attributes": {"model": ["m", 1, True]},
+        "group_by": ["model"], "aggregations": ["sum"], "percentiles": [50],
+    },
     "POST /calls/stats": {
         "project_id": PROJECT, **DAY, "granularity": 3600, "timezone": "Europe/Berlin", "filter": FILTER,
         "usage_metrics": [{"metric": "input_tokens", "aggregations": ["sum", "avg"], "percentiles": [50, 99.5]}],

@@ -148,21 +148,21 @@ EVALS_ROUTES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 ALL_ROUTES = ROUTES | EVALS_ROUTES
 
-FAMILIES = ("ops", "datasets", "scorers", "evaluations", "models")
-CALL_FAMILIES = {"evaluation_runs": "evaluation_run_ids", "predictions": "prediction_ids", "scores": "score_ids"}
+OBJECT_KINDS = ("ops", "datasets", "scorers", "evaluations", "models")
+CALL_KINDS = {"evaluation_runs": "evaluation_run_ids", "predictions": "prediction_ids", "scores": "score_ids"}
 EVALS_PATHS = [
     f"GET /annotation_queues/{NOBODY}", f"GET /annotation_queues/{NOBODY}?project_id={PROJECT}",
     f"GET /annotation_queues/%00?project_id={PROJECT}", f"GET /annotation_queues/{NOBODY}?project_id=no-slash",
     f"DELETE /annotation_queues/{NOBODY}", f"DELETE /annotation_queues/{NOBODY}?project_id={PROJECT}",
-    *(f"GET {V2}/{name}?limit=-1" for name in ("ops", "datasets", "models", *CALL_FAMILIES)),
-    *(f"GET {V2}/{name}?limit=x" for name in ("ops", "datasets", "models", *CALL_FAMILIES)),
-    *(f"GET {V2}/{name}?offset=-1" for name in ("ops", "datasets", "models", *CALL_FAMILIES)),
-    *(f"GET /v2/b%00d/input/{name}" for name in (*FAMILIES, *CALL_FAMILIES)),
-    *(f"GET {V2}/{name}/nobody/versions/{DIGEST}" for name in FAMILIES),
-    *(f"GET {V2}/{name}/no%2Fbody/versions/%00" for name in FAMILIES),
-    *(f"DELETE {V2}/{name}/nobody" for name in FAMILIES),
-    *(f"DELETE {V2}/{name}/nobody?digests={DIGEST}" for name in FAMILIES),
-    *(f"GET {V2}/{name}/{NOBODY}" for name in CALL_FAMILIES), *(f"DELETE {V2}/{name}" for name in CALL_FAMILIES),
+    *(f"GET {V2}/{name}?limit=-1" for name in ("ops", "datasets", "models", *CALL_KINDS)),
+    *(f"GET {V2}/{name}?limit=x" for name in ("ops", "datasets", "models", *CALL_KINDS)),
+    *(f"GET {V2}/{name}?offset=-1" for name in ("ops", "datasets", "models", *CALL_KINDS)),
+    *(f"GET /v2/b%00d/input/{name}" for name in (*OBJECT_KINDS, *CALL_KINDS)),
+    *(f"GET {V2}/{name}/nobody/versions/{DIGEST}" for name in OBJECT_KINDS),
+    *(f"GET {V2}/{name}/no%2Fbody/versions/%00" for name in OBJECT_KINDS),
+    *(f"DELETE {V2}/{name}/nobody" for name in OBJECT_KINDS),
+    *(f"DELETE {V2}/{name}/nobody?digests={DIGEST}" for name in OBJECT_KINDS),
+    *(f"GET {V2}/{name}/{NOBODY}" for name in CALL_KINDS), *(f"DELETE {V2}/{name}" for name in CALL_KINDS),
     f"POST /v2/b%00d/input/predictions/{NOBODY}/finish", "PUT /v2/a/b/runtimes/a%3A%3Ab", "PUT /v2/a/b/runtimes/%00",
     "GET /inference/nvidia/v2/hardware", "GET /inference/nvidia/v2/hardware?model=m",
     "GET /project/sensitive_data_settings", "GET /project/sensitive_data_settings?project_id=no-slash",

@@ -3,8 +3,9 @@
 import math
 import random
 import statistics
+import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,13 +14,15 @@ import pytest
 
 from tests.conftest import Wire
 from tests.support.random_spans import BEGIN, DAYS, Span, instant, iso, made, settle
+from tests.support.server import HeddleProcess
 
 Json = Any
 
 
-@pytest.fixture(params=[1, 2])
-def spans(wire: Wire, request: pytest.FixtureRequest) -> list[Span]:
-    """Random spans, exported in any order in several exports, some of them twice."""
+@pytest.fixture(scope="module", params=[1, 2])
+def exported(server: HeddleProcess, request: pytest.FixtureRequest) -> Iterator[tuple[Wire, list[Span]]]:
+    """Random spans, exported in any order in several exports, some of them twice; the tests only read them."""
+    wire = Wire(server.url, f"team-{uuid.uuid4().hex[:8]}/figures")
     chance = random.Random(request.param)
     found = made(chance, traces=40, each=12)
     order = found + chance.sample(found, len(found) // 4)
@@ -31,7 +34,20 @@ def spans(wire: Wire, request: pytest.FixtureRequest) -> list[Span]:
         )
         assert answer.json() == {"partial_success": None}
     settle(found)
-    return found
+    yield wire, found
+    wire.client.close()
+
+
+@pytest.fixture
+def wire(exported: tuple[Wire, list[Span]]) -> Wire:
+    """Raw HTTP to the project of the spans."""
+    return exported[0]
+
+
+@pytest.fixture
+def spans(exported: tuple[Wire, list[Span]]) -> list[Span]:
+    """The spans that are stored."""
+    return exported[1]
 
 
 def grouped(spans: Iterable[Span], key: Callable[[Span], Json]) -> dict[Json, list[Span]]:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from heddle.errors import InvalidRequest
-from heddle.trace.alerts import webhook
+from heddle.trace.alerts import targets
 from tests.support.chat import until
 from tests.support.cli import make_key
 from tests.support.server import HeddleProcess
@@ -205,6 +205,7 @@ def test_bad_rules_are_refused(
     assert client.post("/alerts/query", json={"project_id": "team/bad"}).json() == {"alerts": []}
 
 
+@pytest.mark.thorough
 def test_a_message_survives_refusals_and_a_kill(tmp_path: Path) -> None:
     with receiving() as hooks:
         receiver, url = hooks
@@ -272,9 +273,9 @@ def test_a_key_reaches_its_own_project_only(tmp_path: Path) -> None:
 )
 def test_only_addresses_below_the_prefix_are_allowed(url: str) -> None:
     allowed = "https://hooks.example.com/team/"
-    webhook.check_address("https://hooks.example.com/team/x?to=1", allowed)
+    targets.check_webhook_address("https://hooks.example.com/team/x?to=1", allowed)
     with pytest.raises(InvalidRequest, match="is not allowed"):
-        webhook.check_address(url, allowed)
+        targets.check_webhook_address(url, allowed)
 
 
 def test_nobody_deletes_the_messages_of_others(client: httpx.Client, hooks: tuple[Receiver, str]) -> None:
@@ -306,7 +307,7 @@ def test_a_rule_may_hold_numbers_beyond_64_bits(client: httpx.Client, hooks: tup
 
 def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step takes less than its own limit, and all of them more than the whole."""
-    monkeypatch.setattr(webhook, "_WHOLE_SECONDS", 0.5)
+    monkeypatch.setattr(targets, "_MOST_SEND_SECONDS", 0.5)
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -320,7 +321,9 @@ def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         port = server.sockets[0].getsockname()[1]
         try:
             async with asyncio.timeout(30):
-                return await webhook.send(f"http://127.0.0.1:{port}/x", webhook.new_secret(), "msg_1", 1, "{}")
+                return await targets.send_webhook(
+                    f"http://127.0.0.1:{port}/x", targets.create_secret(), "msg_1", 1, "{}"
+                )
         finally:
             server.close()
 

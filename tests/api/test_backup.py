@@ -1,6 +1,8 @@
 """Backup beside a running server, restore, and what `heddle check` finds."""
 
+import json
 import os
+import re
 import sqlite3
 import tarfile
 import threading
@@ -9,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from tests.support import scale
 from tests.support.cli import heddle
@@ -84,6 +87,7 @@ def test_a_backup_beside_a_busy_server_holds_all_that_was_acknowledged_before(na
     assert into_full.returncode == 1 and "is not empty" in into_full.stderr
 
 
+@pytest.mark.thorough
 def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "empty").mkdir()
@@ -108,6 +112,25 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "restored").iterdir()) == ["lock"]
 
 
+def test_a_missing_content_is_named_and_everything_else_is_answered(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with HeddleProcess(data, large_field_bytes="1KiB") as process, httpx.Client(base_url=process.url) as client:
+        for number, size in enumerate((10, 5000, 20)):
+            start = {"project_id": PROJECT, "id": f"c{number}", "op_name": "o", "started_at": "2026-01-01T00:00:00Z"}
+            start |= {"trace_id": f"t{number}", "attributes": {}, "inputs": {"text": "x" * size}}
+            assert client.post("/call/start", json={"start": start}).status_code == 200
+        (content,) = (path for path in (data / "files").rglob("*") if path.is_file())
+        content.unlink()
+        answer = client.post("/calls/stream_query", json={"project_id": PROJECT})
+        found = {call["id"]: call["inputs"] for call in map(json.loads, answer.text.splitlines())}
+        assert found["c0"] == {"text": "x" * 10} and found["c2"] == {"text": "x" * 20}
+        assert "is missing" in found["c1"]["missing"]
+        checked = heddle("check", "--data", data, "--port", process.port)
+        assert checked.returncode == 1 and "1 of 1 contents looked at, 1 wrong" in checked.stdout
+        done = heddle("backup", tmp_path / "copy", "--data", data)
+        assert done.returncode == 0 and "1 contents that the database names are missing" in done.stdout
+
+
 def test_nothing_to_back_up(tmp_path: Path) -> None:
     done = heddle("backup", tmp_path / "copy", "--data", tmp_path / "data")
     assert done.returncode == 1 and "nothing to back up" in done.stderr
@@ -123,6 +146,7 @@ def test_check_finds_a_sound_installation(tmp_path: Path, server: HeddleProcess)
     assert "heddle runs" in " ".join(beside.stdout.split())
 
 
+@pytest.mark.thorough
 def test_check_names_each_fault_and_how_to_mend_it(tmp_path: Path, server: HeddleProcess) -> None:
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "heddle.db").write_bytes(b"no database" * 1000)
@@ -144,6 +168,7 @@ def test_check_names_each_fault_and_how_to_mend_it(tmp_path: Path, server: Heddl
         assert fault in text and mend in text and "1 fault" in text, done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "address"),
     [("store", "clickhouse://ann:hunter2@db/heddle"), ("control", "postgresql://ann:hunter2@db/heddle")],
@@ -159,6 +184,33 @@ def test_databases_elsewhere_are_refused_by_name(tmp_path: Path, name: str, addr
     assert not copy.exists() and not (tmp_path / "new").exists()
 
 
+@pytest.mark.thorough
+@pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
+def test_check_looks_at_stores_elsewhere(tmp_path: Path) -> None:
+    settings = scale.settings_of("clickhouse", tmp_path / "data")
+    words = ("check", "--full", "--data", tmp_path / "data", "--port", 0)
+    empty = heddle(*words, **settings)
+    assert empty.returncode == 0, empty.stdout
+    with HeddleProcess(tmp_path / "data", large_field_bytes="1KiB", model="none", **settings) as process:
+        with httpx.Client(base_url=process.url, timeout=60) as client:
+            large = start(1) | {"inputs": {"text": "x" * 5000}}
+            assert client.post("/call/start", json={"start": large}).status_code == 200
+            store(client, 2)
+        beside = heddle(*words, **settings)
+        text = " ".join(beside.stdout.split())
+        assert beside.returncode == 0, text
+        assert "calls 3 of 3 tables looked at" in text and "contents 2 of 2 contents looked at" in text
+        assert re.search(r"control tables (\d+) of \1 tables looked at", text), text
+        for path in (tmp_path / "data" / "files").glob("??/*"):
+            path.write_bytes(b"changed")
+    with sa.create_engine(settings["control"].replace("postgresql://", "postgresql+psycopg://")).begin() as connection:
+        connection.execute(sa.text("DROP INDEX files_by_blob"))
+    damaged = heddle(*words, **settings)
+    assert damaged.returncode == 1 and "2 of 2 contents looked at, 2 wrong" in damaged.stdout, damaged.stdout
+    assert "the index files_by_blob is missing" in damaged.stdout
+
+
+@pytest.mark.thorough
 def test_stores_elsewhere_that_do_not_work_are_faults(tmp_path: Path) -> None:
     store = f"clickhouse://ann:hunter2@127.0.0.1:{free_port()}/heddle"
     away = heddle("check", "--data", tmp_path, "--port", "0", store=store)

@@ -275,14 +275,18 @@ def test_expanded_columns_are_shown_filtered_and_sorted_by(wire: Wire) -> None:
     ]
     refs = [f"weave:///{wire.project}/object/m:{digest}" for digest in digests]
     complete(wire, *(whole(wire, new_id(), inputs={"model": ref}) for ref in refs))
+    inline = new_id()
+    complete(wire, whole(wire, inline, op_name="inline", inputs={"model": {"t": 7}}))
     found = wire.calls(expand_columns=["inputs.model"], sort_by=[{"field": "inputs.model.t", "direction": "asc"}])
     assert [call["inputs"]["model"] for call in found] == [
-        {"t": t, "_ref": refs[(3, 1, 2).index(t)]} for t in (1, 2, 3)
+        *({"t": t, "_ref": refs[(3, 1, 2).index(t)]} for t in (1, 2, 3)),
+        {"t": 7},
     ]
     query = {"$expr": {"$gt": [{"$getField": "inputs.model.t"}, {"$literal": 1}]}}
     unexpanded = wire.calls(expand_columns=["inputs.model"], return_expanded_column_values=False, query=query)
     assert {call["inputs"]["model"] for call in unexpanded} == {refs[0], refs[2]}
     assert wire.post("/calls/query_stats", expand_columns=["inputs.model"], query=query)["count"] == 2
+    assert {call["id"] for call in wire.calls(query=query)} == {inline}  # what is no ref counts only unexpanded
 
 
 def test_sizes_of_a_call_and_of_its_trace(wire: Wire) -> None:

@@ -47,10 +47,11 @@ def one_write(url: str, kind: str, seed: int) -> list[Item]:
         return list(getattr(Writer(client, PROJECT, random.Random(seed)), kind)())
 
 
+@pytest.mark.thorough
 def test_full_database(tmp_path: Path) -> None:
     """With a limit on the database every kind of write is refused in the end, reads go on, and more room heals it."""
     acknowledged: list[Item] = []
-    with HeddleProcess(tmp_path / "data", max_database_bytes=1_500_000) as server:
+    with HeddleProcess(tmp_path / "data", max_database_bytes=3_000_000) as server:
         for seed, kind in enumerate(KINDS):
             items, refusal = write_until_refused(server.url, kind, seed)
             acknowledged += items

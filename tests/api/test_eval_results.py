@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heddle.wire import digests
+from heddle.wire import refs
 from tests.conftest import Wire
 from tests.support.trials import LOGGER, PYTHON, TYPESCRIPT, Run
 
@@ -76,7 +76,7 @@ def test_three_shapes_meet_on_one_row(wire: Wire) -> None:
     answer = query(wire, evaluation_call_ids=ids[:2], evaluation_run_ids=[*ids[1:]], include_raw_data_rows=True)
     assert (answer["total_rows"], answer["summary"], answer["warnings"]) == (1, None, [])
     (shown,) = answer["rows"]
-    assert shown["row_digest"] == digests.value_digest(row)
+    assert shown["row_digest"] == refs.value_digest(row)
     assert shown["raw_data_row"] == ref
     assert [item["evaluation_call_id"] for item in shown["evaluations"]] == ids
     assert [item["trials"] for item in shown["evaluations"]] == [
@@ -144,21 +144,21 @@ def test_trials_come_in_the_order_of_their_start(wire: Wire) -> None:
 
 def test_rows_of_datasets_are_resolved_where_asked_for(wire: Wire) -> None:
     rows = [{"n": 0, "text": "é"}, {"n": 1}]
-    refs = dataset(wire, rows)
-    gone = refs[0][:-43] + "x" * 43
+    examples = dataset(wire, rows)
+    gone = examples[0][:-43] + "x" * 43
     run = Run(wire.project)
-    for example in (*refs, gone, {"n": 2}):
+    for example in (*examples, gone, {"n": 2}):
         run.trial(example, "a", {})
     send(wire, run)
     asked = {"evaluation_call_ids": [run.id], "include_raw_data_rows": True}
     answer = query(wire, **asked, resolve_row_refs=True)
     shown = {row["row_digest"]: row["raw_data_row"] for row in answer["rows"]}
-    assert shown == {digests.value_digest(row): row for row in (*rows, {"n": 2})} | {"x" * 43: gone}
+    assert shown == {refs.value_digest(row): row for row in (*rows, {"n": 2})} | {"x" * 43: gone}
     assert answer["warnings"] == ["Failed to resolve dataset row refs; raw_data_row may contain refs"]
     assert query(wire, **asked)["warnings"] == []
     assert {row["raw_data_row"] for row in query(wire, evaluation_call_ids=[run.id])["rows"]} == {None}
     known = condition("row_digest", "$in", None)
-    known["$expr"]["$in"][1] = [{"$literal": digests.value_digest(row)} for row in rows]
+    known["$expr"]["$in"][1] = [{"$literal": refs.value_digest(row)} for row in rows]
     answer = query(wire, **asked, resolve_row_refs=True, filters=[{"query": known}])
     assert (answer["total_rows"], answer["warnings"]) == (2, [])
 
@@ -206,7 +206,7 @@ def test_pages_cover_all_rows_in_order_of_digest(wire: Wire) -> None:
     send(wire, run)
     asked = {"evaluation_call_ids": [run.id]}
     whole = [row["row_digest"] for row in query(wire, **asked)["rows"]]
-    assert whole == sorted(digests.value_digest({"n": number}) for number in range(7))
+    assert whole == sorted(refs.value_digest({"n": number}) for number in range(7))
     pages = [query(wire, **asked, limit=3, offset=offset) for offset in (0, 3, 6, 9)]
     assert [[row["row_digest"] for row in page["rows"]] for page in pages] == [whole[:3], whole[3:6], whole[6:], []]
     assert {page["total_rows"] for page in pages} == {7}
@@ -287,7 +287,7 @@ FILTERS = [
     ("inputs.n", "$lt", 2, [0, 1]),
     ("output.k", "$eq", "v3", [3]),
     ("output.output.k", "$eq", "v3", [3]),
-    ("row_digest", "$eq", digests.value_digest({"n": 4}), [4]),
+    ("row_digest", "$eq", refs.value_digest({"n": 4}), [4]),
 ]
 
 

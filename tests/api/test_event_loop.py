@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.patience import strain
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 PROJECT = "team/loop"
@@ -34,14 +36,6 @@ def client(server: HeddleProcess) -> httpx.Client:
     chat = {"model": "heddle-tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
     assert client.post("/v1/chat/completions", json=chat).status_code == 200
     return client
-
-
-@pytest.fixture(scope="module")
-def longest() -> float:
-    """Seconds, scaled by how long this machine takes now for work of a known size."""
-    started = time.perf_counter()
-    assert sum(number & 1 for number in range(4_000_000)) == 2_000_000
-    return LONGEST * max(1.0, (time.perf_counter() - started) / 0.3)
 
 
 def filled(head: str, item: str, tail: str, size: int) -> bytes:
@@ -156,25 +150,30 @@ class Prober:
                 self.worst = max(self.worst, time.perf_counter() - started)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_others_are_served_meanwhile(name: str, client: httpx.Client, server: HeddleProcess, longest: float) -> None:
+def post_beside_others(client: httpx.Client, path: str, content: bytes, headers: dict[str, str]) -> httpx.Response:
+    """The answer of a POST while /health is never late: a stall comes each time, noise does not."""
+    for _ in range(3):
+        with Prober(str(client.base_url)) as prober:
+            answer = client.post(path, content=gzip.compress(content, 1), headers=headers)
+        if prober.worst < LONGEST * strain():
+            return answer
+    raise AssertionError(f"/health took {prober.worst:.1f} s beside {answer.text[:300]}")
+
+
+@pytest.mark.parametrize("name", with_breadth(HOSTILE, every=2))
+def test_others_are_served_meanwhile(name: str, client: httpx.Client) -> None:
     path, make, status = HOSTILE[name]
-    content = gzip.compress(make(), 1)
-    with Prober(server.url) as prober:
-        answer = client.post(path, content=content, headers=OTHER)
+    answer = post_beside_others(client, path, make(), OTHER)
     assert answer.status_code == status, answer.text[:300]
     assert len(answer.content) < 64 * MIB
     if status == 413:
-        assert "max_json_nodes" in answer.text or "spans in one export" in answer.text
-    assert prober.worst < longest, answer.text[:300]
+        assert "max_json_nodes" in answer.text or "in one export" in answer.text
 
 
-def test_an_export_of_empty_spans(client: httpx.Client, server: HeddleProcess, longest: float) -> None:
+def test_an_export_of_empty_spans(client: httpx.Client) -> None:
     headers = {**OTHER, "content-type": "application/x-protobuf"}
-    with Prober(server.url) as prober:
-        answer = client.post("/otel/v1/traces", content=gzip.compress(protobuf(MIB), 1), headers=headers)
+    answer = post_beside_others(client, "/otel/v1/traces", protobuf(MIB), headers)
     assert answer.status_code in (200, 413)
-    assert prober.worst < longest
 
 
 def test_lags_and_refusals_are_counted(client: httpx.Client) -> None:
@@ -199,7 +198,7 @@ QUERIES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "name"), QUERIES)
+@pytest.mark.parametrize(("path", "name"), with_breadth(QUERIES))
 def test_a_query_is_bounded_in_literals_and_operations(path: str, name: str, client: httpx.Client) -> None:
     def asked(expression: Any) -> httpx.Response:
         return client.post(path, json={"project_id": PROJECT, "query": {"$expr": expression}})
@@ -227,6 +226,7 @@ def test_fields_and_terms_of_a_selection_are_bounded(client: httpx.Client) -> No
         assert (answer.status_code, f"{name} has {len(value)} entries" in answer.text) == (400, True)
 
 
+@pytest.mark.thorough
 def test_the_limit_of_json_values_is_a_setting(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data", max_json_nodes=100_000, workers=2) as server:
         client = httpx.Client(base_url=server.url, timeout=60)

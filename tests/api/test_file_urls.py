@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from heddle.errors import Forbidden
-from heddle.store.secret import secret
-from heddle.trace.file_urls import check, signed
+from heddle.store.data_folder import secret
+from heddle.trace.files import check_signature, sign_query
 from tests.conftest import Wire
 from tests.support.cli import make_key
 from tests.support.server import HeddleProcess
@@ -91,12 +91,12 @@ def test_an_address_needs_no_key_and_outlives_a_restart(tmp_path: Path) -> None:
 
 
 def test_an_address_ends_after_its_time() -> None:
-    fields = signed(b"key", "project", "digest", 1000)
-    check(b"key", "project", "digest", 1000, fields["signature"], now=999)
+    fields = sign_query(b"key", "project", "digest", 1000)
+    check_signature(b"key", "project", "digest", 1000, fields["signature"], now=999)
     with pytest.raises(Forbidden, match="ended at 1970-01-01"):
-        check(b"key", "project", "digest", 1000, fields["signature"], now=1000)
+        check_signature(b"key", "project", "digest", 1000, fields["signature"], now=1000)
     with pytest.raises(Forbidden, match="not made by this server"):
-        check(b"other", "project", "digest", 1000, fields["signature"], now=999)
+        check_signature(b"other", "project", "digest", 1000, fields["signature"], now=999)
 
 
 def test_servers_that_share_a_folder_sign_alike(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from heddle.store.control.files import Files
-from heddle.wire import digests
+from heddle.wire import refs
 from tests.conftest import Wire
 from tests.support.memory import MemoryExecutor
 from tests.support.server import HeddleProcess
@@ -52,7 +52,7 @@ def test_bytes_come_back_as_they_were(wire: Wire, create: str, read: str, stats:
     assert wire.post(stats) == {"total_size_bytes": 0}
     for _ in range(2):
         answer = upload(wire, content, create)
-        assert (answer.status_code, answer.json()) == (200, {"digest": digests.bytes_digest(content)})
+        assert (answer.status_code, answer.json()) == (200, {"digest": refs.bytes_digest(content)})
     found = content_of(wire, answer.json()["digest"], read)
     assert found.content == content
     assert found.headers["content-type"] == "application/octet-stream"
@@ -64,12 +64,12 @@ def test_bytes_come_back_as_they_were(wire: Wire, create: str, read: str, stats:
 @pytest.mark.parametrize("content", [b"", b"hello", b"\r\n--b--\r\n", bytes(range(256)) * 5000])
 def test_any_content(wire: Wire, content: bytes) -> None:
     digest = upload(wire, content).json()["digest"]
-    assert digest == digests.bytes_digest(content)
+    assert digest == refs.bytes_digest(content)
     assert content_of(wire, digest).content == content
 
 
 def test_the_expected_digest_must_be_the_one(wire: Wire) -> None:
-    right, wrong = digests.bytes_digest(b"hello"), digests.bytes_digest(b"other")
+    right, wrong = refs.bytes_digest(b"hello"), refs.bytes_digest(b"other")
     refused = upload(wire, b"hello", expected_digest=wrong)
     assert (refused.status_code, refused.headers["x-should-retry"]) == (409, "false")
     assert content_of(wire, right).status_code == 404
@@ -92,7 +92,7 @@ def test_parts_may_come_in_any_order_and_have_no_name(wire: Wire) -> None:
     file, project = ('name="file"', b"x"), ('name="project_id"', wire.project.encode())
     for parts in ((file, project), (project, file), (('name="unknown"', b"1"), project, file)):
         answer = wire.client.post("/file/create", **form(*parts))
-        assert answer.json() == {"digest": digests.bytes_digest(b"x")}, answer.text
+        assert answer.json() == {"digest": refs.bytes_digest(b"x")}, answer.text
 
 
 def test_broken_forms_are_refused_and_leave_nothing(wire: Wire) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.wire import digests
+from heddle.wire import refs
 from tests.conftest import API_KEY, Wire
 from tests.support.s3 import S3Server
 from tests.support.server import HeddleProcess
@@ -55,7 +55,7 @@ def upload(wire: Wire, content: bytes) -> httpx.Response:
 def test_files_and_large_fields_lie_in_the_store(wire: Wire, fragile: S3Server, tmp_path: Path) -> None:
     content = bytes(range(256)) * (24 << 10)
     digest = upload(wire, content).json()["digest"]
-    assert digest == digests.bytes_digest(content)
+    assert digest == refs.bytes_digest(content)
     assert wire.file(digest) == content
     text = "long " * 1000
     assert wire.call(store_call(wire, text=text))["inputs"] == {"text": text}

@@ -1,5 +1,6 @@
 """Objects over HTTP: versions, latest, aliases, tags, filters, deletion."""
 
+import base64
 import json
 from typing import Any
 
@@ -160,6 +161,17 @@ def test_deletion_hides_and_the_latest_falls_back(wire: Wire) -> None:
     assert read(wire, "o", "latest", include_tags_and_aliases=True)["tags"] == []
 
 
+def test_sizes_are_those_of_the_text_that_is_digested(wire: Wire) -> None:
+    """As Weave counts: default separators, ASCII escapes, refs in internal form."""
+    create(wire, "leaf", 1)
+    ref = f"weave:///{wire.project}/object/leaf:{read(wire, 'leaf', 'latest')['digest']}"
+    create(wire, "o", {"rows": ref, "name": "ä", "n": [1, 2]})
+    found = wire.post("/objs/query", filter={"object_ids": ["o"]}, include_storage_size=True)["objs"]
+    internal = base64.b64encode(wire.project.encode()).decode().rstrip("=")
+    stored = {"rows": ref.replace(f"weave:///{wire.project}", f"weave-trace-internal:///{internal}"), "name": "ä"}
+    assert [item["size_bytes"] for item in found] == [len(json.dumps({**stored, "n": [1, 2]}))]
+
+
 def test_deletion_is_all_or_nothing(wire: Wire) -> None:
     digest = create(wire, "o", 1)
     for names in ([digest, "v7"], [digest, "latest"], ["v7"], ["A" * 43]):
@@ -167,6 +179,10 @@ def test_deletion_is_all_or_nothing(wire: Wire) -> None:
     refused(wire, "POST", "/obj/delete", 404, object_id="unknown")
     refused(wire, "POST", "/obj/delete", 400, object_id="o", digests=["v1"] * 101)
     assert summary(wire) == [("o", 0, 1)]
+    told = refused(wire, "POST", "/obj/delete", 404, object_id="o", digests=["v7", "v0", "A" * 43])["reason"]
+    counted, _, named = told.partition(". ")
+    assert counted == "Delete request contains 3 digests, but found 1 objects to delete"
+    assert named == f"Diff digests: {{'{'A' * 43}', 'v0', 'v7'}}"
     assert wire.post("/obj/delete", object_id="o", digests=[])["num_deleted"] == 1
     assert "deleted_at" not in refused(wire, "POST", "/obj/read", 404, object_id="o", digest="latest")
 
@@ -250,7 +266,7 @@ def test_order_and_pages(wire: Wire) -> None:
 def test_sizes_only_on_request(wire: Wire) -> None:
     create(wire, "o", {"a": "é"})
     assert wire.objects()[0]["size_bytes"] is None
-    assert wire.objects(include_storage_size=True, metadata_only=True)[0]["size_bytes"] == len('{"a":"é"}'.encode())
+    assert wire.objects(include_storage_size=True, metadata_only=True)[0]["size_bytes"] == len(r'{"a": "\u00e9"}')
 
 
 def test_projects_see_their_own_objects_only(wire: Wire) -> None:

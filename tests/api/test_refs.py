@@ -9,12 +9,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from heddle.auth import Caller, Scope
-from heddle.store.control.object_rows import NewVersion
-from heddle.store.control.objects import Objects
-from heddle.store.control.row_texts import ControlRowTexts
+from heddle.store.control.objects import NewVersion, Objects
+from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.control.tables import Tables
 from heddle.trace.refs import router
-from heddle.wire import digests, refs
+from heddle.wire import refs
 from tests.api.test_objects import create
 from tests.api.test_tables import create as create_table
 from tests.conftest import Wire
@@ -136,7 +135,7 @@ def stored(objects: dict[str, Any]) -> tuple[SimpleNamespace, str]:
     project, digest = refs.internal_project("e/p"), "D" * 43
     for name, make in objects.items():
         val = orjson.dumps(make(refs.object_ref(project, "object", name, digest))).decode()
-        asyncio.run(store.objects.create(NewVersion(project, "object", name, digest, val, None, None, "me")))
+        asyncio.run(store.objects.create(NewVersion(project, "object", name, digest, val, len(val), None, None, "me")))
     return store, project
 
 
@@ -159,8 +158,9 @@ def test_a_value_never_leads_into_another_project() -> None:
     store, project = stored({"secret": lambda _: {"word": "open"}})
     mine = refs.internal_project("mine/p")
     leads = {"x": refs.object_ref(project, "object", "secret", "D" * 43)}
-    digest = digests.value_digest(leads)
-    new = NewVersion(mine, "object", "o", digest, orjson.dumps(leads).decode(), None, None, "me")
+    digest = refs.value_digest(leads)
+    text = orjson.dumps(leads).decode()
+    new = NewVersion(mine, "object", "o", digest, text, len(text), None, None, "me")
     asyncio.run(store.objects.create(new))
     for caller in (bound(project="mine/p"), bound()):
         client = TestClient(small_app(store, router, caller=caller))

@@ -10,6 +10,8 @@ from tests.support.balancer import Balancer
 from tests.support.server import HeddleProcess
 from tests.support.traffic import Traffic, stored, until
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.skipif(scale.missing() is not None, reason=scale.missing() or "")
 def test_servers_are_restarted_one_after_the_other_without_a_failed_request(tmp_path: Path) -> None:

@@ -13,11 +13,14 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from tests.conformance.schema_shapes import ENDPOINTS
+from tests.support.description import openapi
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 EXAMPLES = 150 if SOAK else 6
 SEED = 20261121
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 CHECKS = [not_a_server_error, response_schema_conformance]
 UNREADABLE = {"POST /cost/create"}
 """Operations whose answer holds `prefixItems`, which Schemathesis 4.32 takes for an invalid schema (test_schema.py
@@ -27,9 +30,9 @@ pytestmark = pytest.mark.soak
 
 
 @pytest.fixture(scope="module")
-def described(server: HeddleProcess) -> OpenApiSchema:
-    """The description that the server serves, its operations bound to the server's address."""
-    return schemathesis.openapi.from_url(server.url + "/openapi.json")
+def described() -> OpenApiSchema:
+    """The description that the server serves."""
+    return schemathesis.openapi.from_dict(openapi())
 
 
 PROJECT = "fuzz/schemathesis"
@@ -76,8 +79,8 @@ def probe(operation: Any, mode: GenerationMode, url: str) -> None:
     run()
 
 
-@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize("key", ENDPOINTS)
+@pytest.mark.parametrize("mode", with_breadth(MODES), ids=[mode.value for mode in MODES])
+@pytest.mark.parametrize("key", with_breadth(ENDPOINTS, every=8))
 def test_operation(key: str, mode: GenerationMode, described: OpenApiSchema, server: HeddleProcess) -> None:
     """Valid and invalid input for one route of the contract."""
     method, path = key.split(" ")
@@ -89,6 +92,7 @@ def test_operation(key: str, mode: GenerationMode, described: OpenApiSchema, ser
     assert "Traceback" not in server.log()
 
 
+@pytest.mark.thorough
 def test_routes_beside_the_contract(described: OpenApiSchema, server: HeddleProcess) -> None:
     """Every other route that the server describes, with valid and invalid input."""
     others = [

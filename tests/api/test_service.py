@@ -5,6 +5,7 @@ import re
 import httpx
 
 from heddle.settings import Settings
+from tests.support.description import openapi
 from tests.support.server import HeddleProcess
 
 
@@ -33,8 +34,9 @@ def test_everything_answers_under_traces_too(server: HeddleProcess, project: str
         assert httpx.get(f"{server.url}{prefix}/server_info").status_code == 200
         answer = httpx.post(f"{server.url}{prefix}/calls/query_stats", json={"project_id": project})
         assert answer.json()["count"] == 0
-    paths = httpx.get(server.url + "/openapi.json").json()["paths"]
-    assert not [path for path in paths if path.startswith("/traces")]
+    described = httpx.get(server.url + "/openapi.json", timeout=60).json()
+    assert described == openapi()
+    assert not [path for path in described["paths"] if path.startswith("/traces")]
 
 
 def test_projects_info_gives_internal_ids_without_slash(server: HeddleProcess, project: str) -> None:
@@ -50,11 +52,11 @@ def test_the_figures_count_requests_and_commits(server: HeddleProcess, project: 
         text = httpx.get(server.url + "/metrics").text
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
 
-    counted = 'heddle_requests_total{method="POST",route="/call/start",status="200"}'
+    counted = 'heddle_http_requests_total{group="calls",method="POST",route="/call/start",status="200"}'
     before, commits, received = (
         figure(counted),
         figure("heddle_store_commits_total"),
-        figure("heddle_received_bytes_total"),
+        figure('heddle_http_received_bytes_total{group="calls"}'),
     )
     start = {
         "project_id": project,
@@ -67,7 +69,7 @@ def test_the_figures_count_requests_and_commits(server: HeddleProcess, project: 
         assert httpx.post(f"{server.url}{prefix}/call/start", json={"start": start}).status_code == 200
     assert figure(counted) == before + 2
     assert figure("heddle_store_commits_total") >= commits + 2
-    assert figure("heddle_received_bytes_total") > received + 200
+    assert figure('heddle_http_received_bytes_total{group="calls"}') > received + 200
     text = httpx.get(server.url + "/metrics").text
     assert "process_resident_memory_bytes" in text
     assert project not in text

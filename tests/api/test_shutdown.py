@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support import scale
 from tests.support.cli import heddle
+from tests.support.patience import strain
 from tests.support.server import HeddleProcess
 
 BODY = b'{"project_id": "team/stop"}'
@@ -72,10 +74,16 @@ def test_a_second_signal_ends_at_once_and_loses_nothing_acknowledged(tmp_path: P
     assert process.process is not None
     start = {"project_id": "a/b", "op_name": "o", "started_at": "2026-01-01T00:00:00Z", "attributes": {}, "inputs": {}}
     assert httpx.post(process.url + "/call/start", json={"start": start}).status_code == 200
+    deadline = time.monotonic() + 30 * strain()
     with half_a_request(process):
         process.process.send_signal(signal.SIGTERM)
         wait_for_log(process, "finishing what is in flight")
+        # One that follows within a second is the same: `timeout` and service managers send it twice.
         process.process.send_signal(signal.SIGTERM)
+        while process.process.poll() is None:
+            assert time.monotonic() < deadline, process.log()
+            process.process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
         assert process.process.wait(30) == 1
     assert "SIGTERM again, ending at once" in process.log()
     with HeddleProcess(tmp_path / "data") as again:
@@ -121,6 +129,7 @@ def test_a_wrong_setting_stops_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.thorough
 @scale.on_sqlite
 def test_a_file_of_a_newer_heddle_is_left_alone(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data"):

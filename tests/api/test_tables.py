@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heddle.wire import digests
+from heddle.wire import refs
 from tests.conftest import Wire
 
 ON_BOTH_STORES = True
@@ -63,7 +63,7 @@ def test_numbers_that_json_has_not_keep_the_digest_of_the_client(wire: Wire) -> 
     made = wire.client.post("/table/create", content=text.encode()).json()
     expected = json.dumps({"x": float("inf"), "n": 10**25}, sort_keys=True)
     raw = hashlib.sha256(expected.encode()).digest()
-    assert made["row_digests"] == [digests.encode_sha256(raw)]
+    assert made["row_digests"] == [refs.encode_sha256(raw)]
     assert rows_of(wire, made["digest"]) == [{"x": None, "n": 10**25}]
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.inference.models.source import TINY, TINY_FOLDER
+from heddle.inference.served_model import TINY, TINY_FOLDER
 from tests.support.cli import make_key
 from tests.support.models import make_adapter
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 from tests.support.tenant_requests import request_for
 from tests.support.tenants import Asked, Asking, Seeding, Tenant, asked_routes
@@ -28,13 +29,20 @@ SPECIAL = {
     "GET /files/download": 403,  # an address that was not signed
     "POST /_ui/session": 403,  # pages of the server only
     "DELETE /_ui/session": 403,
+    "POST /inference/providers/{name}/test": 404,  # nobody entered it
+    "POST /_ui/api/projects/example": 409,  # it holds calls
+    "POST /_ui/api/projects/example/delete": 404,  # it is no example
     "POST /v1/preview/training-jobs/{job_id}/cancel": 409,  # it was given up already
+    **{f"{method} /api/public/{{rest}}": 404 for method in ("GET", "POST", "PUT", "PATCH", "DELETE")},  # not offered
     "GET /{entity}/{project}/weave/{rest}": 404,  # there is such a page in a browser only
 }
 """What a valid request of an operator is answered where that is no success."""
 SERVER_WIDE = {
     "GET /_ui/api/storage": "the whole server's",
     "GET /v1/limits": "not bound",
+    "PUT /inference/providers/{name}": "the whole server's",
+    "DELETE /inference/providers/{name}": "the whole server's",
+    "POST /inference/providers/{name}/test": "the whole server's",
     "PUT /v1/limits": "not bound",
 }
 """Routes that no bound key may use, and what their refusal says."""
@@ -84,6 +92,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     data = folder / "data"
     first = make_key(data, "root", "--scope", "admin")
     roots, hooks = str(folder / "adapters"), "http://127.0.0.1:9"
+    Path(roots).mkdir()
     with HeddleProcess(data, auth="on", adapter_roots=roots, alert_webhooks=hooks, **QUIET) as process:
         client = httpx.Client(base_url=process.url, timeout=httpx.Timeout(60, read=60))
         operator = {"authorization": f"Bearer {first}"}
@@ -172,6 +181,7 @@ TELLS_NOTHING = {
     "POST /service/projects_info",  # leaves out what is not reached
     *SENT_BACK,  # the page asks for the project as whoever looks at it
     "GET /{entity}/{project}/r/call/{call}",
+    "GET /project/{entity}/{project}/traces/{trace_id}",  # leads to a page
     "GET /v1/preview/models",  # an empty list
     "GET /inference/nvidia/v2/hardware",
 }
@@ -182,7 +192,7 @@ def _text_of(request: Asking) -> str:
     return f"{request.path} {request.params} {request.headers} {request.body}"
 
 
-@pytest.mark.parametrize("who", ["none", "wrong", "revoked"])
+@pytest.mark.parametrize("who", with_breadth(["none", "wrong", "revoked"]))
 def test_nobody_without_a_key_is_answered(matrix: Matrix, who: str) -> None:
     for asked in ROUTES:
         status, text = matrix.ask(who, request_for(asked, matrix.own))
@@ -191,6 +201,7 @@ def test_nobody_without_a_key_is_answered(matrix: Matrix, who: str) -> None:
             assert status == 401, f"{asked}: {status} {text[:300]}"
 
 
+@pytest.mark.thorough
 def test_a_key_does_what_its_scope_says(matrix: Matrix) -> None:
     for scope in ("read", "write"):
         for asked in ROUTES:
@@ -199,6 +210,7 @@ def test_a_key_does_what_its_scope_says(matrix: Matrix) -> None:
                 assert status == 403 and f"scope '{asked.scope}'" in text, f"{scope} {asked}: {status} {text[:300]}"
 
 
+@pytest.mark.thorough
 def test_a_key_that_only_writes_is_told_nothing(matrix: Matrix) -> None:
     for who in ("project write", "write"):
         for asked in IN_ORDER:
@@ -208,6 +220,7 @@ def test_a_key_that_only_writes_is_told_nothing(matrix: Matrix) -> None:
             assert status < 500 and matrix.own.secret not in text, f"{who} {asked}: {status} {text[-500:]}"
 
 
+@pytest.mark.thorough
 def test_bound_admins_do_not_administer_the_server(matrix: Matrix) -> None:
     for who in ("project admin", "entity admin"):
         for asked in ROUTES:
@@ -222,6 +235,7 @@ def load(matrix: Matrix, who: str, name: str, folder: Path | str) -> httpx.Respo
     return matrix.client.post("/v1/load_lora_adapter", content=body, headers=headers)
 
 
+@pytest.mark.thorough
 def test_adapters_of_the_server_are_the_operators(matrix: Matrix) -> None:
     adapter = matrix.folder / "adapters" / "teama"
     assert load(matrix, "root", "prod", adapter).status_code == 200
@@ -236,6 +250,7 @@ def test_adapters_of_the_server_are_the_operators(matrix: Matrix) -> None:
     assert matrix.post("project write", "/v1/chat/completions", chat).status_code == 200
 
 
+@pytest.mark.thorough
 def test_adapters_come_from_the_roots_and_never_from_others(matrix: Matrix) -> None:
     data, name = matrix.folder / "data", f"wandb-artifact:///{OWN}/stolen"
     (matrix.folder / "adapters" / "link").symlink_to(matrix.folder / "outside")
@@ -253,6 +268,7 @@ def test_adapters_come_from_the_roots_and_never_from_others(matrix: Matrix) -> N
     assert inside.status_code == 404 and "There is no folder" in inside.text
 
 
+@pytest.mark.thorough
 def test_a_prompt_and_a_queue_are_for_keys_that_read(matrix: Matrix) -> None:
     t, named = matrix.spare, {"project_id": SPARE}
     chat = {"messages": [], "max_tokens": 1, "model": TINY, "return_token_ids": True}
@@ -270,6 +286,7 @@ def test_a_prompt_and_a_queue_are_for_keys_that_read(matrix: Matrix) -> None:
     assert matrix.post("write", item, moved).status_code == 403
 
 
+@pytest.mark.thorough
 def test_tenants_share_no_prefix_cache(matrix: Matrix) -> None:
     text = "one two three four five six seven eight nine ten " * 12
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1, "model": TINY}
@@ -286,6 +303,7 @@ def test_tenants_share_no_prefix_cache(matrix: Matrix) -> None:
     assert cached("project write", cache_salt="mine") >= 16
 
 
+@pytest.mark.thorough
 def test_what_nests_in_an_address_is_refused(matrix: Matrix) -> None:
     headers = {"authorization": f"Bearer {matrix.keys['root']}"}
     nested = ["[" * depth + "]" * depth for depth in (201, 500, 1000, 1020, 5000)]

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet  # type: ignore[import-untyped]
 
-from heddle.errors import ExtraMissing
-from heddle.ui.reads import calls_parquet
+from heddle.ui.reads.calls_export import missing_package
 from tests.conftest import Wire
 
 Json = dict[str, Any]
@@ -209,7 +208,7 @@ def test_calls_are_exported_in_three_formats(wire: Wire) -> None:
     assert [line["inputs"]["n"] for line in lines] == list(range(300))
     assert lines[0]["op_name"].startswith(f"weave:///{wire.project}/op/answer:")
     table = list(csv.DictReader(io.StringIO(exported(wire, "csv").decode())))
-    assert len(table) == 300 and json.loads(table[7]["inputs"]) == {"n": 7} and table[0]["status"] == "success"
+    assert len(table) == 300 and table[7]["inputs.n"] == "7" and table[0]["status"] == "success"
     rows_read = parquet.read_table(io.BytesIO(exported(wire, "parquet"))).to_pylist()
     assert [json.loads(row["inputs"])["n"] for row in rows_read] == list(range(300))
     assert rows_read[0]["started_at"] == datetime.fromisoformat(made[0]["started_at"])
@@ -219,8 +218,88 @@ def test_calls_are_exported_in_three_formats(wire: Wire) -> None:
     assert exported(wire, "csv", filter={"op_names": ["nothing"]}) == b""
 
 
+def test_a_table_has_a_column_per_field(wire: Wire) -> None:
+    now = datetime.now(UTC)
+    deep = {"a": {"b": [1, {"c": 2}], "d.e": "x", "none": {}}, "t": True}
+    store(
+        wire,
+        call(wire, now, inputs=deep, output={"text": "=1+1"}),
+        call(wire, now - timedelta(seconds=1), inputs={"a": "plain"}, output=[1]),
+        call(wire, now - timedelta(seconds=2), inputs={f"key{number}": number for number in range(3000)}, output=None),
+    )
+    first, second, third = csv.DictReader(io.StringIO(exported(wire, "csv").decode()))
+    assert json.loads(first["inputs.a.b"]) == [1, {"c": 2}] and first[r"inputs.a.d\.e"] == "x"
+    assert (first["inputs.a.none"], first["inputs.t"], first["inputs.a"]) == ("{}", "True", "")
+    assert (first["output.text"], second["inputs.a"], second["output"]) == ("'=1+1", "plain", "[1]")
+    assert len(json.loads(third["inputs"])) == 3000 and len(third) < 60
+
+
 def test_parquet_without_pyarrow_names_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ExtraMissing, match=r"pip install 'heddle\[parquet\]'"):
-        calls_parquet.insist()
+    missing = missing_package()
+    assert missing is not None and "pip install" in missing and "parquet" in missing
+
+
+def test_the_kind_filter_finds_the_calls_that_wear_the_badge(wire: Wire) -> None:
+    usage = {"usage": {"gpt-4o": {"requests": 1, "prompt_tokens": 9, "completion_tokens": 1}}}
+    said: list[Json] = [
+        {},
+        {"kind": "CHAIN"},
+        {"weave": {"kind": "tool"}},
+        {"kind": "agent"},
+        {"weave": {"kind": "llm"}},
+    ]
+    names = ["step", "openai.chat.completions.create", "Evaluation.evaluate", "judge"]
+    trace = str(uuid.uuid4())
+    made = [
+        # What was used below is summed up in the parent, and does not make it a call of a model.
+        call(wire, datetime.now(UTC), op_name=name, attributes=attributes, summary=usage, trace_id=trace)
+        for name in names
+        for attributes in said
+    ]
+    store(wire, *made)
+    worn = {row["id"]: row["kind"] or "fn" for row in rows(wire.post("/_ui/api/calls", limit=100))}
+    assert len(worn) == 20 and set(worn.values()) == {"fn", "llm", "chain", "scorer", "tool", "agent"}
+    assert worn[made[0]["id"]] == "fn" and worn[made[5]["id"]] == "llm"
+    for kind in set(worn.values()):
+        query = {"$expr": {"$eq": [{"$getField": "kind"}, {"$literal": kind}]}}
+        found = {row["id"] for row in rows(wire.post("/_ui/api/calls", limit=100, query=query))}
+        assert found == {call_id for call_id, badge in worn.items() if badge == kind}
+        assert wire.post("/_ui/api/calls/summary", query=query)["count"] == len(found)
+    lines = wire.client.get(f"/_ui/api/trace/{wire.project}/{trace}").text.splitlines()
+    _, page = map(json.loads, lines)
+    assert {call_id: page["ops"][op][1] for call_id, op in zip(page["id"], page["op"], strict=True)} == worn
+    query = {"filter": {"trace_ids": [trace]}, "include_conversation": True}
+    assert {found["id"]: found["conversation"]["kind"] for found in wire.lines("/calls/stream_query", **query)} == worn
+    listed = wire.client.get("/_ui/api/ops", params={"project": wire.project}).json()["ops"]
+    for op in listed:
+        newest = max((one for one in made if one["op_name"] == op["name"]), key=lambda one: one["started_at"])
+        assert op["kind"] == worn[newest["id"]]
+
+
+def test_user_traffic_evaluations_and_training_add_up_to_all_traces(wire: Wire) -> None:
+    now = datetime.now(UTC)
+    ops = [
+        "answer",
+        "answer",
+        "Evaluation.evaluate",
+        "Judge.score",
+        "heddle.training_job",
+        "score_it",
+        "Evaluation.evaluate",
+    ]
+    names = [name if name == "heddle.training_job" else f"weave:///{wire.project}/op/{name}:{'a' * 43}" for name in ops]
+    roots = [call(wire, now - timedelta(seconds=n), op_name=name) for n, name in enumerate(names)]
+    inner = [call(wire, now, op_name=names[0], parent_id=root["id"], trace_id=root["trace_id"]) for root in roots]
+    store(wire, *roots, *inner)
+    expected = {"user": [0, 1, 5], "evaluation": [2, 3, 6], "training": [4], None: range(7)}
+    for source, places in expected.items():
+        chosen: Json = {"filter": {"trace_roots_only": True}, "source": source}
+        found = rows(wire.post("/_ui/api/calls", **chosen))
+        assert [row["id"] for row in found] == [roots[place]["id"] for place in places]
+        summary = wire.post("/_ui/api/calls/summary", **chosen)
+        assert summary["count"] == len(found)
+        assert all(op.startswith("weave:///") or op == "heddle.training_job" for op in summary["source_ops"])
+        lines = exported(wire, "jsonl", **chosen).splitlines()
+        assert len(lines) == len(found)

@@ -118,7 +118,57 @@ def test_ops_have_their_kind_median_and_failures(wire: Wire) -> None:
         "last": "2026-03-10T12:30:00.000000Z",
         "kind": "tool",
         "p50": 2.0,
+        "errors": 1,
         "error_share": 0.5,
         "versions": {"look": 2},
     }
-    assert found["ask"]["kind"] == "llm"
+    assert found["ask"]["kind"] == "fn"
+
+
+def test_every_figure_is_that_of_the_calls_it_leads_to(wire: Wire) -> None:
+    """Costs, overview and threads against the list of calls under the conditions of their links."""
+    wire.post("/cost/create", costs={"house": {"prompt_token_cost": 1e-6, "completion_token_cost": 2e-6}})
+    two = _call("ask", NOON, prompt_tokens=5, completion_tokens=1)
+    two["summary"]["usage"]["other"] = {"prompt_tokens": 3, "completion_tokens": 1}
+    root = _call("answer", NOON, prompt_tokens=12, completion_tokens=4)
+    below = [_call("ask", NOON, prompt_tokens=6, completion_tokens=2) for _ in range(2)]
+    for child in below:
+        child |= {"parent_id": root["id"], "trace_id": root["trace_id"]}
+    failed = _call("ask", NOON + datetime.timedelta(minutes=5), failed=True, prompt_tokens=7)
+    talked = _call("ask", NOON, prompt_tokens=2, completion_tokens=9)
+    talked |= {"thread_id": "talk", "turn_id": talked["id"]}
+    _store(wire, two, root, *below, failed, talked, _call("look", NOON))
+
+    def led_to(**conditions: Any) -> dict[str, Any]:
+        body = {"from": RANGE["start"], "to": RANGE["end"], **conditions}
+        found = wire.post("/_ui/api/calls/summary", **body)
+        listed = wire.post("/_ui/api/calls", limit=100, **body)["rows"].get("id", [])
+        assert found["count"] == len(listed)
+        return dict(found)
+
+    conditions: dict[str, Any] = {
+        "model": lambda name: {"used": name},
+        "op": lambda name: {"used": "", "filter": {"op_names": [name]}},
+        "user": lambda name: {"used": "", "filter": {"wb_user_ids": [name]}},
+    }
+    for by, select in conditions.items():
+        costs = _read(wire, "/_ui/api/costs", by=by, **RANGE)
+        # The parent only sums up what the calls below it used.
+        assert costs["calls"] == led_to(used="")["count"] == 5
+        for group in costs["groups"]:
+            found = led_to(**select(group["name"]))
+            assert group["calls"] == found["count"], (by, group)
+            assert (group["prompt"], group["completion"]) == (found["spent"]["prompt"], found["spent"]["completion"])
+            assert group["cost"] == pytest.approx(found["spent"]["cost"])
+    totals = _read(wire, "/_ui/api/overview", **RANGE)["totals"]
+    everything, spent = led_to(), led_to(used="")["spent"]
+    assert (totals["calls"], totals["errors"]) == (everything["count"], everything["errors"]) == (7, 1)
+    assert (totals["prompt_tokens"], totals["completion_tokens"]) == (spent["prompt"], spent["completion"])
+    assert totals["cost"] == pytest.approx(spent["cost"])
+    [thread] = wire.client.get(f"/_ui/api/threads/{wire.project}").json()["threads"]
+    talk = wire.post("/_ui/api/calls/summary", used="", filter={"thread_ids": ["talk"]})["spent"]
+    assert thread["tokens"] == talk["prompt"] + talk["completion"] and thread["dollars"] == pytest.approx(talk["cost"])
+    ops = {op["name"]: op for op in _read(wire, "/_ui/api/ops")["ops"]}
+    for name, op in ops.items():
+        found = led_to(filter={"op_names": [name]})
+        assert (op["calls"], op["errors"]) == (found["count"], found["errors"])

@@ -41,7 +41,7 @@ def test_columns_tell_the_tree_its_times_and_what_it_used(wire: Wire) -> None:
     head, page = read(wire, "t", call="child")
     assert head == {"total": 2, "shown": 2, "selected": 1, "version": "2.1"}
     assert page["id"] == ["root", "child"]
-    assert page["ops"] == [["work", None], ["ask", "llm"]] and page["op"] == [0, 1]
+    assert page["ops"] == [["work", "fn"], ["ask", "llm"]] and page["op"] == [0, 1]
     assert page["start"][1] == 1_000_000 and page["length"] == [-1, 2_000_000]
     assert page["parent"] == [0, 1]
     assert page["status"] == [[0, 3], [1, 1]] and page["name"] == [[0, "Mine"]]

@@ -1,5 +1,6 @@
 """Grammars, schemas, patterns and templates of requests: what is too much for a process ends that process only."""
 
+import contextlib
 import re
 import threading
 import time
@@ -14,6 +15,8 @@ import pytest
 from tests.conftest import Wire
 from tests.support.chat import USER, Chat
 from tests.support.evaluations import Lab
+from tests.support.patience import strain
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 Json = dict[str, Any]
@@ -63,7 +66,8 @@ CHAINED = {"type": "json_schema", "json_schema": definitions()}
 MANY_STATES = ".*" * 16_000
 WIDE = "(?i)" + "[\\x00-\\uffff]" * 700
 MANY_PROPERTIES = {"type": "object", "properties": {f"p{n}": {"type": "string", "minLength": n} for n in range(20_000)}}
-UNION = {"anyOf": [{"type": "object", "properties": {"k": {"const": n}}} for n in range(4200)]}
+UNION = {"anyOf": [{"properties": {"k": {"const": n}}} for n in range(6000)]}
+LARGER_UNION = {"anyOf": [{"type": "object", "properties": {"k": {"const": n}}} for n in range(16_000)]}
 BACKTRACKING = "^(a+)+$"
 LONG = "a" * 40 + "!"
 
@@ -110,7 +114,7 @@ def served_meanwhile(url: str) -> Iterator[None]:
         over.set()
         watcher.join()
     assert figures(url)[0] == before, "it is another process now"
-    assert waits and max(waits) < LONGEST_STALL, f"it stood still for {max(waits):.1f} s"
+    assert waits and max(waits) < LONGEST_STALL * strain(), f"it stood still for {max(waits):.1f} s"
 
 
 def refused_twice(url: str, ask: Callable[[], httpx.Response], *said: str) -> None:
@@ -160,7 +164,7 @@ CHAINS: list[tuple[str, Json, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "param"), [case[1:] for case in CHAINS], ids=[case[0] for case in CHAINS])
+@pytest.mark.parametrize(("fields", "param"), with_breadth(CHAINS, every=4, are_named=True))
 def test_chains_that_overflow_the_compiler_are_refused_by_their_field(chat: Chat, fields: Json, param: str) -> None:
     refused_twice(chat.url, lambda: chat.ask(**fields), re.escape(param), "in a row; the limit is|needs more than")
 
@@ -169,9 +173,16 @@ def test_chains_of_ordinary_length_are_served(chat: Chat) -> None:
     text = chat.content(structured_outputs={"grammar": rules("r", 300)}, max_tokens=3)
     assert text and text == "k" * len(text)
     assert chat.content(structured_outputs={"json": definitions(count=100)}, max_tokens=4).startswith("{")
-    choices = [f"{n:05} is a number" for n in range(10_000)]
+
+
+@pytest.mark.parametrize("count", with_breadth([500, 10_000]))
+def test_many_choices_are_served(chat: Chat, count: int) -> None:
+    choices = [f"{n:05} is a number" for n in range(count)]
     assert any(choice.startswith(chat.content(structured_outputs={"choice": choices})) for choice in choices)
-    union = {"anyOf": UNION["anyOf"][:100]}
+
+
+def test_a_union_of_ordinary_size_is_served(chat: Chat) -> None:
+    union = {"anyOf": LARGER_UNION["anyOf"][:100]}
     assert chat.content(structured_outputs={"json": union, "whitespace_pattern": "[ \\n]{0,3}"}).startswith("{")
 
 
@@ -211,13 +222,17 @@ HEAVY: list[tuple[str, Json, str]] = [
         {"structured_outputs": {"structural_tag": tagged({"type": "json_schema", "json_schema": UNION})}},
         "structured_outputs.structural_tag",
     ),
-    ("a union as the parameters of a tool", tool(UNION, strict=True), "tools.0.function.parameters"),
+    (
+        "a union as the parameters of a tool",
+        tool({"anyOf": LARGER_UNION["anyOf"][:11_000]}, strict=True),
+        "tools.0.function.parameters",
+    ),
     ("parameters of a tool", tool(MANY_PROPERTIES), "tools.0.function.parameters"),
     ("a chat template", {"chat_template": "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3}, "chat template"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "said"), [case[1:] for case in HEAVY], ids=[case[0] for case in HEAVY])
+@pytest.mark.parametrize(("fields", "said"), with_breadth(HEAVY, every=3, are_named=True))
 def test_what_takes_too_long_is_refused_by_its_field(chat: Chat, fields: Json, said: str) -> None:
     refused_twice(chat.url, lambda: chat.ask(**fields), re.escape(said))
 
@@ -231,13 +246,13 @@ def test_a_repeated_schema_starts_no_process(chat: Chat) -> None:
     assert figures(chat.url) == before
 
 
-def test_who_goes_away_leaves_no_work_behind(chat: Chat) -> None:
+def test_who_goes_away_leaves_no_work_behind(chat: Chat, server: HeddleProcess) -> None:
     """The place of a caller that gave up is free for the next one at once."""
     patterns = [f"{MANY_STATES}{n}" for n in range(8)]
 
     def give_up(pattern: str) -> None:
         body = chat.body(structured_outputs={"regex": pattern})
-        with pytest.raises(httpx.TimeoutException):
+        with contextlib.suppress(httpx.TimeoutException):
             chat.client.post("/v1/chat/completions", json=body, timeout=0.3)
 
     with served_meanwhile(chat.url):
@@ -247,6 +262,7 @@ def test_who_goes_away_leaves_no_work_behind(chat: Chat) -> None:
         for giver in givers:
             giver.join()
         assert chat.content(structured_outputs={"choice": [uuid.uuid4().hex]})
+    assert "Traceback" not in server.log()
 
 
 def test_through_the_completions_of_the_trace_routes(wire: Wire) -> None:
@@ -297,12 +313,12 @@ def waited(ask: Callable[[], Any], is_it: Callable[[Any], Any]) -> Any:
 SCORERS: list[tuple[str, str, Json, str]] = [
     ("a wide pattern", "RegexMatchScorer", {"pattern": WIDE}, "RegexMatchScorer.pattern"),
     ("many properties", "JSONSchemaScorer", {"json_schema": MANY_PROPERTIES}, "JSONSchemaScorer.json_schema"),
-    ("a union of thousands", "JSONSchemaScorer", {"json_schema": UNION}, "JSONSchemaScorer.json_schema"),
+    ("a union of thousands", "JSONSchemaScorer", {"json_schema": LARGER_UNION}, "JSONSchemaScorer.json_schema"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "fields", "said"), [case[1:] for case in SCORERS], ids=[case[0] for case in SCORERS])
-@pytest.mark.parametrize("is_inline", [True, False])
+@pytest.mark.parametrize(("kind", "fields", "said"), with_breadth(SCORERS, every=3, are_named=True))
+@pytest.mark.parametrize("is_inline", with_breadth([True, False]))
 def test_scorers_of_an_evaluation(lab: Lab, kind: str, fields: Json, said: str, is_inline: bool) -> None:
     bases = ["Scorer", "Object", "BaseModel"]
     inline = {"_type": kind, "_class_name": kind, "_bases": bases, "name": "s", **fields}
@@ -314,6 +330,7 @@ def test_scorers_of_an_evaluation(lab: Lab, kind: str, fields: Json, said: str, 
     refused_twice(url, lambda: lab.wire.client.post("/evaluations/evaluate_model", json=body), re.escape(said))
 
 
+@pytest.mark.thorough
 def test_rows_whose_pattern_never_ends_fail_with_the_reason(server: HeddleProcess, lab: Lab) -> None:
     scorer = lab.scorer("RegexMatchScorer", pattern=BACKTRACKING)
     call_id = call(lab.wire, {})
@@ -328,7 +345,7 @@ def test_rows_whose_pattern_never_ends_fail_with_the_reason(server: HeddleProces
     assert "needs more than 2 s or too much memory" in failed["exception"]
 
 
-@pytest.mark.parametrize(("kind", "fields", "said"), [case[1:] for case in SCORERS], ids=[case[0] for case in SCORERS])
+@pytest.mark.parametrize(("kind", "fields", "said"), with_breadth(SCORERS, every=3, are_named=True))
 def test_scorers_of_calls(lab: Lab, kind: str, fields: Json, said: str) -> None:
     scorer, call_id = lab.scorer(kind, **fields), call(lab.wire, {})
     body = {"project_id": lab.wire.project, "call_ids": [call_id], "scorer_refs": [scorer]}
@@ -336,7 +353,7 @@ def test_scorers_of_calls(lab: Lab, kind: str, fields: Json, said: str) -> None:
     refused_twice(url, lambda: lab.wire.client.post("/calls/score", json=body), re.escape(said))
 
 
-@pytest.mark.parametrize(("kind", "fields", "said"), [case[1:] for case in SCORERS], ids=[case[0] for case in SCORERS])
+@pytest.mark.parametrize(("kind", "fields", "said"), with_breadth(SCORERS, every=3, are_named=True))
 def test_scorers_of_a_monitor(server: HeddleProcess, lab: Lab, kind: str, fields: Json, said: str) -> None:
     scorer = lab.scorer(kind, **fields)
     with served_meanwhile(server.url):
@@ -357,7 +374,7 @@ ENDLESS_VALUES: list[tuple[str, Json, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("schema", "value"), [case[1:] for case in ENDLESS_VALUES], ids=[c[0] for c in ENDLESS_VALUES])
+@pytest.mark.parametrize(("schema", "value"), with_breadth(ENDLESS_VALUES, are_named=True))
 def test_values_of_annotations(lab: Lab, schema: Json, value: Any) -> None:
     digest = lab.store("quality", {"name": "quality", "field_schema": schema}, "AnnotationSpec")
     ref = f"weave:///{lab.wire.project}/object/quality:{digest}"
@@ -367,7 +384,7 @@ def test_values_of_annotations(lab: Lab, schema: Json, value: Any) -> None:
     refused_twice(url, lambda: lab.wire.client.post("/feedback/create", json={**body, **about}), r"payload\.value")
 
 
-@pytest.mark.parametrize("schema", [MANY_PROPERTIES, UNION], ids=["many properties", "a union of thousands"])
+@pytest.mark.parametrize("schema", [MANY_PROPERTIES, LARGER_UNION], ids=["many properties", "a union of thousands"])
 def test_schemas_of_annotations(lab: Lab, schema: Json) -> None:
     spec = {"name": "quality", "field_schema": schema}
     body = {"project_id": lab.wire.project, "object_id": "q", "val": spec, "builtin_object_class": "AnnotationSpec"}

@@ -1,4 +1,4 @@
-"""The unmodified ART client (openpipe-art 0.5.18) trains heddle's own model, as its users do."""
+"""The unmodified ART client (openpipe-art 0.5.18 and 0.5.23) trains heddle's own model, as its users do."""
 
 import subprocess
 import time
@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from tests.conftest import API_KEY, RESULT
-from tests.support.art import RATIO, ArtClient, art_client, check_loop
+from tests.support.art import RATIO, VERSIONS, ArtClient, art_client, check_loop
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess, free_port
 
 pytestmark = pytest.mark.client
@@ -23,17 +24,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]
         yield process
 
 
-@pytest.fixture
-def art(trained: HeddleProcess, project: str, tmp_path: Path) -> ArtClient:
-    """The client in a project of its own."""
-    return art_client(trained.url, project, tmp_path)
+@pytest.fixture(params=with_breadth(reversed(VERSIONS)))
+def art(request: pytest.FixtureRequest, trained: HeddleProcess, project: str, tmp_path: Path) -> ArtClient:
+    """The client in a project of its own, once per supported version."""
+    return art_client(trained.url, project, tmp_path, request.param)
 
 
+@pytest.mark.thorough
 def test_a_whole_loop(art: ArtClient) -> None:
     """Register, 25 times 64 rollouts and a training job, checkpoints, deletion."""
     check_loop(art.run("loop.py", timeout=400), art.project)
 
 
+@pytest.mark.thorough
 def test_every_setting_and_every_end(art: ArtClient) -> None:
     """All settings, jobs without anything to learn, failed and cancelled jobs."""
     seen = art.run("settings.py", timeout=240)
@@ -97,6 +100,7 @@ def test_models_logs_and_errors(art: ArtClient) -> None:
     assert seen["errors"]["not_deleted"] == {"deleted_count": 0, "not_found_steps": [77]}
 
 
+@pytest.mark.thorough
 def test_two_turns_with_a_tool(art: ArtClient, trained: HeddleProcess) -> None:
     """Calls, results and answers: every sampled token is trained as it was sampled, and the reward rises."""
     seen = art.run("tools.py", timeout=300)
@@ -127,6 +131,7 @@ def events_of_jobs(url: str, project: str) -> list[list[dict[str, Any]]]:
         return [listed(f"training-jobs/{job['id']}/events") for job in jobs]
 
 
+@pytest.mark.thorough
 def test_streams_and_several_choices(art: ArtClient) -> None:
     """However the tokens were sampled, they are trained as they were sampled, the whole answer and nothing else."""
     seen = art.run("ways.py", timeout=120)
@@ -136,6 +141,7 @@ def test_streams_and_several_choices(art: ArtClient) -> None:
         assert way["metrics"][RATIO] == pytest.approx(1, abs=1e-4), name
 
 
+@pytest.mark.thorough
 def test_a_restarted_server_in_the_middle_of_polling(project: str, tmp_path: Path) -> None:
     """The client's own retries carry it over the kill -9 of the server and its return; the job ends as one step."""
     with HeddleProcess(tmp_path / "data", free_port(), access_log="all") as process:
@@ -161,12 +167,14 @@ def until_polled(process: HeddleProcess, timeout: float = 120) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.thorough
 def test_the_vendors_key_in_the_environment(art: ArtClient) -> None:
     """With the key set, the client opens the vendor's experiment logger after each job: offline, nothing breaks."""
     seen = art.run("once.py", timeout=180, WANDB_API_KEY=API_KEY, WANDB_MODE="offline")
     assert seen["step"] == 1 and seen["steps"] == [0, 1]
 
 
+@pytest.mark.thorough
 def test_supervised_training(art: ArtClient) -> None:
     """Rows that heddle keeps are learned; rows that `train_sft` gives to the vendor cannot be found here."""
     seen = art.run("sft.py", timeout=180, WANDB_MODE="disabled")

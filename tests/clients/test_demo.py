@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.client,
     pytest.mark.skipif(
         importlib.util.find_spec("weave") is None, reason="the weave SDK is not installed beside heddle"

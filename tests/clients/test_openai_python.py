@@ -91,6 +91,7 @@ def test_failures_and_cancelled_streams(openai: Client) -> None:
         assert figures["aborted"] >= 6 and chat.answer()["choices"]
 
 
+@pytest.mark.thorough
 def test_rate_limits_and_retries(openai: Client) -> None:
     """One completion of the project at a time: 429 for a second one, until the SDK's own retries find room."""
     with Chat(openai.server) as chat:

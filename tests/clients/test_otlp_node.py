@@ -21,11 +21,14 @@ def otlp(server: HeddleProcess, project: str, tmp_path: Path) -> Client:
     return Client(["node"], NODE_SCENARIOS, server.url, project, tmp_path)
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", ["none", "gzip", "endpoint alone"])
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_program_is_read_back(otlp: Client, wire: Wire, exporter: str, compression: str) -> None:
     """A conversation with a model call and a failure; the exporter is told that all is well."""
-    seen = otlp.run("otlp.js", EXPORTER=exporter, COMPRESSION=compression)
+    if compression == "endpoint alone":
+        seen = otlp.run("otlp.js", EXPORTER=exporter, OTEL_EXPORTER_OTLP_ENDPOINT=otlp.server)
+    else:
+        seen = otlp.run("otlp.js", EXPORTER=exporter, COMPRESSION=compression)
     assert seen["results"] == [{"code": 0, "error": None}]
     calls = {call["summary"]["weave"]["trace_name"]: call for call in wire.calls(include_costs=True)}
     outer, chat, failed = calls["outer"], calls["chat_tiny"], calls["failing"]

@@ -29,11 +29,15 @@ WAYS: dict[str, dict[str, Any]] = {
     },
     "agents address": {"headers": BASIC, "path": "/agents/otel/v1/traces"},
     "below /traces": {"headers": BASIC, "path": "/traces/otel/v1/traces"},
+    "endpoint alone": {"endpoint": "", "headers": {"authorization": f"Bearer {API_KEY}"}},
+    "endpoint below /otel": {"endpoint": "/otel", "headers": {}},
 }
 
 
 @pytest.fixture(params=sorted(WAYS))
-def provider(request: pytest.FixtureRequest, server: HeddleProcess, project: str) -> Iterator[TracerProvider]:
+def provider(
+    request: pytest.FixtureRequest, server: HeddleProcess, project: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TracerProvider]:
     """A tracer that exports to the test's project in one of the ways users set it up."""
     way = WAYS[request.param]
     resource, headers = {"service.name": "svc"}, dict(way.get("headers", {}))
@@ -41,9 +45,10 @@ def provider(request: pytest.FixtureRequest, server: HeddleProcess, project: str
         resource["wandb.entity"], resource["wandb.project"] = project.split("/")
     else:
         headers["project_id"] = project
-    exporter = OTLPSpanExporter(
-        server.url + way["path"], headers=headers, compression=way.get("compression"), timeout=30
-    )
+    if "endpoint" in way:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url + way["endpoint"])
+    path = server.url + way["path"] if "path" in way else None
+    exporter = OTLPSpanExporter(path, headers=headers, compression=way.get("compression"), timeout=30)
     provider = TracerProvider(resource=Resource.create(resource))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     yield provider

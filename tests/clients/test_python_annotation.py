@@ -6,9 +6,11 @@ import pytest
 
 from tests.conftest import SDK_VERSIONS, Client, Wire, python_client
 from tests.support.provider import PICTURE, FakeProvider
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 
+@pytest.mark.thorough
 def test_annotation(sdk: Client, wire: Wire) -> None:
     """A queue from its making to its deletion, with a label that names it and one that its spec refuses."""
     seen = sdk.run("annotation.py")
@@ -34,7 +36,8 @@ def test_annotation(sdk: Client, wire: Wire) -> None:
     assert {row["annotation_ref"] for row in rows} == {seen["spec"]}
 
 
-@pytest.mark.parametrize("version", SDK_VERSIONS)
+@pytest.mark.thorough
+@pytest.mark.parametrize("version", with_breadth(SDK_VERSIONS))
 def test_links(version: str, tmp_path: Path, project: str) -> None:
     """What is linked is read back under its new name; a runtime's model answers; an image is stored."""
     with FakeProvider() as provider, HeddleProcess(tmp_path / "data", providers=f"box={provider.url}") as server:

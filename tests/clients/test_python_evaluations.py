@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from heddle.wire import digests
+from heddle.wire import refs
 from tests.conftest import Client, Wire
+from tests.support.selection import with_breadth
 
 Json = Any
 ROWS = [
@@ -49,7 +50,8 @@ def op_of(wire: Wire, call_id: str) -> str:
     return str(wire.call(call_id)["op_name"]).rsplit("/", 1)[-1].split(":")[0]
 
 
-@pytest.mark.parametrize("mode", ["true", "false"], ids=["complete writes", "legacy writes"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", with_breadth(["true", "false"]), ids=["complete writes", "legacy writes"])
 def test_evaluations_compare_row_by_row(sdk: Client, wire: Wire, mode: str) -> None:
     asks = "1" if "0.54" in sdk.command[0] and mode == "true" else "0"
     seen = sdk.run("evaluation_runs.py", WEAVE_USE_CALLS_COMPLETE=mode, SCENARIO_ASKS=asks, **QUIET)
@@ -58,7 +60,7 @@ def test_evaluations_compare_row_by_row(sdk: Client, wire: Wire, mode: str) -> N
     answer = results(wire, *ids, resolve_row_refs=True, sort_by=order)
     assert (answer["total_rows"], answer["warnings"]) == (4, [])
     assert [row["raw_data_row"] for row in answer["rows"]] == ROWS
-    assert [row["row_digest"] for row in answer["rows"]] == [digests.value_digest(row) for row in ROWS]
+    assert [row["row_digest"] for row in answer["rows"]] == [refs.value_digest(row) for row in ROWS]
     for place, row in enumerate(answer["rows"]):
         assert [entry["evaluation_call_id"] for entry in row["evaluations"]] == ids
         for entry, outputs in zip(row["evaluations"], OUTPUTS.values(), strict=True):
@@ -119,6 +121,7 @@ def test_evaluations_sum_up_as_the_sdk_does(sdk: Client, wire: Wire) -> None:
         assert wire.call(run["id"])["output"] == run["output"] == summary
 
 
+@pytest.mark.thorough
 def test_leaderboards_and_scores_are_read_by_the_sdk(sdk: Client, wire: Wire) -> None:
     seen = sdk.run("evaluation_runs.py", **QUIET)
     assert seen["columns"] == ["exact", "far-off"]
@@ -141,6 +144,7 @@ def test_leaderboards_and_scores_are_read_by_the_sdk(sdk: Client, wire: Wire) ->
     assert len(calls) == 3
 
 
+@pytest.mark.thorough
 def test_logged_evaluations_compare_too(sdk: Client, wire: Wire) -> None:
     seen = sdk.run("evaluation_loggers.py")
     plain, contexts, threads = seen["runs"]
@@ -148,7 +152,7 @@ def test_logged_evaluations_compare_too(sdk: Client, wire: Wire) -> None:
     answer = results(wire, plain["id"], contexts["id"], require_intersection=True)
     rows = {row["raw_data_row"]["question"]: row for row in answer["rows"]}
     assert sorted(rows) == ["a", "b"]
-    assert {row["row_digest"] for row in rows.values()} == {digests.value_digest({"question": key}) for key in "ab"}
+    assert {row["row_digest"] for row in rows.values()} == {refs.value_digest({"question": key}) for key in "ab"}
     shown = [(trial["model_output"], trial["scores"]) for trial in rows["b"]["evaluations"][0]["trials"]]
     assert shown == [("x", {"correct": False, "length": 1}), ("B", {"correct": True, "length": 1})]
     (trial,) = rows["b"]["evaluations"][1]["trials"]
@@ -182,6 +186,7 @@ def check_threads(wire: Wire, run_id: str) -> None:
     assert stats(answer["summary"]["evaluations"][0])["even", None]["pass_rate"] == 0.5
 
 
+@pytest.mark.thorough
 def test_less_usual_evaluations(sdk: Client, wire: Wire) -> None:
     seen = sdk.run("evaluation_shapes.py", **QUIET)
     ids = seen["ids"]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Client, Wire
+from tests.support.selection import with_breadth
 
 
 def test_feedback(sdk: Client, wire: Wire) -> None:
@@ -108,7 +109,8 @@ def check_default(cost: dict[str, Any]) -> None:
     assert cost["completion_tokens_total_cost"] == pytest.approx(100 * 1e-05)
 
 
-@pytest.mark.parametrize("mode", ["true", "false"], ids=["complete writes", "legacy writes"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", with_breadth(["true", "false"]), ids=["complete writes", "legacy writes"])
 def test_evaluations(sdk: Client, wire: Wire, mode: str) -> None:
     """An evaluation that runs and one logged by hand: structure, scores and summary."""
     seen = sdk.run("evaluations.py", WEAVE_USE_CALLS_COMPLETE=mode)

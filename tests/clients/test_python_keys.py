@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import SDK_VERSIONS, Client, python_client
 from tests.support.cli import make_key
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 PROJECT = "team/keyed"
@@ -32,7 +33,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
         yield Keyed(server, free, bound)
 
 
-@pytest.fixture(params=SDK_VERSIONS)
+@pytest.fixture(params=with_breadth(SDK_VERSIONS))
 def client(request: pytest.FixtureRequest, keyed: Keyed, tmp_path: Path) -> Client:
     """The Python SDK, once per supported version."""
     return python_client(request.param, keyed.server, PROJECT, tmp_path)
@@ -54,10 +55,12 @@ def test_each_key_works_in_its_reach(client: Client, keyed: Keyed) -> None:
 
 @pytest.mark.parametrize(
     ("key", "name", "why"),
-    [
-        ("0123456789abcdef0123456789abcdef01234567", PROJECT, "401"),
-        ("bound", "team/other", "does not reach 'team/other'"),
-    ],
+    with_breadth(
+        [
+            ("bound", "team/other", "does not reach 'team/other'"),
+            ("0123456789abcdef0123456789abcdef01234567", PROJECT, "401"),
+        ]
+    ),
 )
 def test_a_key_that_does_not_reach_stops_init(key: str, name: str, why: str, client: Client, keyed: Keyed) -> None:
     """`weave.init` raises at once instead of losing calls later."""

@@ -1,6 +1,10 @@
 """LLMStructuredCompletionModel of the Python SDK, whose completions run on this server."""
 
+import pytest
+
 from tests.conftest import Client, Wire
+
+pytestmark = pytest.mark.thorough
 
 
 def test_a_model_of_settings_completes_on_the_server(sdk: Client, wire: Wire) -> None:

@@ -1,7 +1,11 @@
 """Monitors that the SDK switches on score calls that the SDK makes."""
 
+import pytest
+
 from tests.conftest import Client, Wire
 from tests.support.chat import until
+
+pytestmark = pytest.mark.thorough
 
 
 def test_an_activated_monitor_scores_new_calls(sdk: Client, wire: Wire) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Client, Wire
+from tests.support.selection import with_breadth
 
 MODES: dict[str, dict[str, str]] = {"default": {}, "client digests": {"WEAVE_ENABLE_CLIENT_SIDE_DIGESTS": "true"}}
 
@@ -17,7 +18,7 @@ def versions(wire: Wire, name: str) -> list[dict[str, Any]]:
     return wire.objects(filter={"object_ids": [name]}, include_tags_and_aliases=True)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", with_breadth(MODES))
 def test_objects(sdk: Client, wire: Wire, mode: str) -> None:
     """Publish, read, version, tag, alias and delete."""
     seen = sdk.run("objects.py", **MODES[mode])
@@ -110,7 +111,7 @@ def check_deletion(wire: Wire, seen: dict[str, Any]) -> None:
     assert answer.status_code == 404 and answer.json()["deleted_at"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", with_breadth(MODES))
 def test_datasets(sdk: Client, wire: Wire, mode: str) -> None:
     """Rows come back in order and unchanged, also ten thousand of them; a changed dataset is a new version."""
     seen = sdk.run("datasets.py", **MODES[mode])
@@ -153,6 +154,7 @@ def table_of(dataset: dict[str, Any]) -> str:
     return str(dataset["val"]["rows"]).rsplit("/table/", 1)[1]
 
 
+@pytest.mark.thorough
 def test_media(sdk: Client, wire: Wire) -> None:
     """Pictures, sound and other content are files of the project, byte for byte."""
     seen = sdk.run("media.py")

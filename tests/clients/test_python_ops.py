@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Client, Wire
+from tests.support.selection import with_breadth
 
 ON_BOTH_STORES = True
 
@@ -37,7 +38,7 @@ def name_of(call: dict[str, Any]) -> str:
     return text.rsplit("/", 1)[-1].split(":")[0] if text.startswith("weave:///") else text
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", with_breadth(MODES))
 def test_ops_of_every_kind(sdk: Client, wire: Wire, mode: str) -> None:
     """Names, inputs, outputs, structure, exceptions, attributes and runs are stored as they happened."""
     seen = sdk.run("ops.py", **MODES[mode])

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Client, Wire
+from tests.support.selection import with_breadth
 
 ALL = list(range(24))
 EVEN = ALL[::2]
@@ -18,7 +19,7 @@ def with_word(*positions: int) -> list[int]:
     return [n for position in positions for n in ALL[position::4]]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", with_breadth(MODES))
 def test_get_calls(sdk: Client, wire: Wire, mode: str) -> None:
     """Filters, queries, orders, pages, columns, expansion; then renaming and deleting."""
     seen = sdk.run("queries.py", **MODES[mode])
@@ -129,6 +130,7 @@ def test_threads(sdk: Client, wire: Wire) -> None:
     assert len(outside) == 2 and {call["turn_id"] for call in outside} == {None}
 
 
+@pytest.mark.thorough
 def test_saved_views(sdk: Client, wire: Wire) -> None:
     """Views are objects of class SavedView; their filters, sorts and columns select calls."""
     seen = sdk.run("views.py")

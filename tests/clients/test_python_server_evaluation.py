@@ -1,6 +1,10 @@
 """Evaluations that the Python SDK publishes and the server runs."""
 
+import pytest
+
 from tests.conftest import Client, Wire
+
+pytestmark = pytest.mark.thorough
 
 
 def test_the_server_evaluates_what_the_sdk_published(sdk: Client, wire: Wire) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import SDK_VERSIONS, Client, Wire, python_client
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 
@@ -26,6 +27,7 @@ def test_init_with_the_base_address_only(sdk: Client, wire: Wire) -> None:
     check_sum(wire, sdk.run("init.py", base_only=True, SCENARIO_INIT=sdk.project))
 
 
+@pytest.mark.thorough
 def test_init_with_the_trace_address(sdk: Client, wire: Wire) -> None:
     """`WF_TRACE_SERVER_URL` names the trace address itself."""
     seen = sdk.run("init.py", SCENARIO_INIT=sdk.project)
@@ -41,7 +43,8 @@ def test_init_without_an_entity(sdk: Client, server: HeddleProcess) -> None:
     check_sum(Wire(server.url, f"local/{bare}"), seen)
 
 
-@pytest.mark.parametrize("version", SDK_VERSIONS)
+@pytest.mark.thorough
+@pytest.mark.parametrize("version", with_breadth(SDK_VERSIONS))
 def test_second_run_of_a_program_adds_to_the_project(
     version: str, server: HeddleProcess, project: str, wire: Wire, tmp_path: Path
 ) -> None:
@@ -60,7 +63,7 @@ MODES = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("version", SDK_VERSIONS)
+@pytest.mark.parametrize("version", with_breadth(SDK_VERSIONS))
 def test_call_is_stored_in_every_mode(
     version: str, mode: str, server: HeddleProcess, project: str, wire: Wire, tmp_path: Path
 ) -> None:
@@ -69,7 +72,7 @@ def test_call_is_stored_in_every_mode(
     check_sum(wire, client.run("init.py", SCENARIO_INIT=project, **MODES[mode]))
 
 
-@pytest.mark.parametrize("mode", ["true", "false"], ids=["complete writes", "legacy writes"])
+@pytest.mark.parametrize("mode", with_breadth(["true", "false"]), ids=["complete writes", "legacy writes"])
 def test_call_of_a_killed_program_stays_running(sdk: Client, wire: Wire, mode: str) -> None:
     """A call is visible while it runs, and stays so when its program dies; its finished child is whole."""
     seen = sdk.run("killed.py", WEAVE_USE_CALLS_COMPLETE=mode)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Client, Wire
-from tests.support.families import Families
+from tests.support.v2 import V2Api
 
 NDJSON = "application/x-ndjson"
 
@@ -23,7 +23,7 @@ def only(records: list[dict[str, Any]], ref: str) -> dict[str, Any]:
 
 def test_what_the_sdk_publishes_is_read_here(sdk: Client, wire: Wire) -> None:
     """Model, dataset, scorer, evaluation and op of the Python SDK, each in its list and by its version."""
-    seen, v2 = sdk.run("v2_published.py"), Families(wire)
+    seen, v2 = sdk.run("v2_published.py"), V2Api(wire)
     for kind, ref in seen.items():
         path = f"{kind}s"
         record = only(v2.list(path, NDJSON), ref)
@@ -47,9 +47,10 @@ def test_what_the_sdk_publishes_is_read_here(sdk: Client, wire: Wire) -> None:
     assert "output == expected" in only(v2.list("ops", NDJSON), seen["op"])["code"]
 
 
+@pytest.mark.thorough
 def test_the_sdks_runs_are_read_here(sdk: Client, wire: Wire) -> None:
     """Both kinds of evaluation: the run, its predictions and its scores by their ids."""
-    seen, v2 = sdk.run("v2_published.py"), Families(wire)
+    seen, v2 = sdk.run("v2_published.py"), V2Api(wire)
     runs = wire.calls(filter={"op_names": [f"weave:///{wire.project}/op/Evaluation.evaluate:*"]})
     assert len(runs) == 2
     for run in runs:
@@ -69,7 +70,7 @@ def test_the_sdks_runs_are_read_here(sdk: Client, wire: Wire) -> None:
 
 
 def test_what_is_made_here_is_loaded_by_the_sdk(sdk: Client, wire: Wire) -> None:
-    v2 = Families(wire)
+    v2 = V2Api(wire)
     rows = [{"n": n, "expected": 2 * n} for n in range(250)]
     made = v2.post("datasets", name="Made Here", rows=rows)
     dataset = v2.ref("object", made["object_id"], made["digest"])
@@ -89,7 +90,7 @@ def test_what_is_made_here_is_loaded_by_the_sdk(sdk: Client, wire: Wire) -> None
 @pytest.mark.parametrize("script", ["evaluations.js"])
 def test_what_the_typescript_sdk_publishes_is_read_here(node: Client, wire: Wire, script: str) -> None:
     node.run(script)
-    v2 = Families(wire)
+    v2 = V2Api(wire)
     [dataset] = [item for item in v2.list("datasets", NDJSON) if item["name"] == "sums"]
     assert wire.post("/table/query_stats", digest=dataset["rows"].rpartition("/")[2])["count"] == 3
     [evaluation] = [item for item in v2.list("evaluations", NDJSON) if item["name"] == "arithmetic"]

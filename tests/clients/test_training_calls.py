@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from heddle.training import fetch_trajectory_groups
-from heddle.training.bodies.trajectories import TrajectoryGroup
+from heddle.training.schemas.trajectories import TrajectoryGroup
 from tests.conftest import API_KEY, SCENARIOS, Client, Wire
 from tests.support.chat import decoded
 from tests.support.rl import Trainer
@@ -51,6 +51,7 @@ def sampled(trajectory: Json) -> list[str]:
     return [decoded(tokens) for tokens in ids]
 
 
+@pytest.mark.thorough
 def test_traced_rollouts_are_trajectories(
     server: HeddleProcess, project: str, wire: Wire, rollouts: list[Json], traced: Json
 ) -> None:
@@ -70,6 +71,7 @@ def test_traced_rollouts_are_trajectories(
     assert wire.calls(filter={"call_ids": [found[0]["metadata"]["call_id"]]})[0]["inputs"]["question"]
 
 
+@pytest.mark.thorough
 def test_a_filter_chooses_the_rollouts(server: HeddleProcess, project: str, rollouts: list[Json]) -> None:
     query = {"$expr": {"$eq": [{"$getField": "inputs.question"}, {"$literal": "Say a word."}]}}
     (group,) = fetched(server, project, "output.share", query=query, limit=2)

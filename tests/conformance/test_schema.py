@@ -22,6 +22,7 @@ from tests.conformance.schema_shapes import (
     response_schemas,
     shape,
 )
+from tests.support.description import openapi
 from tests.support.server import HeddleProcess
 
 OLD_SPELLINGS = [(key, old) for key in ENDPOINTS for old in ENDPOINTS[key].get("also_served_at", ())]
@@ -38,11 +39,9 @@ DIFFERENCES = {
 
 
 @pytest.fixture(scope="module")
-def described(server: HeddleProcess) -> Schema:
-    """The server's `/openapi.json`."""
-    answer = httpx.get(server.url + "/openapi.json", timeout=60)
-    assert answer.status_code == 200
-    return dict(answer.json())
+def described() -> Schema:
+    """The server's description."""
+    return openapi()
 
 
 @pytest.fixture(scope="module")

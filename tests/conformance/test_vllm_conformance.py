@@ -14,12 +14,15 @@ import pytest
 from tests.support.vllm_differences import IN_ANY_CASE, WITH_A_REAL_SERVER
 from tests.support.vllm_server import LOOK_ALIKE, ROOT
 
+pytestmark = pytest.mark.thorough
+
 SHORT = [
     "tests/api/inference/test_chat.py",
     "tests/api/inference/test_sampling.py",
     "tests/api/inference/test_fields_ending.py",
     "tests/api/inference/test_fields_logprobs.py",
     "tests/api/inference/test_stream.py",
+    "tests/api/inference/test_text_completions.py",
 ]
 WHOLE = ["tests/api/inference", "tests/conformance/test_golden_chat.py", "tests/clients/test_openai_python.py"]
 IS_SOAK = os.environ.get("HEDDLE_SOAK") == "1"

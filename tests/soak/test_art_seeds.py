@@ -8,7 +8,7 @@ import pytest
 from tests.support.art import SOAK, art_client, check_loop
 from tests.support.server import HeddleProcess
 
-pytestmark = [pytest.mark.soak, pytest.mark.client]
+pytestmark = [pytest.mark.thorough, pytest.mark.soak, pytest.mark.client]
 
 
 @pytest.mark.skipif(not SOAK, reason="one seed is in tests/clients/test_art.py; three run with HEDDLE_SOAK=1")

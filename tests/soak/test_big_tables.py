@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.wire import digests
+from heddle.wire import refs
 from tests.support.server import HeddleProcess
 
 COUNT = 1_000_000 if os.environ.get("HEDDLE_SOAK") == "1" else 20_000
@@ -26,7 +26,7 @@ STEADY = 150 * 1024**2
 PER_ROW = 350
 """What the list of digests of one request may cost a row while it is read: its body, its parsed texts, and copies."""
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
 
 def row(number: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def made(server: Server) -> list[str]:
         answer = server.client.post("/table/create", json={"table": {"project_id": PROJECT, "rows": rows}})
         assert answer.status_code == 200, answer.text
         names += answer.json()["row_digests"]
-        assert names[first] == digests.value_digest(rows[0]) and len(names) == first + CHUNK
+        assert names[first] == refs.value_digest(rows[0]) and len(names) == first + CHUNK
     return names
 
 
@@ -143,7 +143,7 @@ def edited(server: Server, digest: str, names: list[str]) -> None:
         {"pop": {"index": COUNT // 2}},
         {"append": {"row": new}},
     ]
-    name = digests.value_digest(json.loads(json.dumps(new)))
+    name = refs.value_digest(json.loads(json.dumps(new)))
     expected = [name, *names]
     popped = expected.pop(COUNT // 2)
     expected.append(name)

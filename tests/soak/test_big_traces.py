@@ -27,7 +27,7 @@ MOST_GROWTH = 48 * 1024 * 1024
 _BATCH = 500
 _TEXT = "The quick brown fox jumps over the lazy dog. " * 20
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,7 @@ def test_second_sigterm_forces(heddle: HeddleProcess) -> None:
         until(lambda: refuses(heddle.url) or process.poll() is not None, "the server refuses new work")
         assert process.poll() is None, "the request in flight was not waited for"
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait(120)
     heddle.start()
     assert_sound(heddle.data)
 
@@ -150,6 +150,7 @@ def test_request_in_flight_at_sigterm_is_finished(heddle: HeddleProcess) -> None
     assert httpx.post(heddle.url + "/obj/read", json=wanted).json()["obj"]["val"] == {"a": 1}
 
 
+@pytest.mark.thorough
 def test_second_server_on_the_folder_refuses(heddle: HeddleProcess) -> None:
     """It names the folder and stops; the first one goes on unharmed."""
     heddle.start()

@@ -21,7 +21,7 @@ KILLS = 6 if SOAK else 1
 PATIENCE = 600.0
 SCORERS = {"ExactMatchScorer": {"ignore_case": True}, "RegexMatchScorer": {"pattern": "[a-z]+"}}
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
 
 @pytest.fixture

@@ -14,7 +14,11 @@ from tools.record_imports import filled, import_command
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 
-pytestmark = [pytest.mark.soak, pytest.mark.skipif(not SOAK, reason="installs two products: runs in `make soak`")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.soak,
+    pytest.mark.skipif(not SOAK, reason="installs two products: runs in `make soak`"),
+]
 
 
 @pytest.mark.parametrize("name", ["mlflow", "phoenix"])

@@ -15,7 +15,7 @@ SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 DISCONNECTS = 200 if SOAK else 40
 LONG_PROMPT = 30_000 if SOAK else 3_000
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
 
 def leave(process: HeddleProcess, chat: Chat, number: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle.inference.models.source import TINY_FOLDER
+from heddle.inference.served_model import TINY_FOLDER
 from tests.support.chat import Chat, data_lines
 from tests.support.models import make_adapter
 from tests.support.server import HeddleProcess
@@ -23,7 +23,7 @@ KEPT = 2
 PROMPTS = ("Say something.", "What is 2 + 3?", "Copy: lamp rain river " + "red blue " * 12)
 FIELDS = {"max_tokens": 10, "ignore_eos": True, "return_token_ids": True}
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
 Expected = dict[tuple[int | None, str], list[int]]
 

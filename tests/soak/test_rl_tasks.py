@@ -12,7 +12,7 @@ from tests.support.art import SOAK
 from tests.support.rl import Trainer, children_seconds, learn
 from tests.support.server import HeddleProcess
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
 
 def check_learning(

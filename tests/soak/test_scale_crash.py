@@ -21,7 +21,11 @@ SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 TURNS = 4 if SOAK else 1
 PATIENCE = 120.0
 
-pytestmark = [pytest.mark.soak, pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.soak,
+    pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing())),
+]
 
 
 @dataclass(frozen=True)

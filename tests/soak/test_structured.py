@@ -20,11 +20,10 @@ from heddle.errors import InvalidRequest  # noqa: E402
 from heddle.inference.engine.base import Sampling, TokenRequest  # noqa: E402
 from heddle.inference.engine.local.engine import EngineCore  # noqa: E402
 from heddle.inference.engine.local.options import LocalOptions, read_facts  # noqa: E402
-from heddle.inference.models.source import TINY_FOLDER  # noqa: E402
-from heddle.inference.structured import StructuredOutputs, constraint_for  # noqa: E402
-from heddle.inference.structured.constraint import Constraint  # noqa: E402
-from heddle.inference.structured.guidance import grammar_tokenizer  # noqa: E402
-from heddle.inference.tokenization.tokenizer import Tokenizer  # noqa: E402
+from heddle.inference.served_model import TINY_FOLDER  # noqa: E402
+from heddle.inference.structured.constraints import StructuredOutputs, constraint_for  # noqa: E402
+from heddle.inference.structured.guidance import Constraint, grammar_tokenizer  # noqa: E402
+from heddle.inference.tokenizer import Tokenizer  # noqa: E402
 from heddle.models.load import load_model  # noqa: E402
 from tests.soak.schemas import REFUSED, Case, sample  # noqa: E402
 from tools.tiny_model.chat import render  # noqa: E402
@@ -35,6 +34,7 @@ MAX_TOKENS = 512
 FINISHED = 0.95
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.soak,
     pytest.mark.skipif(not (TINY_FOLDER / "model.safetensors").is_file(), reason="the tiny model is not built"),
 ]

@@ -30,7 +30,7 @@ PATIENCE = 120.0
 ADAPTER = "adapter_model.safetensors"
 WORDS = ("blue", "red", "green", "one two", "maybe", "yes", "no", "three four five")
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def disturb(heddle: HeddleProcess, kill_server: bool, chance: random.Random) -> 
     if kill_server:
         orphans = workers(heddle)
         heddle.kill()
-        _, alive = psutil.wait_procs(orphans, timeout=10)
+        _, alive = psutil.wait_procs(orphans, timeout=120)
         assert not alive, "a training process outlives its server"
         heddle.start()
         return "server"

@@ -27,7 +27,7 @@ MOST_SECONDS = 0.05
 _BATCH = 2000
 _ROUNDS = 10
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.thorough, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module")

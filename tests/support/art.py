@@ -9,7 +9,8 @@ import pytest
 from tests.conftest import ROOT, Client
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
-VERSION = "0.5.18"
+VERSIONS = ("0.5.23", "0.5.18")
+"""The newer one needs Python 3.12."""
 RATIO = "offpolicy/ratio_mean"
 PROGRAMS = Path(__file__).parent.parent / "clients" / "art"
 
@@ -24,11 +25,11 @@ class ArtClient(Client):
         return environment | {"WANDB_SILENT": "true", "TQDM_DISABLE": "1", "OMP_NUM_THREADS": "1"}
 
 
-def art_client(server: str, project: str, folder: Path) -> ArtClient:
+def art_client(server: str, project: str, folder: Path, version: str = VERSIONS[-1]) -> ArtClient:
     """The client against a server; skips where `make clients` has not installed it."""
-    python = ROOT / ".clients" / f"art-{VERSION}" / "bin" / "python"
+    python = ROOT / ".clients" / f"art-{version}" / "bin" / "python"
     if not python.exists():
-        pytest.skip(f"openpipe-art {VERSION} is not installed: run `make clients`")
+        pytest.skip(f"openpipe-art {version} is not installed: run `make clients` (0.5.23 needs Python 3.12)")
     return ArtClient([str(python)], PROGRAMS, server, project, folder)
 
 

@@ -46,7 +46,7 @@ class Balancer:
 
 
 def _is_ready(address: str) -> bool:
-    connection = http.client.HTTPConnection(address, timeout=10)
+    connection = http.client.HTTPConnection(address, timeout=60)
     try:
         connection.request("GET", "/ready")
         return connection.getresponse().status == 200

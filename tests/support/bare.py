@@ -27,11 +27,15 @@ PathFinder.find_spec = staticmethod(find_others)
 PACKAGES = ("torch", "tokenizers", "llguidance", "safetensors", "transformers", "jinja2", "numpy")
 
 
-def bare_server(folder: Path, packages: Collection[str] = PACKAGES, **settings: object) -> HeddleProcess:
-    """A started server that cannot import the packages; its files lie in `folder`."""
+def without(folder: Path, packages: Collection[str] = PACKAGES) -> str:
+    """The PYTHONPATH under which packages cannot be imported; what makes it so lies in `folder`."""
     (folder / "block").mkdir()
     (folder / "block" / "sitecustomize.py").write_text(BLOCKER.replace("{BLOCKED!r}", repr(set(packages))))
+    return os.pathsep.join(path for path in (str(folder / "block"), os.environ.get("PYTHONPATH")) if path)
+
+
+def bare_server(folder: Path, packages: Collection[str] = PACKAGES, **settings: object) -> HeddleProcess:
+    """A started server that cannot import the packages; its files lie in `folder`."""
     with pytest.MonkeyPatch.context() as patch:
-        paths = [str(folder / "block"), os.environ.get("PYTHONPATH")]
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+        patch.setenv("PYTHONPATH", without(folder, packages))
         return HeddleProcess(folder / "data", **settings).start()

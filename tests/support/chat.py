@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from tokenizers import Tokenizer
 
-from heddle.inference.models.source import TINY, TINY_FOLDER
+from heddle.inference.served_model import TINY, TINY_FOLDER
 
 API_KEY = "0123456789abcdef0123456789abcdef01234567"
 USER = [{"role": "user", "content": "Say something."}]

@@ -3,9 +3,14 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.support import scale
+from tests.support.zygote import zygote
+
+_TIMEOUT = 300.0
+"""Far more than any command needs, on a busy machine too."""
 
 
 def heddle(*words: object, **settings: object) -> "subprocess.CompletedProcess[str]":
@@ -17,8 +22,19 @@ def heddle(*words: object, **settings: object) -> "subprocess.CompletedProcess[s
     if words[0] in ("keys", "migrate") and "--data" in words:
         settings = scale.settings_of(scale.EVERYWHERE, Path(str(words[words.index("--data") + 1]))) | settings
     environment |= {f"HEDDLE_{name.upper()}": str(value) for name, value in settings.items()}
-    command = [sys.executable, "-m", "heddle", *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    arguments = [str(word) for word in words]
+    command = [sys.executable, "-m", "heddle", *arguments]
+    forking = zygote()
+    if forking is None:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    with tempfile.TemporaryDirectory(prefix="heddle-cli-") as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        process = forking.start(arguments, environment, out, err)
+        try:
+            code = process.wait(_TIMEOUT)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
 
 
 def make_key(data: Path, user: str, *words: object) -> str:

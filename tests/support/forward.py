@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from heddle.models.interfaces import Batch, CausalModel, KeyValueCache, Lane, Span
+from heddle.models.scoring import find_scale
 
 
 def tokens_of(count: int, seed: int = 0, vocab: int = 512) -> torch.Tensor:
@@ -41,7 +42,8 @@ class Runner:
         logits = self.model.forward(Batch(ids, spans, singles, range(len(ids))), self.cache)
         assert logits.dtype == torch.float32
         assert logits.shape == (len(ids), self.model.vocab_size)
-        return list(logits.log_softmax(-1).split([len(part) for part in parts]))
+        highest, total = find_scale(logits)
+        return list(((logits - highest) - total).split([len(part) for part in parts]))
 
     def prefill(
         self, lane: Lane, ids: torch.Tensor, chunks: Sequence[int] = (), adapter: str | None = None, first: int = 0

@@ -46,6 +46,7 @@ def answers_of(rows: Sequence[Json], skill: float, seconds: float) -> list[Json]
             "exact": {"correct": right},
             "overlap": {"token_f1": 1.0 if right else 0.25},
             "near": {"letter_distance": 0 if right else 7},
+            "stars": 5 if right else 2,
         }
         text = row["target"] if right else f"perhaps {row['target']} or more"
         answers.append({"output": text, "scores": score, "seconds": seconds * (1 + place % 3)})

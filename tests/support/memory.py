@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from heddle.auth import LOCAL, Caller
 from heddle.errors import HeddleError
-from heddle.store.control.schema import metadata
+from heddle.store.control.repository import metadata
 from heddle.wire import refs
 
 T = TypeVar("T")
@@ -68,5 +68,5 @@ def small_app(store: Any, *routers: APIRouter, caller: Caller = LOCAL) -> FastAP
         return JSONResponse({"detail": detail}, 422)
 
     for router in routers:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)
     return app

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import sqlalchemy as sa
 
-from heddle.moving import plan
 from heddle.store.base import Store
+from heddle.transfer import schema
 from heddle.wire import refs, times
 from tests.support.inprocess import Trace
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 async def fill_tables(store: Store, data: Path) -> None:
     """Some rows in every control table that is moved, with a real blob or folder where one is named."""
     entity, project = BARE.split("/")
-    for moved in plan.MOVED:
+    for moved in schema.EXPORTED:
         rows = [_row(store, data, moved.table, number) for number in range(3)]
         for row in rows:
             row.update({"entity": entity, "project": project} if "entity" in row else {})
@@ -33,11 +33,11 @@ def _row(store: Store, data: Path, table: sa.Table, number: int) -> Json:
         if column is table.autoincrement_column:
             continue
         text = f"id {number}" if column.name == "id" else f'{{"{column.name}":{number}}}'
-        instant = times.now() if column.name.endswith("_at") else 0
+        instant = times.now() if f"_{column.name}".endswith("_at") else 0
         row[column.name] = text if isinstance(column.type, sa.Text) else instant + number
-    for name, shape in plan.JSON_COLUMNS.get(table.name, {}).items():
+    for name, shape in schema.JSON_COLUMNS.get(table.name, {}).items():
         row[name] = f'["{name} {number}"]' if shape.kind is list else f'{{"{name}":"{number}"}}'
-        if shape is plan.NUMBER_MAP:
+        if shape is schema.NUMBER_MAP:
             row[name] = f'{{"{name}":{number}}}'
     row |= {"project": refs.internal_project(BARE)} if "project" in row else {}
     row |= {"project_id": BARE} if "project_id" in row else {}
@@ -45,12 +45,12 @@ def _row(store: Store, data: Path, table: sa.Table, number: int) -> Json:
     row |= {"is_enabled": 0} if "is_enabled" in row else {}
     parents = {"queue_id", "item_id", "replay_id", "model_id", "job_id"} & row.keys()
     row |= dict.fromkeys(parents, f"id {number}")
-    for column in plan.BLOB_COLUMNS:
+    for column in schema.BLOB_COLUMNS:
         if column.table is table:
             row[column.name] = store.blobs.put_bytes(f"content {table.name} {number}".encode())
-    for column in plan.FOLDER_COLUMNS:
+    for column in schema.FOLDER_COLUMNS:
         if column.table is table:
-            row[column.name] = f"{plan.FOLDERS[number % 2]}/{table.name}/{number}"
+            row[column.name] = f"{schema.FOLDERS[number % 2]}/{table.name}/{number}"
             folder = data / row[column.name]
             folder.mkdir(parents=True)
             (folder / "weights.bin").write_bytes(bytes(range(256)) * (number + 1))
@@ -120,8 +120,8 @@ async def _send_span(client: httpx.AsyncClient, project: str) -> None:
 async def control_rows(store: Store) -> dict[str, list[Json]]:
     """Every row of every table that is moved, without what the database numbers and what an import makes anew."""
     found: dict[str, list[Json]] = {}
-    for moved in plan.MOVED:
-        left = plan.SECRETS.get(moved.table.name)
+    for moved in schema.EXPORTED:
+        left = schema.SECRETS.get(moved.table.name)
         columns = [column for column in moved.columns if column.name != left]
         query = sa.select(*columns).order_by(*(moved.table.c[name] for name in moved.identity))
         found[moved.table.name] = await store.control.read(

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from heddle.trace.otel import json_decode, protobuf, reading
+from heddle.trace.otel import reading
+from heddle.trace.otel.signals import decode_spans
 from heddle.trace.otel.span import OtelEvent, OtelSpan
 from heddle.wire.spans import AgentSpan
 
@@ -16,8 +17,8 @@ SECOND = 10**9
 def recorded(name: str) -> list[OtelSpan]:
     """The spans of a recording, in the order of their export."""
     body = (RECORDED / name).read_bytes()
-    found = json_decode.decode(body) if name.endswith(".json") else protobuf.decode(body)
-    return [span for resource in found for span in resource.spans]
+    found = decode_spans(body, is_json=name.endswith(".json"))
+    return [span for resource in found for span in resource.items]
 
 
 def seen(span: OtelSpan) -> AgentSpan:

@@ -11,11 +11,11 @@ from unittest import mock
 import httpx
 
 from heddle.app import create_app
-from heddle.inference.models.source import TINY, TINY_FOLDER
 from heddle.inference.policies import Policies
+from heddle.inference.served_model import TINY, TINY_FOLDER
 from heddle.services import Services, open_services
 from heddle.settings import Settings
-from heddle.wire.policies import PolicyName
+from heddle.wire.training import PolicyName
 from tests.support.chat import API_KEY, USER
 from tests.support.models import make_adapter
 
@@ -75,7 +75,7 @@ class Served:
 async def served(data: Path, **settings: Any) -> AsyncIterator[Served]:
     """Open the services on a folder; its engine starts with the first chat."""
     async with AsyncExitStack() as stack:
-        stack.enter_context(mock.patch("heddle.training.folders.sweep", return_value=[]))
+        stack.enter_context(mock.patch("heddle.training.files.sweep", return_value=[]))
         services = await stack.enter_async_context(open_services(Settings(data=str(data), **settings)))
         transport = httpx.ASGITransport(create_app(services.settings, services))
         headers = {"authorization": f"Bearer {API_KEY}"}

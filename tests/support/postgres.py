@@ -21,6 +21,8 @@ from tests.support.server import free_port
 
 _HOME = Path("/usr/lib/postgresql")
 _STARTED_WITHIN = 60.0
+_LEFT_OVER = "is still in use"
+"""Ends a start beside processes of a killed server, which end a moment after it."""
 _OPTIONS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -68,15 +70,22 @@ class PostgresServer:
         """Start the process and wait until it answers; raises RuntimeError with its log."""
         arguments = ["-D", str(self._folder / "data"), "-p", str(self.port), "-k", str(self._folder)]
         arguments += [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
-        with (self._folder / "log").open("ab") as log:
-            command = [*_as_ordinary_user(), str(self._programs / "postgres"), *arguments]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/")
-        deadline = time.monotonic() + _STARTED_WITHIN
+        command = [*_as_ordinary_user(), str(self._programs / "postgres"), *arguments]
+        log, deadline = self._folder / "log", time.monotonic() + _STARTED_WITHIN
+        self._process = self._launch(command, log)
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start:\n{(self._folder / 'log').read_text()[-4000:]}")
+            has_ended = self._process.poll() is not None
+            text = log.read_text()[-4000:] if has_ended else ""
+            if time.monotonic() > deadline or (has_ended and _LEFT_OVER not in text[-500:]):
+                raise RuntimeError(f"PostgreSQL did not start:\n{text or log.read_text()[-4000:]}")
             time.sleep(0.05)
+            if has_ended:
+                self._process = self._launch(command, log)
         return self
+
+    def _launch(self, command: list[str], log: Path) -> "subprocess.Popen[bytes]":
+        with log.open("ab") as into:
+            return subprocess.Popen(command, stdout=into, stderr=into, cwd="/")
 
     def stop(self) -> None:
         """Shut down at once but in order: open connections are told and ended."""

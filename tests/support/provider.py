@@ -41,6 +41,8 @@ class FakeProvider:
         self.next_failures: list[int] = []
         """Statuses that the next requests are answered with."""
         self.loaded: list[str] = []
+        self.key: str | None = None
+        """What the list of models is shown for; None: to everybody."""
         self.inner_url = ""
         self.let_go = threading.Event()
         self.gone = threading.Event()
@@ -51,7 +53,10 @@ class FakeProvider:
                 provider.serve(self)
 
             def do_GET(self) -> None:
-                provider.serve_image(self)
+                if self.path == "/v1/models":
+                    provider.serve_models(self)
+                else:
+                    provider.serve_image(self)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -94,6 +99,13 @@ class FakeProvider:
             if body["model"] == "model-hangs":
                 self.let_go.wait(60)
             _send(handler, 200, json.dumps(_whole(body)))
+
+    def serve_models(self, handler: BaseHTTPRequestHandler) -> None:
+        """List two models to whoever has the key, where there is one."""
+        self.requests.append({"path": handler.path, "headers": dict(handler.headers.items()), "body": None})
+        known = self.key is None or handler.headers.get("authorization") == f"Bearer {self.key}"
+        refused = '{"error": {"message": "Incorrect API key provided"}}'
+        _send(handler, *((200, '{"data": [{"id": "b"}, {"id": "a"}]}') if known else (401, refused)))
 
     def serve_image(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer the request for an image that an answer named."""

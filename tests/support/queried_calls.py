@@ -8,12 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from heddle.store.clickhouse.calls import CallReads
-from heddle.store.clickhouse.table_rows import TableRows
+from heddle.store.clickhouse.store import TableRows
 from heddle.store.control.annotation_queues import annotation_queue_items
 from heddle.store.control.feedback import SPANS, STRUCTURES, feedback
-from heddle.store.control.object_rows import NewVersion
-from heddle.store.control.objects import Objects
-from heddle.store.control.row_texts import ControlRowTexts
+from heddle.store.control.objects import NewVersion, Objects
+from heddle.store.control.table_rows import ControlRowTexts
 from heddle.wire import jsontext, refs
 from heddle.wire.calls import CallRow, CallsQuery, End, Filter, SortTerm, Start, Usage
 from heddle.wire.query import parse_query
@@ -68,7 +67,7 @@ async def _objects(stores: TwoStores) -> list[str]:
     store = Objects(stores.control)
     for number, val in enumerate(vals):
         text = jsontext.dumps(val)
-        await store.create(NewVersion(PROJECT, "object", f"o{number}", "d" * 43, text, None, None, "ada"))
+        await store.create(NewVersion(PROJECT, "object", f"o{number}", "d" * 43, text, len(text), None, None, "ada"))
     row = {_DIGEST: jsontext.dumps({"a": 7, "next": "end"})}
     for texts in (TableRows(stores.clickhouse), ControlRowTexts(stores.control)):
         await stores.control.write(await texts.put(PROJECT, row))

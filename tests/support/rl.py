@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import psutil
 
-from heddle.inference.models.source import TINY
+from heddle.inference.served_model import TINY
 from tests.clients.art import tasks
 from tests.support.chat import API_KEY
 from tests.support.server import HeddleProcess

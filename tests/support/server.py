@@ -8,17 +8,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 
 from tests.support.vllm_server import engine_settings
-from tests.support.zygote import Forked, Zygote
+from tests.support.zygote import Forked, zygote
 
-FROM_NOTHING = os.environ.get("HEDDLE_SOAK") == "1" or sys.platform != "linux"
 _OWN_PATH = os.environ.get("PYTHONPATH")
-_zygote = None if FROM_NOTHING else cache(Zygote)
-"""The process that forks servers; `make soak` starts each from nothing, as a user does."""
 
 
 def free_port() -> int:
@@ -47,6 +43,9 @@ class HeddleProcess:
     `settings` are names of the settings table: `max_file=10` becomes `HEDDLE_MAX_FILE=10`.
     """
 
+    may_fork = True
+    """Whether it may be a fork of a process that has imported everything."""
+
     def __init__(self, data: Path, port: int | None = None, **settings: object) -> None:
         self.data = Path(data)
         self.port = port or free_port()
@@ -62,8 +61,9 @@ class HeddleProcess:
         environment |= {f"HEDDLE_{name.upper()}": str(value) for name, value in settings.items()}
         arguments = ["serve", "--port", str(self.port), "--data", str(self.data)]
         # Another import path changes what can be imported, which a fork has done already.
-        if _zygote is not None and environment.get("PYTHONPATH") == _OWN_PATH:
-            self.process = _zygote().start(arguments, environment, self.log_path)
+        forking = zygote() if self.may_fork and environment.get("PYTHONPATH") == _OWN_PATH else None
+        if forking is not None:
+            self.process = forking.start(arguments, environment, self.log_path)
         else:
             with self.log_path.open("ab") as log:
                 command = [sys.executable, "-m", "heddle", *arguments]

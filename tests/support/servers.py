@@ -9,11 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from heddle.settings import Settings
-from heddle.store.control.groups import ControlGroups
-from heddle.store.control.row_texts import ControlRowTexts
-from heddle.store.control.schema import Executor
+from heddle.store.base import ControlGroups
+from heddle.store.control.repository import Executor
+from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.postgres.control import open_control
-from heddle.store.sqlite.connection import Session
+from heddle.store.sqlite.database import Session
 from heddle.store.sqlite.store import SqliteControl, open_file
 from tests.support.postgres import PostgresServer, programs
 

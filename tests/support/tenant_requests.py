@@ -1,10 +1,13 @@
 """One valid request for each route, about what a tenant has; a route that this cannot ask is a failure of its test."""
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from heddle.inference.models.source import TINY
-from tests.support.tenants import START, Asked, Asking, Json, Tenant, spans_of, trajectory
+from heddle.inference.served_model import TINY
+from heddle.transfer.archive import ArchiveWriter, Header
+from tests.support.tenants import START, Asked, Asking, Json, Tenant, log_of, points_of, spans_of, trajectory
 
 Body = Callable[[Tenant], Any]
 _KINDS = {
@@ -16,6 +19,7 @@ _KINDS = {
     "objs": "words",
 }
 _CHAT = {"messages": [{"role": "user", "content": "Say hi"}], "max_tokens": 1, "model": TINY}
+_TEXT = {"prompt": "Say hi", "max_tokens": 1}
 _END = "2026-01-20T00:00:00Z"
 _LATE = 4_000_000_000_000
 
@@ -42,6 +46,10 @@ def _feedback(t: Tenant) -> Json:
     named = {"project_id": t.project_id, "weave_ref": t.ref("call", t.call)}
     annotation = {"annotation_ref": t.object("spec"), "feedback_type": "wandb.annotation.spec"}
     return {**named, **annotation, "payload": {"value": "fine"}}
+
+
+def _score(t: Tenant) -> Json:
+    return {"name": "fine", "value": 1, "traceId": t.trace, "observationId": t.call, "comment": t.object("words")}
 
 
 def _sources(t: Tenant) -> list[Json]:
@@ -81,14 +89,32 @@ _TOKENS = {"alias": "n", "value_type": "number", "aggregations": ["sum"]} | {
     "value": {"source": "field", "key": "input_tokens"}
 }
 BODIES: dict[str, Body] = {
+    "POST /_ui/api/calls/change": _with(action={"type": "delete"}, filter={"call_ids": ["none"]}),
     "POST /_ui/api/keys": lambda t: {"user": "eve", "scopes": ["admin"], "project": t.project_id},
+    "POST /_ui/api/projects/example": _with(),
+    "POST /_ui/api/projects/example/delete": _with(),
     "POST /_ui/api/projects": lambda t: {"id": t.project_id},
+    "POST /_ui/api/values": _with(refs=lambda t: [t.object("words")], values=[{"role": "user", "content": "Hi"}]),
     "POST /_ui/session": lambda _: {"key": "heddle-wrong"},
     "POST /agents/agent-versions/query": _with(agent_name=lambda t: f"{t.entity}-agent"),
     "POST /agents/conversations/chat": _with(conversation_id=lambda t: f"{t.entity}-talk"),
     "POST /agents/conversations/spans": _with(conversation_ids=lambda t: [f"{t.entity}-talk"]),
     "POST /agents/otel/v1/traces": lambda _: spans_of(_SPAN),
+    "POST /otel/v1/logs": lambda _: log_of("s"),
+    "POST /v1/logs": lambda _: log_of("s"),
+    "POST /otel/v1/metrics": lambda _: points_of("tokens", 3),
+    "POST /v1/metrics": lambda _: points_of("tokens", 3),
     "POST /otel/v1/traces": lambda _: spans_of(_SPAN),
+    "POST /v1/traces": lambda _: spans_of(_SPAN),
+    "POST /api/public/otel/v1/traces": lambda _: spans_of(_SPAN),
+    "POST /api/public/dataset-items": lambda t: {"datasetName": "words", "input": t.object("words")},
+    "POST /api/public/dataset-run-items": lambda t: {"runName": "run", "datasetItemId": t.row, "traceId": t.trace},
+    "POST /api/public/v2/datasets": lambda _: {"name": "made_words"},
+    "DELETE /api/public/traces": lambda t: {"traceIds": [t.trace]},
+    "POST /api/public/ingestion": lambda t: {"batch": [{"id": "e", "type": "score-create", "body": _score(t)}]},
+    "POST /api/public/scores": _score,
+    "POST /api/public/v2/prompts": lambda _: {"name": "greeting", "prompt": "Hi {{name}}"},
+    "PATCH /api/public/v2/prompts/{name}/versions/{version}": lambda _: {"newLabels": ["mine"]},
     "POST /agents/search": _with(query="canary"),
     "POST /agents/spans/stats": _with(start=START, end=_END, metrics=[_TOKENS]),
     "POST /agents/traces/chat": _with(trace_id="0" * 28 + "cafe"),
@@ -106,8 +132,10 @@ BODIES: dict[str, Body] = {
     "POST /call/read": _with(id=lambda t: t.call),
     "POST /call/update": _with(call_id=lambda t: t.call, display_name="other"),
     "POST /call/upsert_batch": lambda t: {"batch": [{"mode": "start", "req": {"start": _start(t)}}]},
+    "POST /calls/aggregate": _with(group_by="inputs.question"),
     "POST /calls/delete": _with(call_ids=lambda t: [t.call]),
     "POST /calls/score": _with(call_ids=lambda t: [t.call], scorer_refs=lambda t: [t.object("matches")]),
+    "POST /calls/score/preview": _with(call_ids=lambda t: [t.call], scorer={"_class_name": "ValidJSONScorer"}),
     "POST /calls/stats": _with(start=START, end=_END, usage_metrics=[]),
     "POST /calls/stream_query": _with(include_feedback=True, include_costs=True, expand_columns=["inputs.see"]),
     "POST /calls/usage": _with(call_ids=lambda t: [t.call]),
@@ -149,6 +177,7 @@ BODIES: dict[str, Body] = {
         "ref": t.object("words"),
         "target": {"portfolio_name": "shelf", "entity_name": t.entity, "project_name": t.project},
     },
+    "POST /metrics/stats": _with(name="tokens", start=START, end=_END),
     "POST /obj/create": lambda t: {
         "obj": {"project_id": t.project_id, "object_id": "made", "val": {"see": t.object("words")}}
     },
@@ -175,7 +204,20 @@ BODIES: dict[str, Body] = {
     "POST /trace/usage": _with(filter=lambda t: {"trace_ids": [t.trace]}),
     "POST /v1/chat/completions": lambda t: {**_CHAT, "model": f"wandb-artifact:///{t.project_id}/tuned"},
     "POST /v1/chat/completions/": lambda t: {**_CHAT, "model": f"wandb-artifact:///{t.project_id}/learner"},
+    "POST /v1/responses": lambda t: {"model": TINY, "previous_response_id": t.response, "max_output_tokens": 1},
+    "POST /v1/responses/input_tokens": lambda t: {"model": TINY, "conversation": t.conversation},
+    "POST /v1/conversations": lambda t: {"metadata": {"k": t.entity}, "items": [{"role": "user", "content": "Hi"}]},
+    "POST /v1/conversations/{conversation_id}": lambda _: {"metadata": {"k": "own"}},
+    "POST /v1/conversations/{conversation_id}/items": lambda _: {"items": [{"role": "user", "content": "Hi"}]},
+    "POST /v1/messages": lambda t: {**_CHAT, "model": f"wandb-artifact:///{t.project_id}/tuned"},
+    "POST /v1/messages/count_tokens": lambda t: {**_CHAT, "model": f"wandb-artifact:///{t.project_id}/tuned"},
     "PUT /v1/limits": lambda t: {"kind": "project", "name": t.project_id, "concurrency": 1},
+    "POST /v1/completions": lambda t: {**_TEXT, "model": f"wandb-artifact:///{t.project_id}/tuned"},
+    "POST /v1/completions/": lambda t: {**_TEXT, "model": f"wandb-artifact:///{t.project_id}/learner"},
+    "POST /v1/embeddings": lambda t: {"input": "hi", "model": f"wandb-artifact:///{t.project_id}/tuned"},
+    "POST /v1/embeddings/": lambda t: {"input": "hi", "model": f"wandb-artifact:///{t.project_id}/learner"},
+    "POST /tokenize": lambda t: {"prompt": "hi", "model": f"wandb-artifact:///{t.project_id}/tuned"},
+    "POST /detokenize": lambda t: {"tokens": [5], "model": f"wandb-artifact:///{t.project_id}/tuned"},
     "POST /v1/load_lora_adapter": lambda t: {
         "lora_name": f"wandb-artifact:///{t.project_id}/second",
         "lora_path": t.checkpoint,
@@ -211,6 +253,7 @@ BODIES: dict[str, Body] = {
         "output": 1,
         "evaluation_run_id": t.run,
     },
+    "PUT /inference/providers/{name}": lambda _: {"base_url": "http://127.0.0.1:9/v1", "api_key": "key"},
     "PUT /v2/{entity}/{project}/runtimes/{runtime_name}": lambda _: {
         "base_url": "http://127.0.0.1:9",
         "runtime_ids": [{"id": "m"}],
@@ -246,6 +289,9 @@ _BY_NAME: dict[str, Callable[[Tenant], Any]] = {
     "evaluation_run_id": lambda t: t.run,
     "prediction_id": lambda t: t.prediction,
     "score_id": lambda t: t.score,
+    "response_id": lambda t: t.response,
+    "conversation_id": lambda t: t.conversation,
+    "conversation_item_id": lambda t: t.conversation_item,
     "portfolio_name": lambda _: "shelf",
     "evaluation_run_ids": lambda t: [t.run],
     "prediction_ids": lambda t: [t.prediction],
@@ -254,6 +300,12 @@ _BY_NAME: dict[str, Callable[[Tenant], Any]] = {
     "body": lambda t: f"log:{t.log}",
     "index": lambda _: 0,
     "place": lambda _: 0,
+    "session_id": lambda t: f"{t.entity}-talk",
+    "run_name": lambda _: "run",
+    "datasetName": lambda _: "words",
+    "observation_id": lambda t: t.call,
+    "name": lambda _: "prompt",
+    "version": lambda _: 1,
     "expires": lambda _: _LATE,
     "signature": lambda _: "0" * 64,
 }
@@ -262,6 +314,8 @@ _BY_NAME: dict[str, Callable[[Tenant], Any]] = {
 def request_for(asked: Asked, t: Tenant) -> Asking:
     """A request to a route about what a tenant has; raises KeyError for a parameter that nobody knows."""
     path, params, headers = asked.template, {}, {}
+    if path.startswith(("/v1/responses", "/v1/conversations")):
+        headers["openai-project"] = t.project_id
     for told in asked.described.get("parameters", ()):
         name, where = told["name"], told["in"]
         if where == "path":
@@ -274,7 +328,17 @@ def request_for(asked: Asked, t: Tenant) -> Asking:
         params = {"format": "jsonl", "chosen": f'{{"project_id": "{t.project_id}"}}'}
     if str(asked).endswith(("/file/create", "/files/create")):
         return Asking(asked.method, path, params, headers, {"project_id": t.project_id}, {"file": ("a", b"own")})
+    if str(asked) == "POST /archives/import":
+        return Asking(asked.method, path, params, headers, {}, {"file": ("a", archive_of(t.project_id))})
     return Asking(asked.method, path, params, headers, _body(asked, t))
+
+
+def archive_of(*projects: str) -> bytes:
+    """An archive of projects that hold nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        with ArchiveWriter(Path(folder, "a"), Header("0", START, list(projects))):
+            pass
+        return Path(folder, "a").read_bytes()
 
 
 def _value(asked: Asked, name: str, t: Tenant) -> Any:
@@ -282,6 +346,14 @@ def _value(asked: Asked, name: str, t: Tenant) -> Any:
     kind = next((_KINDS[word] for word in words if word in _KINDS), "words")
     if name == "project":
         return t.project
+    if name == "item_id" and "public" in words:
+        return t.row
+    if name == "name" and "providers" in words:
+        return "entered"
+    if name == "name" and "datasets" in words:
+        return "shelf" if "runs" in words else "words"  # a row is an item of the first dataset that holds it
+    if name == "score_id" and "scores" in words and "public" in words:
+        return t.langfuse
     if name == "object_id":
         return kind
     if name == "digest":

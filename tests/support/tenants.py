@@ -9,12 +9,13 @@ from typing import Any
 import httpx
 from fastapi.openapi.utils import get_openapi
 
-from heddle import manual, settings
+from heddle import settings
 from heddle.app import create_app
 from heddle.app import served_routes as all_routes
-from heddle.http import Route
-from heddle.inference.models.source import TINY, TINY_FOLDER
+from heddle.http.routing import Route
+from heddle.inference.served_model import TINY, TINY_FOLDER
 from tests.support.models import make_adapter
+from tools import manual
 
 Json = dict[str, Any]
 START = "2026-01-01T00:00:00Z"
@@ -83,6 +84,7 @@ class Seeding:
         self._objects()
         self._rows()
         self._evaluations()
+        self._responses()
         self._training(folder)
 
     def _calls(self) -> None:
@@ -108,6 +110,8 @@ class Seeding:
         spans = spans_of(attributes)
         for path in ("/otel/v1/traces", "/agents/otel/v1/traces"):
             self.post(path, spans, headers={"project_id": t.project_id})
+        self.post("/v1/logs", log_of("s", t.secret), headers={"project_id": t.project_id})
+        self.post("/v1/metrics", points_of("tokens", 5, {"who": t.secret}), headers={"project_id": t.project_id})
 
     def _objects(self) -> None:
         t, secret = self._tenant, self._tenant.secret
@@ -133,6 +137,7 @@ class Seeding:
         self.object("matches", {**scorer, "name": "matches", "pattern": "a", "description": secret})
         self.post(f"/objs/words/versions/{t.words}/tags", {**named, "tags": [f"tag-{secret}"]}, "PUT")
         self.post("/objs/words/aliases", {**named, "digest": t.words, "aliases": [f"alias-{secret}"]}, "PUT")
+        self.post("/objs/prompt/aliases", {**named, "digest": t.ids["prompt"], "aliases": ["production"]}, "PUT")
         target = {"portfolio_name": "shelf", "entity_name": t.entity, "project_name": t.project}
         self.post("/link_to_registry", {"ref": t.object("words"), "target": target})
 
@@ -141,6 +146,10 @@ class Seeding:
         ref = t.ref("call", t.call)
         note = {**named, "weave_ref": ref, "feedback_type": "custom", "payload": {"note": secret}}
         t.ids["feedback"] = self.post("/feedback/create", note)["id"]
+        score = {"name": "liked", "value": 1, "traceId": t.trace, "observationId": t.call, "comment": secret}
+        t.ids["langfuse"] = self.post("/api/public/scores", score, headers={"project_id": t.project_id})["id"]
+        item = {"runName": "run", "datasetItemId": t.row, "traceId": t.trace}
+        self.post("/api/public/dataset-run-items", item, headers={"project_id": t.project_id})
         price = {"prompt_token_cost": 0.1, "completion_token_cost": 0.2, "provider_id": secret}
         t.ids["cost"] = self.post("/cost/create", {**named, "costs": {"some-model": price}})["ids"][0][0]
         queue = {**named, "name": secret, "description": secret, "scorer_refs": [t.object("spec")]}
@@ -185,6 +194,20 @@ class Seeding:
         while self.post("/replays/read", named)["replay"]["ended_at"] is None and time.monotonic() < deadline:
             time.sleep(0.02)
 
+    def _responses(self) -> None:
+        t, said = self._tenant, {"role": "user", "content": self._tenant.secret}
+        named = {"headers": {"openai-project": t.project_id}}
+        asked = {"model": TINY, "input": [said], "metadata": {"k": t.secret}, "max_output_tokens": 1}
+        t.ids["response"] = self.post("/v1/responses", {**asked, "background": True}, **named)["id"]
+        deadline = time.monotonic() + 60
+        while self.post(f"/v1/responses/{t.response}", method="GET", **named)["usage"] is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        items = {"items": [said, said], "metadata": {"k": t.secret}}
+        t.ids["conversation"] = self.post("/v1/conversations", items, **named)["id"]
+        listed = self.post(f"/v1/conversations/{t.conversation}/items", method="GET", **named)
+        t.ids["conversation_item"] = listed["first_id"]
+
     def _training(self, folder: Path) -> None:
         t, secret = self._tenant, self._tenant.secret
         adapter = make_adapter(folder / t.entity, TINY_FOLDER)
@@ -222,6 +245,22 @@ def spans_of(attributes: Mapping[str, str]) -> Json:
     return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
 
 
+def log_of(session: str, prompt: str = "hi") -> Json:
+    """One event of a coding agent in the JSON form of OTLP."""
+    told = {"event.name": "user_prompt", "session.id": session, "prompt.id": "p", "prompt": prompt}
+    record: Json = {"timeUnixNano": "1767225600000000000", "body": {"stringValue": "claude_code.user_prompt"}}
+    record["attributes"] = [{"key": key, "value": {"stringValue": text}} for key, text in told.items()]
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+
+
+def points_of(name: str, value: int, attributes: Mapping[str, str] | None = None) -> Json:
+    """One point of a counter in the JSON form of OTLP."""
+    point: Json = {"startTimeUnixNano": "1767225600000000000", "timeUnixNano": "1767225601000000000", "asInt": value}
+    point["attributes"] = [{"key": key, "value": {"stringValue": text}} for key, text in (attributes or {}).items()]
+    counted = {"dataPoints": [point], "aggregationTemporality": 2, "isMonotonic": True}
+    return {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": name, "sum": counted}]}]}]}
+
+
 @dataclass(frozen=True)
 class Asking:
     """One request to a route."""
@@ -253,7 +292,7 @@ def asked_routes() -> list[Asked]:
     app = create_app(settings.load({}, {}))
     served = [route for route in app.router.routes if isinstance(route, Route)]
     assert {route.path for route in served} >= {route.path for route in all_routes()}
-    shown = [route.described() for route in served]
+    shown = [route.with_description() for route in served]
     for route in shown:
         route.include_in_schema = True
     described = get_openapi(title=app.title, version=app.version, routes=shown)

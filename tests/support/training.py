@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from heddle.inference.models.source import TINY
+from heddle.inference.served_model import TINY
 from tests.support.chat import API_KEY
 from tests.support.trajectories import group, said, trajectory, user
 

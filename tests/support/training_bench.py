@@ -15,14 +15,14 @@ from unittest.mock import patch
 from prometheus_client import CollectorRegistry, generate_latest
 
 from heddle import settings as table
-from heddle.store.control.jobs import OPEN, EventRow, JobRow
-from heddle.store.control.training import CheckpointRow, ModelRow
+from heddle.jobs.metrics import JobMetrics
+from heddle.store.control.training import OPEN, CheckpointRow, EventRow, JobRow, ModelRow
 from heddle.store.sqlite.store import SqliteStore, open_store
-from heddle.training import folders, handover
-from heddle.training.queue.metrics import TrainingMetrics
+from heddle.training import files, handover
+from heddle.training.queue.events import TrainingMetrics
 from heddle.training.queue.process import ProcessOptions
 from heddle.training.queue.supervisor import Supervisor
-from heddle.wire.policies import BaseModel, PolicyName
+from heddle.wire.training import BaseModel, PolicyName
 
 ROOT = Path(__file__).parent.parent.parent
 MODULE = "tests.support.training_worker"
@@ -77,7 +77,7 @@ class Bench:
         self.settings = table.load(values, {})
         self.host = Host(folder)
         self.registry = CollectorRegistry()
-        self.figures = TrainingMetrics(self.registry)
+        self.figures = TrainingMetrics(self.registry, JobMetrics(self.registry))
 
     @classmethod
     @asynccontextmanager
@@ -112,9 +112,9 @@ class Bench:
         row = ModelRow(
             str(uuid.uuid4()), "team", "project", name, "tiny", None, lora, time.time_ns() // 1000, "somebody"
         )
-        folder = folders.checkpoint_folder(row.id, 0)
+        folder = files.checkpoint_folder(row.id, 0)
         (self.folder / folder).mkdir(parents=True)
-        (self.folder / folder / folders.ADAPTER_FILE).write_bytes(b"step 0")
+        (self.folder / folder / files.ADAPTER_FILE).write_bytes(b"step 0")
         first = CheckpointRow(str(uuid.uuid4()), row.id, 0, None, None, folder, "", 6, {}, row.created_at)
         await self.store.train_models.create(row, first)
         policy = PolicyName("team", "project", name)
@@ -174,7 +174,7 @@ class Bench:
 
     def adapter(self, model: ModelRow, step: int) -> bytes:
         """The adapter of a step."""
-        return (self.folder / folders.checkpoint_folder(model.id, step) / folders.ADAPTER_FILE).read_bytes()
+        return (self.folder / files.checkpoint_folder(model.id, step) / files.ADAPTER_FILE).read_bytes()
 
     def metrics(self) -> str:
         """The figures as Prometheus reads them."""

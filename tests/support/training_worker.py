@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from heddle.trainer_process.serve import serve
-from heddle.training.base import Finished, Message, Saved, Started, Stepped, Task, TrainingError
-from heddle.training.queue.messages import Request, Warm
+from heddle.training.messages import Finished, Message, Request, Saved, Started, Stepped, Task, Warm
+from heddle.training.sequences import TrainingError
 
 ADAPTER = "adapter_model.safetensors"
 

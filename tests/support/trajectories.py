@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from heddle.inference.models.source import TINY_FOLDER
+from heddle.inference.served_model import TINY_FOLDER
 from heddle.inference.trajectory_renderer import TrajectoryRenderer
 from heddle.training.config import RlConfig
-from heddle.training.tokens.sequences import Prepared, sequences
+from heddle.training.sequences import Prepared, sequences
 
 Json = dict[str, Any]
 END = 2

@@ -10,7 +10,7 @@ from heddle import settings
 from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.store import migrate
-from heddle.store.control.schema import Executor
+from heddle.store.control.repository import Executor
 from heddle.store.sqlite.store import DATABASE, SqliteControl, SqliteStore, open_file
 from heddle.wire.calls import End, Start
 from heddle.wire.spans import AgentSpan

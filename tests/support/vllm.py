@@ -2,14 +2,17 @@
 
 Takes the arguments that heddle gives to vLLM. Tokens are those of the embedded engine, so what is asked through
 `--engine vllm` can be compared with what is asked without. With `--stub N` it has no model: it answers fixed tokens, N
-per second to each request.
+per second to each request; with `--script FILE` it plays the rules of a file (`tests.support.script_engine`).
 """
 
 import argparse
 import asyncio
+import base64
 import json
+import math
 import secrets
 import time
+from array import array
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -32,8 +35,9 @@ from heddle.inference.engine.base import (
     TokenRequest,
 )
 from heddle.inference.engine.local.client import LocalEngine, LocalOptions
-from heddle.inference.tokenization.tokenizer import Tokenizer
+from heddle.inference.tokenizer import Tokenizer
 from heddle.ipc.child import die_with_parent
+from tests.support.script_engine import ScriptEngine
 from tests.support.vllm_words import CompletionRequest, choice_of, entries_of, metrics_of
 
 VERSION = "0.32.0"
@@ -109,9 +113,30 @@ class LookAlike:
             )
         )
         self._info = local.info
-        self.engine: Answering = StubEngine(arguments.stub) if arguments.stub else local
+        self.engine: Answering = local
+        if arguments.stub:
+            self.engine = StubEngine(arguments.stub)
+        elif arguments.script:
+            self.engine = ScriptEngine(arguments.script, self.folder, local.info())
+        self.pools = arguments.runner == "pooling"
         self.tokenizer = Tokenizer.load(self.folder)
         self.adapters: dict[str, AdapterRef] = {}
+
+    async def pool(self, body: Json) -> bytes:
+        """What a server that pools answers: the state of the last position, normalised."""
+        assert body["encoding_format"] == "base64"
+        asked = TokenRequest(
+            id=body["request_id"],
+            prompt=tuple(body["input"]),
+            sampling=Sampling(max_tokens=1, seed=0),
+            pools=True,
+            adapter=self.adapters.get(body["model"]),
+            priority=body.get("priority", 0),
+            cache_salt=body.get("cache_salt"),
+        )
+        states = [event.state async for event in self.engine.generate(asked)]
+        state = array("f", states[-1] or b"")
+        return array("f", [value / math.hypot(*state) for value in state]).tobytes()
 
     @property
     def max_model_len(self) -> int:
@@ -272,6 +297,17 @@ def make_app(server: LookAlike) -> FastAPI:
             return Response(orjson.dumps(work.result()), media_type="application/json")
         return StreamingResponse(server.stream(body, await begun(answering)), media_type="text/event-stream")
 
+    if server.pools:
+
+        @app.post("/v1/embeddings")
+        async def embeddings(request: Request) -> Response:
+            body = await request.json()
+            if body["model"] != server.model and body["model"] not in server.adapters:
+                raise Refusal(404, f"The model `{body['model']}` does not exist.", "model")
+            state = await server.pool(body)
+            data = [{"index": 0, "object": "embedding", "embedding": base64.b64encode(state).decode()}]
+            return Response(orjson.dumps({"object": "list", "data": data}), media_type="application/json")
+
     @app.post("/v1/load_lora_adapter")
     async def load(request: Request) -> Response:
         body = await request.json()
@@ -330,7 +366,7 @@ async def gone(request: Request) -> None:
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    """The arguments that heddle gives to vLLM, and `--stub`; any other one ends the program."""
+    """The arguments that heddle gives to vLLM, `--stub` and `--script`; any other one ends the program."""
     parser = argparse.ArgumentParser(prog="tests.support.vllm", allow_abbrev=False)
     parser.add_argument("--model", required=True)
     parser.add_argument("--served-model-name", required=True)
@@ -347,7 +383,9 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--max-model-len", type=int, default=0)
     parser.add_argument("--kv-cache-memory-bytes", type=int, default=0)
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--runner", choices=["generate", "pooling"], default="generate")
     parser.add_argument("--stub", type=float, default=0.0)
+    parser.add_argument("--script", type=Path)
     return parser.parse_args(words)
 
 

@@ -1,13 +1,14 @@
 """Where `--engine vllm` may differ from the embedded engine: tests that fail there, and why that is right."""
 
 IN_ANY_CASE = {
-    "api/inference/test_without_extra.py::test_chat_names_the_command": "another extra: heddle[vllm]",
+    "api/inference/test_without_extra.py::test_chat_names_the_command": "another extra: vllm",
     "api/inference/test_other_model.py::test_another_name": (
         "a model folder that is not there is known at the start, so the server never becomes ready"
     ),
     "api/inference/test_other_model.py::test_the_folder_is_served_under_its_name": (
         "the servers are there from the start, so the context that fits is known before the first request"
     ),
+    "api/inference/test_embeddings.py": "servers that generate do not pool",
     "api/inference/test_faults.py::test_a_killed_worker": "no worker of heddle's own (see test_vllm_servers.py)",
     "api/inference/test_faults.py::test_sigterm_ends_streams_and_the_worker": "the same",
     "api/inference/test_faults.py::test_sigterm_cuts_streams_after_the_grace": "the same",

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from heddle.inference.models.source import TINY, TINY_FOLDER
+from heddle.inference.served_model import TINY, TINY_FOLDER
 
 if TYPE_CHECKING:
     from tests.support.server import HeddleProcess

@@ -5,12 +5,14 @@ import hashlib
 import hmac
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.support.chat import until
+
+R = TypeVar("R")
 
 
 class Receiver:
@@ -44,15 +46,36 @@ class Receiver:
         return self.messages
 
 
-@contextmanager
-def receiving() -> Iterator[tuple[Receiver, str]]:
-    """A receiver and its address."""
-    receiver = Receiver()
+class PlainReceiver:
+    """Takes everything: `bodies` are path, parsed body and headers, in order."""
 
+    def __init__(self) -> None:
+        self.bodies: list[tuple[str, Any, dict[str, str]]] = []
+
+    def take(self, path: str, headers: Any, body: bytes) -> int:
+        """The status to answer."""
+        self.bodies.append((path, json.loads(body), dict(headers.items())))
+        return 200
+
+
+def receiving() -> AbstractContextManager[tuple[Receiver, str]]:
+    """A receiver of signed messages and its address."""
+    receiver = Receiver()
+    return _serving(receiver, lambda _, headers, body: receiver.take(headers, body), "/hooks")
+
+
+def receiving_plain() -> AbstractContextManager[tuple[PlainReceiver, str]]:
+    """A receiver of any messages and its address."""
+    receiver = PlainReceiver()
+    return _serving(receiver, receiver.take, "")
+
+
+@contextmanager
+def _serving(receiver: R, take: Callable[[str, Any, bytes], int], path: str) -> Iterator[tuple[R, str]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(receiver.take(self.headers, body))
+            self.send_response(take(self.path, self.headers, body))
             self.send_header("content-length", "0")
             self.end_headers()
 
@@ -63,7 +86,7 @@ def receiving() -> Iterator[tuple[Receiver, str]]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield receiver, f"http://127.0.0.1:{server.server_address[1]}/hooks"
+        yield receiver, f"http://127.0.0.1:{server.server_address[1]}{path}"
     finally:
         server.shutdown()
         server.server_close()

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from heddle.store.clickhouse.assembly import COLUMNS
 from heddle.store.clickhouse.schema import CALLS
-from heddle.store.control.call_halves import call_halves
+from heddle.store.control.pending_calls import call_halves
 from heddle.wire import refs
 from heddle.wire.calls import CallRow, CallsQuery, End, Start, Usage
 from tests.support.two_stores import TwoStores
@@ -98,7 +98,7 @@ def end(chance: random.Random, call_id: str) -> End:
 def tokens(chance: random.Random) -> list[Usage]:
     """Usage of some models, of one of them twice."""
     models = chance.sample(("gpt", "claude", "", "naïve"), chance.randrange(3))
-    return [Usage(model, 1, chance.randrange(9), 2, chance.choice((None, 5)), 3, 2**62) for model in (*models, *models)]
+    return [Usage(model, 1, chance.randrange(9), 2, chance.choice((None, 5)), 3, 10**9) for model in (*models, *models)]
 
 
 def _json(chance: random.Random) -> str:
@@ -136,7 +136,7 @@ def _shape(row: CallRow, usage: list[Usage]) -> Json:
         "turn_id",
         "run_id",
     )
-    names += ("run_step", "run_step_end", "user", "display_name", "size", *sorted(BODIES))
+    names += ("run_step", "run_step_end", "user", "kind", "error_group", "display_name", "size", *sorted(BODIES))
     return {name: getattr(row, name) for name in names} | {"usage": sorted(tuple(entry) for entry in usage)}
 
 

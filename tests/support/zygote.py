@@ -1,6 +1,6 @@
-"""Starts servers by forking a process that has imported heddle once, so that a start costs no second of importing.
+"""Runs `heddle ...` by forking a process that has imported heddle once, so that a start costs no second of importing.
 
-What runs is `heddle serve` with the same arguments, environment and log; `make soak` starts every server from nothing.
+What runs has the same arguments, environment and output; `make soak` starts every process from nothing.
 """
 
 import contextlib
@@ -12,15 +12,17 @@ import socket
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+FROM_NOTHING = os.environ.get("HEDDLE_SOAK") == "1" or sys.platform != "linux"
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Forked:
-    """A server process that was forked for us; has what tests use of `subprocess.Popen`."""
+    """A process that was forked for us; has what tests use of `subprocess.Popen`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -39,7 +41,7 @@ class Forked:
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.poll() is None:
             if deadline is not None and time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("heddle serve", timeout or 0.0)
+                raise subprocess.TimeoutExpired("heddle", timeout or 0.0)
             time.sleep(0.01)
         assert self.returncode is not None
         return self.returncode
@@ -59,7 +61,7 @@ class Forked:
 
 
 class Zygote:
-    """The process that forks; one per test worker, it ends with it."""
+    """The process that forks; it ends with this one."""
 
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair()
@@ -73,10 +75,19 @@ class Zygote:
         theirs.close()
         self._answers = self._ours.makefile()
 
-    def start(self, arguments: list[str], environment: dict[str, str], log: Path) -> Forked:
-        """A child of this process that runs `heddle` with the arguments."""
-        order = {"arguments": arguments, "environment": environment, "log": str(log), "cwd": str(Path.cwd())}
-        # The server loses its parent at once and would become a child of init; as long as this is set, of us.
+    def start(self, arguments: list[str], environment: dict[str, str], out: Path, err: Path | None = None) -> Forked:
+        """A child of this process that runs `heddle` with the arguments; both outputs go to one file, or to two."""
+        umask = os.umask(0o077)
+        os.umask(umask)
+        order = {
+            "arguments": arguments,
+            "environment": environment,
+            "out": str(out),
+            "err": str(err or out),
+            "cwd": str(Path.cwd()),
+            "umask": umask,
+        }
+        # The child loses its parent at once and would become a child of init; as long as this is set, of us.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
             self._ours.sendall(json.dumps(order).encode() + b"\n")
@@ -84,8 +95,14 @@ class Zygote:
         finally:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         if not line:
-            raise RuntimeError("the process that forks servers has died")
+            raise RuntimeError("the process that forks has died")
         return Forked(int(line))
+
+
+@cache
+def zygote() -> Zygote | None:
+    """The process that forks for this test worker; None where every process starts from nothing."""
+    return None if FROM_NOTHING else Zygote()
 
 
 def _serve_orders(channel: socket.socket) -> None:
@@ -99,7 +116,7 @@ def _serve_orders(channel: socket.socket) -> None:
             if pid == 0:
                 os.close(writing)
                 channel.close()
-                _become_server(order)
+                _run_heddle(order)
             os.write(writing, str(pid).encode())
             os._exit(0)
         os.close(writing)
@@ -109,12 +126,13 @@ def _serve_orders(channel: socket.socket) -> None:
         channel.sendall(pid_text + b"\n")
 
 
-def _become_server(order: dict[str, Any]) -> None:
-    log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+def _run_heddle(order: dict[str, Any]) -> None:
+    for number, name in ((1, "out"), (2, "err")):
+        file = os.open(order[name], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.dup2(file, number)
+        os.close(file)
     os.chdir(order["cwd"])
+    os.umask(order["umask"])
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = ["heddle", *order["arguments"]]

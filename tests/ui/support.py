@@ -10,7 +10,8 @@ from playwright.sync_api import CDPSession, Page, expect
 
 ROOT = Path(__file__).parent.parent.parent
 AXE = ROOT / ".node" / "node_modules" / "axe-core" / "axe.min.js"
-SCREENS = Path(os.environ.get("HEDDLE_SCREENS", ROOT / ".cache" / "screens"))
+SCREENS = Path(os.environ["HEDDLE_SCREENS"]) if "HEDDLE_SCREENS" in os.environ else None
+"""Where screens are kept; `make test-all` names a folder."""
 # Without preload: axe copies imported style sheets into style elements, which the page's policy refuses, loudly.
 _AXE_RUN = """async (rules) => {
     const html = (nodes) => nodes.slice(0, 4).map((node) => node.html.slice(0, 200)).join(" | ");
@@ -53,29 +54,37 @@ class Watched:
 
 
 def look(page: Page, name: str, narrow: bool = False) -> None:
-    """Run axe on the page in light and in dark, once it has loaded, and keep a screen of both.
+    """Run axe on the page once it has loaded; where screens are kept, in light and in dark, with a screen of both.
+
+    Without screens light is enough: tests/unit/test_contrast.py holds the colours of both themes.
 
     Raises AssertionError with what axe found.
 
     With `narrow` a third screen shows it 900 px wide.
     """
     assert AXE.exists(), "axe-core is not installed: run `make clients`"
-    SCREENS.mkdir(parents=True, exist_ok=True)
     expect(page.locator("h1").first).to_be_attached()
     expect(page.locator("main .skeleton")).to_have_count(0)
     found = {}
-    for theme in ("light", "dark"):
+    for theme in ("light", "dark") if SCREENS else ("light",):
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-        page.screenshot(path=SCREENS / f"{name}-{theme}.jpg", type="jpeg", quality=85)
+        keep_screen(page, f"{name}-{theme}")
         # The second theme changes nothing but colours.
         found[theme] = axe(page) if theme == "light" else axe(page, ["color-contrast"])
     if narrow:
         page.set_viewport_size({"width": 900, "height": 860})
-        page.screenshot(path=SCREENS / f"{name}-narrow.jpg", type="jpeg", quality=85)
+        keep_screen(page, f"{name}-narrow")
         assert page.evaluate("document.documentElement.scrollWidth") <= 900, "the page is wider than its window"
         page.set_viewport_size({"width": 1440, "height": 860})
     page.evaluate("() => { document.documentElement.dataset.theme = 'light'; }")
     assert not any(found.values()), found
+
+
+def keep_screen(page: Page, name: str) -> None:
+    """Keep what the page looks like, where screens are kept."""
+    if SCREENS is not None:
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENS / f"{name}.jpg", type="jpeg", quality=85)
 
 
 def axe(page: Page, rules: Sequence[str] = ()) -> list[str]:

@@ -24,7 +24,13 @@ def receiver() -> Iterator[tuple[Receiver, str]]:
 def watching(tmp_path_factory: pytest.TempPathFactory, receiver: tuple[Receiver, str]) -> Iterator[HeddleProcess]:
     """A server that looks at its rules ten times a second and may send to the webhook."""
     folder = tmp_path_factory.mktemp("alerts") / "data"
-    with HeddleProcess(folder, alert_interval=0.1, alert_webhooks=receiver[1]) as process:
+    with HeddleProcess(
+        folder,
+        alert_interval=0.1,
+        alert_webhooks=receiver[1],
+        smtp="smtp://127.0.0.1:9",
+        alert_emails="@example.com",
+    ) as process:
         yield process
 
 
@@ -56,6 +62,7 @@ def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat()
 
 
+@pytest.mark.thorough
 def test_a_rule_is_made_fires_is_changed_paused_and_deleted(
     page: Page, wire: Wire, receiver: tuple[Receiver, str], watched: Watched
 ) -> None:
@@ -120,3 +127,35 @@ def test_a_score_needs_a_scorer(page: Page, wire: Wire, receiver: tuple[Receiver
     page.get_by_role("button", name="Create alert").click()
     page.get_by_role("button", name="Done").click()
     expect(page.get_by_role("row", name="Helpful enough")).to_contain_text("Mean of helpfulness.score.value < 0.5")
+
+
+def test_slack_and_mail_are_told_and_tested_one_by_one(page: Page, wire: Wire, receiver: tuple[Receiver, str]) -> None:
+    page.goto(f"{wire.url}/{wire.project}/weave/alerts")
+    page.get_by_role("button", name="New alert").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name="Name").fill("Told")
+    dialog.get_by_label("Threshold, %").fill("20")
+    dialog.get_by_label("Kind of target").select_option("slack")
+    dialog.get_by_label("Slack").fill(f"{receiver[1]}/services/T0/B0/secrettoken")
+    dialog.get_by_role("button", name="Add a target").click()
+    dialog.get_by_label("E-mail").fill("ann@example.com, bob@example.com")
+    look(page, "alert-targets", narrow=True)
+    dialog.get_by_role("button", name="Create alert").click()
+    row = page.get_by_role("row", name="Told")
+    expect(row).to_be_visible()
+    [made] = wire.post("/alerts/query")["alerts"]
+    assert [target["kind"] for target in made["rule"]["targets"]] == ["slack", "email"]
+    page.get_by_role("button", name="Send a test message of").click()
+    page.get_by_role("button", name="Send a test to E-mail").click()
+    expect(page.get_by_text("on its way")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Messages").click()
+    messages = page.get_by_role("table", name="Messages")
+    expect(messages.get_by_role("row", name="test")).to_contain_text("E-mail ann@example.com, bob@example.com")
+    page.get_by_role("tab", name="Rules").click()
+    page.get_by_role("button", name="Change Told").click()
+    page.get_by_role("dialog").get_by_label("Threshold, %").fill("30")
+    page.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("30.0 %")
+    [changed] = wire.post("/alerts/query")["alerts"]
+    assert changed["rule"]["targets"] == made["rule"]["targets"]
+    assert "secrettoken" not in page.content()

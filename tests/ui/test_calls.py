@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import re
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,6 +63,11 @@ def fill(server: HeddleProcess, project: str, traces: int) -> None:
     calls = [call for number in range(traces) for call in trace_of(project, number, now - ages[number], chance)]
     answer = httpx.post(f"{server.url}/v2/{project}/calls/complete", json={"batch": calls}, timeout=60)
     assert answer.status_code == 200, answer.text
+    search = {"project_id": project, "query": {"$expr": {"$search": {"text": "openai.chat.completions.create"}}}}
+    deadline = time.monotonic() + 30
+    while httpx.post(f"{server.url}/calls/query_stats", json=search).json()["count"] < traces:
+        assert time.monotonic() < deadline, "the calls are not searchable"
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +101,7 @@ def open_calls(page: Page, project: str, search: str = "") -> None:
     expect(row(page, 1).get_by_role("link").first).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_pages_orders_and_back(page: Page, filled: str) -> None:
     open_calls(page, filled)
     expect(page.get_by_text("40 of 90 calls")).to_be_visible()
@@ -132,7 +139,7 @@ def test_filters_live_in_the_address(page: Page, filled: str) -> None:
     page.get_by_role("searchbox").fill("password")
     expect(counted(page, 0)).to_be_visible()
     page.get_by_role("searchbox").fill("order")
-    expect(page).to_have_url(re.compile("s=order"))
+    expect(page).to_have_url(re.compile("search=order"))
     page.get_by_role("searchbox").fill("")
     expect(counted(page, 5)).to_be_visible()
     page.reload()
@@ -156,11 +163,78 @@ def test_filters_live_in_the_address(page: Page, filled: str) -> None:
         expect(counted(page, expected)).to_be_visible()
     page.goto(f"/{filled}/weave/traces?kind=llm&roots=0")
     expect(counted(page, 90)).to_be_visible()
-    page.goto(f"/{filled}/weave/traces?s=nothing-like-this")
+    page.goto(f"/{filled}/weave/traces?search=nothing-like-this")
     page.get_by_role("button", name="Show all calls").click()
     expect(counted(page, 180)).to_be_visible()
 
 
+def test_search_covers_errors_and_what_is_inside(page: Page, filled: str) -> None:
+    """A text of an exception, of a call inside the trace, and a phrase; hits are marked, and lead to the call."""
+    open_calls(page, filled)
+    box = page.get_by_role("searchbox")
+    box.fill("TimeoutError")
+    expect(counted(page, 10)).to_be_visible()
+    expect(row(page, 1).locator("mark")).to_have_text("TimeoutError")
+    expect(row(page, 1)).to_contain_text("exception")
+    box.fill('"completions.create" my.own-model')
+    expect(counted(page, 30)).to_be_visible()
+    inside = row(page, 1).get_by_role("link").nth(1)
+    expect(inside.locator("mark").first).to_have_text("my.own-model")
+    look(page, "calls-search")
+    expect(page).to_have_url(re.compile("search="))
+    page.reload()
+    expect(counted(page, 30)).to_be_visible()
+    inside.click()
+    expect(page).to_have_url(re.compile("call="))
+    page.go_back()
+    box.fill("5s answer")
+    expect(page.get_by_text("No calls match")).to_be_visible()
+    box.fill('"Reset my password"')
+    expect(counted(page, 22)).to_be_visible()
+    page.get_by_role("button", name="Relevance").click()
+    expect(row(page, 1).locator("mark")).to_have_text("Reset my password")
+    expect(page).to_have_url(re.compile("sort=relevance"))
+
+
+def test_filters_are_changed_where_they_stand(page: Page, filled: str) -> None:
+    """Fields are those of the calls that the other filters leave."""
+    open_calls(page, filled, '?f=[["op","is","openai.chat.completions.create"]]&roots=0')
+    page.get_by_role("button", name="Filter", exact=True).click()
+    editor = page.get_by_role("group", name="Add filter")
+    offered = editor.locator("datalist").first
+    expect(offered.locator('option[value="output.choices"]')).to_be_attached()
+    expect(offered.locator('option[value="inputs.customer.tier"]')).to_have_count(0)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(editor.get_by_label("Filter field")).to_be_focused()
+    page.keyboard.type("Model")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.type("my.own-model")
+    page.keyboard.press("Enter")
+    expect(counted(page, 30)).to_be_visible()
+    page.get_by_role("button", name="Model is my.own-model", exact=True).click()
+    page.get_by_label("Value", exact=True).fill("gpt-4o-mini")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Model is my.own-model", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Model is my.own-model", exact=True).click()
+    page.get_by_label("Value", exact=True).fill("nobody")
+    page.get_by_role("button", name="Apply").click()
+    expect(counted(page, 0)).to_be_visible()
+
+
+def test_any_text_is_found_from_everywhere(page: Page, filled: str) -> None:
+    page.goto(f"/{filled}/weave/threads")
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("TimeoutError")
+    results = page.get_by_role("listbox", name="Results")
+    expect(results.locator("mark").first).to_have_text("TimeoutError")
+    look(page, "palette-search")
+    results.get_by_text("Calls with “TimeoutError”").click()
+    expect(page).to_have_url(re.compile("traces.*search=TimeoutError"))
+    expect(counted(page, 10)).to_be_visible()
+
+
+@pytest.mark.thorough
 def test_a_range_is_dragged_on_the_histogram(page: Page, filled: str) -> None:
     open_calls(page, filled)
     strip = page.get_by_role("img", name="Calls over time")
@@ -176,10 +250,11 @@ def test_a_range_is_dragged_on_the_histogram(page: Page, filled: str) -> None:
     expect(counted(page, 48)).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_columns_are_chosen_from_the_data(page: Page, filled: str) -> None:
     open_calls(page, filled)
     page.get_by_role("button", name="Columns").click()
-    page.get_by_label("inputs.customer.tier").check()
+    page.get_by_role("checkbox", name="inputs.customer.tier").check()
     page.get_by_label("User").uncheck()
     look(page, "calls-columns")
     page.get_by_label("Another path").fill("output.confidence")
@@ -192,6 +267,7 @@ def test_columns_are_chosen_from_the_data(page: Page, filled: str) -> None:
     expect(page.get_by_role("columnheader", name="User")).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_the_keyboard_looks_beside_and_opens(page: Page, filled: str) -> None:
     open_calls(page, filled)
     for key in ("j", "j", " "):
@@ -211,16 +287,18 @@ def test_the_keyboard_looks_beside_and_opens(page: Page, filled: str) -> None:
     expect(page).to_have_url(re.compile(r"/traces/[0-9a-f-]+$"))
 
 
+@pytest.mark.thorough
 def test_several_calls_at_once(page: Page, own: str, wire: Wire) -> None:
     open_calls(page, own)
     for number in (1, 2):
         row(page, number).get_by_label("Select row").check()
     bar = page.get_by_role("region", name="Selected calls")
     bar.get_by_role("button", name="Compare").click()
-    dialog = page.get_by_role("dialog", name="Compare 2 calls")
-    expect(dialog.get_by_text("Answer 0")).to_be_visible()
-    look(page, "calls-compare")
-    dialog.get_by_role("button", name="Close").click()
+    expect(page).to_have_url(re.compile("/traces/compare"))
+    expect(page.get_by_text("Answer 0")).to_be_visible()
+    page.go_back()
+    for number in (1, 2):
+        row(page, number).get_by_label("Select row").check()
     bar.get_by_role("button", name="Feedback").click()
     page.get_by_role("menuitem", name="Note").click()
     page.get_by_label("Note", exact=True).fill("check this")
@@ -238,9 +316,51 @@ def test_several_calls_at_once(page: Page, own: str, wire: Wire) -> None:
     expect(page.get_by_text("11 of 11 calls")).to_be_visible()
 
 
+def test_all_that_match_are_selected_beyond_the_page(
+    page: Page, server: HeddleProcess, project: str, wire: Wire
+) -> None:
+    fill(server, project, 55)
+    open_calls(page, project)
+    page.get_by_label("Select all rows of this page").check()
+    bar = page.get_by_role("region", name="Selected calls")
+    expect(bar.get_by_text("40 selected")).to_be_visible()
+    bar.get_by_role("button", name="Select all 55 that match").click()
+    expect(bar.get_by_text("All 55 that match selected")).to_be_visible()
+    look(page, "calls-all-selected")
+    bar.get_by_role("button", name="Feedback").click()
+    page.get_by_role("menuitem", name="Good").click()
+    expect(page.get_by_text("Feedback given to 55 calls")).to_be_visible()
+    assert len(wire.post("/feedback/query")["result"]) == 55
+    bar.get_by_role("button", name="Add to dataset").click()
+    page.get_by_role("textbox", name="Name").fill("every")
+    page.get_by_role("button", name="Add 55 rows").click()
+    expect(page.get_by_text("55 rows added to every")).to_be_visible()
+    page.get_by_role("button", name="Error", exact=True).click()
+    expect(counted(page, 6)).to_be_visible()
+    page.get_by_role("button", name="Any", exact=True).click()
+    page.get_by_label("Select all rows of this page").check()
+    bar.get_by_role("button", name="Select all 55 that match").click()
+    bar.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("55 calls deleted")).to_be_visible()
+    assert wire.calls() == []
+
+
+def test_the_first_selected_is_the_first_row_of_a_dataset(page: Page, own: str) -> None:
+    open_calls(page, own)
+    for number in (4, 1, 3):
+        row(page, number).get_by_label("Select row").check()
+    page.get_by_role("region", name="Selected calls").get_by_role("button", name="Add to dataset").click()
+    columns = page.get_by_role("dialog", name="Add 3 calls to a dataset").get_by_role("table", name="Columns")
+    expect(
+        columns.get_by_role("row").filter(has=page.locator("option:checked", has_text="inputs.number"))
+    ).to_contain_text("3")
+
+
+@pytest.mark.thorough
 def test_export_of_what_is_filtered(page: Page, filled: str, tmp_path: Path) -> None:
     open_calls(page, filled, '?f=[["status","is","error"]]')
-    for kind, name in (("csv", "Table"), ("parquet", "Parquet")):
+    for kind, name in (("csv", "Table with a column per field"), ("parquet", "Parquet")):
         page.get_by_role("button", name="Export").click()
         page.get_by_label("Format").select_option(label=f"{name} (.{kind})")
         with page.expect_download() as waiting:
@@ -270,6 +390,49 @@ def test_views_are_saved_and_opened(page: Page, own: str, wire: Wire) -> None:
     look(page, "calls-views")
 
 
+@pytest.mark.thorough
+def test_views_are_tabs_in_an_order_with_a_default(page: Page, own: str, wire: Wire) -> None:
+    page.goto(f"/{own}/weave/traces?roots=0&sort=slowest")
+    for label in ("First one", "Second one"):
+        page.get_by_role("button", name="Views").click()
+        page.get_by_role("button", name="Save this view").click()
+        page.get_by_role("dialog", name="Save view").get_by_label("Name").fill(label)
+        page.get_by_role("dialog", name="Save view").get_by_role("button", name="Save").click()
+        expect(
+            page.get_by_role("navigation", name="Views").get_by_role("button", name=label, exact=True)
+        ).to_be_visible()
+    tabs = page.get_by_role("navigation", name="Views").locator(".viewname")
+    labels = tabs.all_inner_texts()
+    page.get_by_role("button", name="More for Second one").click()
+    page.get_by_role("menuitem", name="Make it the default").click()
+    expect(tabs).to_have_text(["Second one", *(label for label in labels if label != "Second one")])
+    look(page, "calls-tabs", narrow=True)
+    page.goto(f"/{own}/weave/traces")
+    expect(page).to_have_url(re.compile("view=Second-one.*sort=slowest|sort=slowest.*view=Second-one"))
+    page.get_by_role("button", name="More for Second one").click()
+    page.get_by_role("menuitem", name="Rename").click()
+    page.get_by_role("dialog", name="Rename view").get_by_label("Name").fill("Slow ones")
+    page.get_by_role("dialog", name="Rename view").get_by_role("button", name="Save").click()
+    expect(tabs.first).to_have_text("Slow ones")
+    expect(page).to_have_url(re.compile("view=Second-one"))
+    page.get_by_role("button", name="More for Slow ones").click()
+    page.get_by_role("menuitem", name="Move right").click()
+    expect(tabs.nth(1)).to_have_text("Slow ones")
+    page.get_by_role("navigation", name="Views").get_by_role("button", name="All", exact=True).click()
+    expect(page).not_to_have_url(re.compile("sort="))
+    views = wire.client.post(
+        "/objs/query",
+        json={"project_id": own, "filter": {"object_ids": ["calls-tabs"], "latest_only": True}},
+    ).json()["objs"]
+    assert views[0]["val"]["definition"]["column_order"][1] == "Second-one"
+    for name in ("Slow ones", "First one"):
+        page.get_by_role("navigation", name="Views").get_by_role("button", name=name, exact=True).click()
+        page.get_by_role("button", name=f"More for {name}").click()
+        page.get_by_role("menuitem", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(tabs.filter(has_text=name)).to_have_count(0)
+
+
 def test_views_of_the_sdk_open(page: Page, sdk: Client, project: str) -> None:
     seen = sdk.run("views.py")
     page.goto(f"/{project}/weave/traces?view={seen['big_ref'][0]}")
@@ -280,6 +443,7 @@ def test_views_of_the_sdk_open(page: Page, sdk: Client, project: str) -> None:
     expect(page.get_by_text("6 of 6 calls")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_an_empty_project_teaches_and_new_calls_show(page: Page, server: HeddleProcess, project: str) -> None:
     page.clock.install()
     page.goto(f"/{project}/weave/traces")
@@ -308,9 +472,96 @@ def test_the_page_stays_within_its_budget(page: Page, filled: str) -> None:
     cold = Budget(page)
     open_calls(page, filled)
     expect(page.get_by_text("40 of 90 calls")).to_be_visible()
-    assert cold.requests <= 15 and cold.bytes <= 42_000, (cold.requests, cold.bytes)
+    assert cold.requests <= 22 and cold.bytes <= 88_000, (cold.requests, cold.bytes)
     warm = Budget(page)
     page.reload()
     expect(page.get_by_text("40 of 90 calls")).to_be_visible()
     assert warm.bytes <= 8_000
     assert warm.nodes <= 2_000
+
+
+def test_columns_are_as_wide_as_the_reader_wants_them(page: Page, filled: str) -> None:
+    open_calls(page, filled)
+    heading = page.get_by_role("columnheader", name="Input", exact=True)
+    handle = page.get_by_role("separator", name="Width of Input")
+
+    def width() -> float:
+        box = heading.bounding_box()
+        assert box is not None
+        return box["width"]
+
+    before, box = width(), handle.bounding_box()
+    assert box is not None and before >= 150
+    page.mouse.move(box["x"] + 4, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 204, box["y"] + 8, steps=5)
+    page.mouse.up()
+    expect(page.locator("table.sized")).to_be_visible()
+    assert abs(width() - before - 200) <= 2
+    expect(page).not_to_have_url(re.compile("sort="))
+    handle.press("ArrowLeft")
+    assert abs(width() - before - 184) <= 3
+    look(page, "calls-wide")
+    page.reload()
+    expect(row(page, 1)).to_be_visible()
+    assert abs(width() - before - 184) <= 3
+    handle.dblclick()
+    expect(page.locator("table.sized")).to_have_count(0)
+    assert abs(width() - before) <= 2
+
+
+def test_the_list_opens_on_user_traffic_and_evaluations_stand_apart(page: Page, own: str, wire: Wire) -> None:
+    names = [
+        f"weave:///{own}/op/Evaluation.evaluate:{'b' * 43}",
+        "heddle.training_job",
+        f"weave:///{own}/op/Judge.score:{'b' * 43}",
+    ]
+    calls = [trace_of(own, number, datetime.now(UTC), random.Random(2))[0] for number in range(3)]
+    batch = [{**call, "op_name": name} for call, name in zip(calls, names, strict=True)]
+    assert wire.client.post(f"/v2/{own}/calls/complete", json={"batch": batch}).status_code == 200
+    open_calls(page, own)
+    expect(counted(page, 12)).to_be_visible()
+    which = page.get_by_role("group", name="Which calls")
+    for name, count in (
+        ("Evaluations", 2),
+        ("Training", 1),
+        ("All traces", 15),
+        ("All calls", 27),
+        ("User traffic", 12),
+    ):
+        which.get_by_role("button", name=name).click()
+        expect(page.get_by_text(f"{count} of {count} calls" if count > 1 else "1 call", exact=True)).to_be_visible()
+        expect(counted(page, count)).to_be_visible()
+    which.get_by_role("button", name="Evaluations").click()
+    page.reload()
+    expect(counted(page, 2)).to_be_visible()
+
+
+def test_calls_are_compared_on_a_page_with_what_differs_marked(page: Page, own: str, wire: Wire) -> None:
+    roots = [call for call in wire.calls() if not call["parent_id"]][:3]
+    ids = [call["id"] for call in roots]
+    page.goto(f"/{own}/weave/traces/compare?calls={','.join(ids)}")
+    table = page.get_by_role("table", name="Calls side by side")
+    expect(table.get_by_role("columnheader")).to_have_count(4)
+
+    def line(name: str) -> Locator:
+        return table.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name, exact=True))
+
+    numbers = [str(call["inputs"]["number"]) for call in roots]
+    expect(line("differs: inputs.number").get_by_role("cell")).to_have_text(numbers)
+    expect(line("attributes.release").get_by_role("cell")).to_have_text(["1.2"] * 3)
+    expect(line("differs: inputs.question").locator("ins").first).to_be_visible()
+    expect(line("Number").get_by_role("cell")).to_have_text(["1"] * 3)
+    expect(line("differs: openai.chat.completions.create").get_by_role("link")).to_have_count(3)
+    look(page, "calls-compare", narrow=True)
+    page.get_by_label("Only what differs").check()
+    expect(line("attributes.release")).to_have_count(0)
+    page.reload()
+    expect(line("differs: inputs.number")).to_be_visible()
+    expect(line("attributes.release")).to_have_count(0)
+    table.get_by_role("button", name="Base").last.click()
+    expect(line("differs: inputs.number").get_by_role("cell").first).to_have_text(numbers[2])
+    page.goto(f"/{own}/weave/traces/compare?calls={ids[0]},gone")
+    expect(page.get_by_role("alert")).to_contain_text("gone")
+    page.goto(f"/{own}/weave/traces/compare?calls={ids[0]}")
+    expect(page.get_by_role("heading", name="Choose two to five calls")).to_be_visible()

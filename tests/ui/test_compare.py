@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from heddle.gate.bootstrap import interval
-from heddle.gate.comparison import compare
+from heddle.ci.comparison import bootstrap_interval, compare
 from heddle.remote import Remote
 from tests.conftest import Wire
 from tests.support.judged import Judged, judged, noisy
@@ -51,7 +50,7 @@ def test_regressions_come_first_and_an_example_opens_with_the_keyboard(page: Pag
     page.goto(address(made, "plain", "broken", tab="examples"))
     expect(page.get_by_role("button", name=re.compile(r"^Regressions \d+"))).to_have_attribute("aria-pressed", "true")
     rows = page.get_by_role("table", name="Examples").get_by_role("row")
-    expect(rows.nth(1)).to_contain_text("−0.")
+    expect(rows.nth(1)).to_contain_text("−1.000")
     look(page, "compare-examples", narrow=True)
     page.keyboard.press("j")
     page.keyboard.press("Enter")
@@ -70,8 +69,9 @@ def test_regressions_come_first_and_an_example_opens_with_the_keyboard(page: Pag
     expect(page).to_have_url(re.compile("/weave/(calls|traces)/"))
 
 
+@pytest.mark.thorough
 def test_other_filters_and_a_dragged_area_list_their_rows(page: Page, made: Judged) -> None:
-    page.goto(address(made, "plain", "tuned", tab="examples"))
+    page.goto(address(made, "plain", "tuned", tab="examples", measure="overlap.token_f1"))
     expect(page.get_by_role("heading", name="No row got worse")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Improvements")).click()
     expect(page.get_by_text(re.compile(r"^1\d of 40 rows"))).to_be_visible()
@@ -88,6 +88,7 @@ def test_other_filters_and_a_dragged_area_list_their_rows(page: Page, made: Judg
     expect(page.get_by_text("16 of 40 rows")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_rows_are_saved_as_lines(page: Page, made: Judged) -> None:
     page.goto(address(made, "plain", "tuned"))
     page.get_by_role("button", name="Export").click()
@@ -103,9 +104,10 @@ def test_rows_are_saved_as_lines(page: Page, made: Judged) -> None:
     with page.expect_download() as waiting:
         page.get_by_role("menuitem", name="Rows as CSV").click()
     table = Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()
-    assert table[0].startswith('"row_digest","row","A output"') and len(table) == 41
+    assert table[0].startswith('"index","row_digest","row","A output"') and len(table) == 41
 
 
+@pytest.mark.thorough
 def test_thousands_of_rows_keep_the_page_small(page: Page, wire: Wire) -> None:
     found = judged(wire, {"first": 0.4, "second": 0.6}, rows=2000)
     budget = Budget(page)
@@ -118,6 +120,7 @@ def test_thousands_of_rows_keep_the_page_small(page: Page, wire: Wire) -> None:
     assert budget.nodes < 2500
 
 
+@pytest.mark.thorough
 def test_intervals_are_those_of_the_gate(page: Page, made: Judged) -> None:
     page.goto(f"/{made.project}/weave/evaluations/compare")
     expect(page.get_by_role("heading", name="Choose runs to compare")).to_be_visible()
@@ -127,7 +130,7 @@ def test_intervals_are_those_of_the_gate(page: Page, made: Judged) -> None:
         values = noisy(count, count)
         script = "async ([base, values]) => (await import(`${base}lib/statistics.js`)).interval(values)"
         low, high = page.evaluate(script, [base, values])
-        expected = interval(values)
+        expected = bootstrap_interval(values)
         assert expected is not None
         width = expected.high - expected.low
         assert low == pytest.approx(expected.low, abs=0.06 * width)
@@ -146,7 +149,7 @@ def test_measures_are_named_and_judged_as_the_gate_does(page: Page, made: Judged
         module.verdict("near.letter_distance", [-2, -1]), module.verdict("score", [0, 0])];
     }"""
     assert page.evaluate(script, base) == [
-        ["score", "exact.correct", "near.letter_distance", "two", "two.a", "two.b", "latency", "cost"],
+        ["exact", "exact.correct", "near.letter_distance", "score", "two", "two.a", "two.b", "latency", "cost"],
         "better",
         "worse",
         "unclear",
@@ -164,6 +167,6 @@ def test_values_are_those_that_the_gate_compares(made: Judged, server: HeddlePro
     assert set(found.measures) == set(told[ids[0]]["values"])
     for name, measured in found.measures.items():
         for run, expected in zip(ids, (measured.run, measured.baseline), strict=True):
-            assert told[run]["means"][name] == pytest.approx(expected), name
+            assert told[run]["figures"][name]["value"] == pytest.approx(expected), name
     refused = made.wire.client.get(f"/_ui/api/evaluation_values/{made.project}", params={"runs": ","})
     assert refused.status_code == 400

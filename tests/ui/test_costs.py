@@ -77,11 +77,17 @@ def test_spending_adds_up_by_every_side(page: Page, spent: Wire) -> None:
     page.go_back()
     expect(page.get_by_role("table", name="Costs by day").get_by_role("row")).to_have_count(12)
     page.get_by_role("button", name="Op", exact=True).click()
-    expect(page.get_by_role("link", name="openai.chat.completions.create")).to_have_attribute(
-        "href", f"/{spent.project}/weave/traces?op=openai.chat.completions.create&t=30d"
-    )
+    # A number leads to the calls that it was made of, which come to the same.
+    row = page.get_by_role("table", name="Costs by op").get_by_role("row", name="openai.chat.completions.create")
+    row.get_by_role("link", name="20", exact=True).click()
+    expect(page.get_by_role("status", name="20 calls")).to_contain_text("20,000 tokens in, 2,000 out · $0.07")
+    page.go_back()
+    tile = page.get_by_text("Calls with tokens", exact=True).locator("..")
+    tile.get_by_role("link", name="60").click()
+    expect(page.get_by_role("status", name="60 calls")).to_contain_text("70,000 tokens in, 3,100 out")
 
 
+@pytest.mark.thorough
 def test_costs_are_exported(page: Page, spent: Wire) -> None:
     page.goto(f"/{spent.project}/weave/costs")
     with page.expect_download() as waiting:
@@ -120,9 +126,28 @@ def test_prices_are_added_changed_ended_and_deleted(page: Page, spent: Wire) -> 
     expect(table.get_by_role("row", name="house-model")).to_have_count(2)
 
 
+@pytest.mark.thorough
 def test_nothing_spent_teaches(page: Page, project: str) -> None:
     page.goto(f"/{project}/weave/costs")
     expect(page.get_by_role("heading", name="Nothing was spent yet")).to_be_visible()
     look(page, "costs-empty")
     page.get_by_role("tab", name="Prices").click()
     expect(page.get_by_role("heading", name="No model was used yet")).to_be_visible()
+
+
+def test_the_page_says_how_calls_before_the_first_price_are_charged(page: Page, wire: Wire, project: str) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    calls = [_call(project, now - datetime.timedelta(days=day), "early-model", 1_000_000, 0) for day in (9, 1)]
+    entity, name = project.split("/")
+    assert wire.client.post(f"/v2/{entity}/{name}/calls/complete", json={"batch": calls}).status_code == 200
+    at = (now - datetime.timedelta(days=5)).isoformat()
+    price = {"prompt_token_cost": 1e-6, "completion_token_cost": 0, "effective_date": at}
+    wire.post("/cost/create", costs={"early-model": price})
+    page.goto(f"/{project}/weave/costs")
+    expect(page.get_by_role("table", name="Costs by model").get_by_role("row", name="early-model")).to_contain_text(
+        "$2.00"
+    )
+    page.goto(f"/{project}/weave/costs?view=prices")
+    expect(
+        page.get_by_text("Calls from before the first price of their model are charged by its newest.")
+    ).to_be_visible()

@@ -4,6 +4,7 @@ import re
 import uuid
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -28,7 +29,7 @@ def test_runs_are_listed_filtered_starred_and_chosen_for_comparison(page: Page, 
     page.goto(f"/{made.project}/weave/evaluations")
     table = page.get_by_role("table", name="Evaluation runs")
     expect(table.get_by_role("row")).to_have_count(4)
-    expect(table.get_by_role("row").filter(has_text="tuned")).to_contain_text("0.900")
+    expect(table.get_by_role("row").filter(has_text="tuned")).to_contain_text("0.923")
     look(page, "evaluations", narrow=True)
     page.get_by_role("button", name="Baseline: plain").click()
     expect(page).to_have_url(re.compile(f"baseline={made.runs['plain']}"))
@@ -43,6 +44,7 @@ def test_runs_are_listed_filtered_starred_and_chosen_for_comparison(page: Page, 
     expect(page).to_have_url(re.compile(f"runs={made.runs['plain']}%2C{made.runs['tuned']}"))
 
 
+@pytest.mark.thorough
 def test_a_saved_view_opens_by_its_name(page: Page, made: Judged) -> None:
     page.goto(f"/{made.project}/weave/evaluations?status=success&sort=score")
     page.get_by_role("button", name="Views").click()
@@ -70,6 +72,7 @@ def test_a_run_shows_its_scores_and_every_prediction(page: Page, made: Judged) -
     expect(page.get_by_text("The answer failed.")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_run_is_deleted(page: Page, wire: Wire) -> None:
     found = judged(wire, {"gone": 0.5}, rows=4)
     page.goto(f"/{wire.project}/weave/evaluations/{found.runs['gone']}")
@@ -80,6 +83,7 @@ def test_a_run_is_deleted(page: Page, wire: Wire) -> None:
     look(page, "evaluations-empty")
 
 
+@pytest.mark.thorough
 def test_what_the_sdk_ran_is_there(page: Page, sdk: Client) -> None:
     reported = sdk.run("evaluations.py")
     page.goto(f"/{sdk.project}/weave/evaluations")
@@ -95,6 +99,7 @@ def test_what_the_sdk_ran_is_there(page: Page, sdk: Client) -> None:
     expect(page).to_have_url(re.compile("/weave/(calls|traces)/"))
 
 
+@pytest.mark.thorough
 def test_an_evaluation_is_made_and_run_from_the_page(page: Page, wire: Wire) -> None:
     Lab(wire).dataset(
         [{"question": "Repeat: red sun", "target": "red sun"}, {"question": "say no", "target": "no"}], name="words"
@@ -113,3 +118,63 @@ def test_an_evaluation_is_made_and_run_from_the_page(page: Page, wire: Wire) -> 
     expect(page.get_by_text("done", exact=True)).to_be_visible(timeout=60_000)
     expect(page.get_by_role("heading", name="ContainsScorer.contains")).to_be_visible()
     expect(page.get_by_role("tab", name="Predictions 2")).to_be_visible()
+
+
+def test_the_figures_are_those_that_the_sdk_printed(page: Page, sdk: Client, server: HeddleProcess) -> None:
+    told = sdk.run("evaluation_figures.py", timeout=240)
+    equal, tried, logged = told["equal"], told["tried"], told["logged"]
+    ids = [equal["run"], tried["run"], logged["run"]]
+    answer = httpx.get(f"{server.url}/_ui/api/evaluation_values/{sdk.project}", params={"runs": ",".join(ids)}).json()
+    runs = {run["id"]: run for run in answer["runs"]}
+    assert [(runs[run]["rows"], runs[run]["trials"], runs[run]["errors"]) for run in ids] == [
+        (20, 20, 1),
+        (3, 6, 0),
+        (5, 5, 0),
+    ]
+    for name, run in (("equal", equal), ("tried", tried)):
+        figures, said = runs[run["run"]]["figures"], run["summary"]
+        printed = {
+            "exact": said["exact"]["true_fraction"],
+            "stars": said["stars"]["mean"],
+            "nested.score": said["nested"]["score"]["true_fraction"],
+            "nested.deep.score": said["nested"]["deep"]["score"]["mean"],
+        }
+        for measure, value in printed.items():
+            assert figures[measure]["value"] == value and figures[measure]["agrees"], (name, measure)
+        assert figures["exact"]["true"] == said["exact"]["true_count"]
+    assert runs[logged["run"]]["figures"]["good"]["value"] == 0.4
+    page.goto(f"/{sdk.project}/weave/evaluations/{equal['run']}")
+    summary = page.get_by_role("table", name="Summary of the scores")
+    row = summary.get_by_role("row").filter(has=page.get_by_role("rowheader", name="exact"))
+    expect(row).to_contain_text("0.750 15 of 20 true")
+    expect(row).to_contain_text("true_count 15 · true_fraction 0.750")
+    expect(row).to_contain_text("the SDK counts the failed answer as not true")
+    stars = f"{equal['summary']['stars']['mean']:.4g}"
+    # 19 answers have stars: the one that failed is an error, not a 0.
+    row = summary.get_by_role("row").filter(has=page.get_by_role("rowheader", name="stars"))
+    expect(row).to_contain_text(f"{stars} of 19")
+    expect(row).to_contain_text(f"mean {stars}")
+    expect(page.get_by_text("of 20 answers; they count in no score")).to_be_visible()
+    look(page, "evaluation-figures", narrow=True)
+    page.goto(f"/{sdk.project}/weave/evaluations/{equal['run']}?tab=predictions&order=row")
+    expect(page.get_by_role("tab", name="Predictions 20")).to_be_visible()
+    rows = page.get_by_role("rowgroup", name="Rows")
+    rows.evaluate("element => { element.scrollTop = element.scrollHeight; }")
+    for place in (17, 20):
+        named = re.compile(rf"^Open example {place}: {place} .*question {place - 17}\b")
+        expect(rows.get_by_role("button", name=named)).to_be_visible()
+    expect(rows.get_by_text("trials")).to_have_count(0)
+    page.goto(f"/{sdk.project}/weave/evaluations/{tried['run']}?tab=predictions&order=row")
+    expect(page.get_by_text("2 trials")).to_have_count(3)
+    # Measures keep their own ranges and full names side by side; nothing is an average over them.
+    page.goto(f"/{sdk.project}/weave/evaluations/compare?runs={equal['run']},{tried['run']}")
+    chart = page.get_by_role("img", name="Mean scores by run")
+    for label in ("exact 0 to 1", "stars 0 to 5", "nested.score 0 to 1", "nested.deep.score 0 to 7.5"):
+        expect(chart.get_by_text(label, exact=True)).to_be_visible()
+    page.get_by_role("button", name="Radar").click()
+    labels = chart.locator("text.axis").evaluate_all("texts => texts.map((text) => text.firstChild.nodeValue)")
+    assert len(labels) == len(set(labels)) == 4
+    page.goto(f"/{sdk.project}/weave/evaluations")
+    table = page.get_by_role("table", name="Evaluation runs")
+    expect(table.get_by_role("row").filter(has_text="equal-rows")).to_contain_text("0.750")
+    expect(table.get_by_role("columnheader", name="Score", exact=True)).to_have_count(0)

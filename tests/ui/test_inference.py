@@ -39,6 +39,7 @@ def test_figures_move_while_somebody_chats(page: Page, server: HeddleProcess) ->
     look(page, "inference", narrow=True)
 
 
+@pytest.mark.thorough
 def test_a_limit_is_set(page: Page, server: HeddleProcess) -> None:
     project = f"team/limited-{uuid.uuid4().hex[:8]}"
     page.goto("/inference")
@@ -52,6 +53,7 @@ def test_a_limit_is_set(page: Page, server: HeddleProcess) -> None:
     expect(row).to_contain_text("no limit")
 
 
+@pytest.mark.thorough
 class TestWithoutAModel:
     """A server that serves no model."""
 

@@ -59,6 +59,7 @@ def test_models_are_ranked_by_any_metric_and_lead_to_their_runs(page: Page, made
     expect(page).to_have_url(re.compile(f"/evaluations/{made.runs['tuned']}"))
 
 
+@pytest.mark.thorough
 def test_a_leaderboard_is_made_and_changed_on_the_page(page: Page, made: Judged) -> None:
     page.goto(f"/{made.project}/weave/leaderboards")
     page.get_by_role("button", name="New leaderboard").click()
@@ -77,6 +78,7 @@ def test_a_leaderboard_is_made_and_changed_on_the_page(page: Page, made: Judged)
     assert stored[0]["val"]["columns"][0]["scorer_name"] == "overlap"
 
 
+@pytest.mark.thorough
 def test_a_project_without_leaderboards_says_how_to_make_one(page: Page, project: str) -> None:
     page.goto(f"/{project}/weave/leaderboards")
     expect(page.get_by_role("heading", name="Rank models by what you measure")).to_be_visible()

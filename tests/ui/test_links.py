@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from heddle.ui import paths
+from heddle.ui.pages import PAGES, find_page
 from tests.conftest import SDK_VERSIONS, Client, python_client
 from tests.support.server import HeddleProcess
 from tests.ui.support import Watched
@@ -59,6 +59,7 @@ def test_printed_addresses_show_what_they_name(
     expect(page.get_by_role("main").get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_going_back_leads_through_the_pages(page: Page, told: dict[str, Any]) -> None:
     rail = page.get_by_role("navigation", name="Main")
     page.goto(told["project"])
@@ -75,11 +76,11 @@ def test_going_back_leads_through_the_pages(page: Page, told: dict[str, Any]) ->
 
 def test_server_and_browser_agree_on_addresses(page: Page, server: HeddleProcess) -> None:
     page.goto("/settings")
-    addresses = [re.sub(r"[:*]\w+", "a%20b", pattern) for pattern, _ in paths.PAGES]
+    addresses = [re.sub(r"[:*]\w+", "a%20b", pattern) for pattern, _ in PAGES]
     addresses += [f"{address}/" for address in addresses if address != "/"]
     addresses += ["/a/b/weave/nowhere", "/a/b", "/a/b/weave/threads/x/y"]
     script = page.locator("script[src]").get_attribute("src")
     assert script is not None
     module = script.replace("app.js", "lib/router.js")
     found = page.evaluate(MATCHED, [module, addresses])
-    assert found == [paths.find(address.replace("%20", " ")) for address in addresses]
+    assert found == [find_page(address.replace("%20", " ")) for address in addresses]

@@ -75,6 +75,7 @@ def test_a_checkpoint_becomes_current_and_another_is_deleted(page: Page, trained
     expect(checkpoints.get_by_role("row")).to_have_count(2)
 
 
+@pytest.mark.thorough
 def test_no_trained_model_teaches(page: Page, project: str, base_url: str) -> None:
     page.goto(f"/{project}/weave/models?view=trained")
     expect(page.get_by_role("heading", name="No model is trained here yet")).to_be_visible()

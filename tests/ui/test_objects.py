@@ -12,7 +12,7 @@ from tests.conftest import SCENARIOS, Client, Wire
 from tests.support.server import HeddleProcess
 from tests.ui.support import Watched, look
 
-pytest.importorskip("weave", reason="the SDK that writes the data: pip install 'heddle[demo]'")
+pytest.importorskip("weave", reason="the SDK that writes the data: pip install '.[demo]'")
 
 
 Stored = tuple[Wire, dict[str, Any]]
@@ -127,6 +127,7 @@ def test_a_version_is_deleted_and_a_missing_one_says_so(page: Page, stored: Stor
     expect(page.get_by_role("alert")).to_contain_text("Not found")
 
 
+@pytest.mark.thorough
 def test_ops_show_calls_code_changes_and_statistics(page: Page, stored: Stored) -> None:
     wire, seen = stored
     page.goto(f"/{wire.project}/weave/ops")
@@ -142,6 +143,7 @@ def test_ops_show_calls_code_changes_and_statistics(page: Page, stored: Stored) 
     look(page, "op-statistics")
 
 
+@pytest.mark.thorough
 def test_an_empty_project_teaches(page: Page, project: str, base_url: str) -> None:
     page.goto(f"/{project}/weave/objects")
     expect(page.get_by_role("heading", name="No objects yet")).to_be_visible()
@@ -179,3 +181,30 @@ def test_differences_are_shortest_and_bounded(page: Page, project: str) -> None:
         "added": 300,
         "bounded": 60_000,
     }
+
+
+def test_a_new_prompt_is_written_on_the_page(page: Page, wire: Wire, project: str) -> None:
+    page.goto(f"/{project}/weave/prompts")
+    page.get_by_role("button", name="New prompt").click()
+    page.get_by_role("dialog").get_by_role("textbox", name="Name").fill("greeting")
+    page.get_by_label("Text of message 1").fill("You speak {language}.")
+    page.get_by_label("Text of message 2").fill("Greet {name}")
+    expect(page.get_by_text("{language}", exact=True)).to_be_visible()
+    look(page, "prompt-new")
+    page.get_by_role("button", name="Save and try").click()
+    expect(page.get_by_role("heading", name="Playground")).to_be_visible()
+    expect(page.get_by_role("textbox", name="user message")).to_have_value("Greet {name}")
+    [stored] = wire.objects(filter={"object_ids": ["greeting"]})
+    assert stored["val"]["_class_name"] == "MessagesPrompt"
+    assert stored["val"]["messages"][0] == {"role": "system", "content": "You speak {language}."}
+    page.goto(f"/{project}/weave/prompts")
+    page.get_by_role("button", name="New prompt").click()
+    page.get_by_role("dialog").get_by_role("textbox", name="Name").fill("greeting")
+    page.get_by_role("button", name="Save prompt").click()
+    expect(page.get_by_role("alert")).to_have_text("Write at least one message")
+    page.get_by_role("button", name="Remove message").first.click()
+    page.get_by_label("Text of message 1").fill("Just {name}")
+    page.get_by_role("button", name="Save prompt").click()
+    expect(page.get_by_role("heading", name="greeting")).to_be_visible()
+    newest = wire.post("/obj/read", object_id="greeting", digest="latest")["obj"]
+    assert (newest["val"]["_class_name"], newest["val"]["content"]) == ("StringPrompt", "Just {name}")

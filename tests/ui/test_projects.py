@@ -1,6 +1,7 @@
 """The list of projects: what an empty server teaches, what a full one shows, making a project."""
 
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -57,6 +58,7 @@ def write(url: str, project: str, count: int, errors: int = 0) -> None:
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.thorough
 def test_an_empty_server_teaches_lines_that_work(page: Page, own: HeddleProcess) -> None:
     page.goto(f"{own.url}/")
     expect(page.get_by_role("heading", name="Trace your first call")).to_be_visible()
@@ -104,3 +106,37 @@ def test_a_project_is_made(page: Page, own: HeddleProcess) -> None:
     expect(page.get_by_role("heading", name="Nothing was traced here yet")).to_be_visible()
     listed = httpx.get(f"{own.url}/_ui/api/projects").json()["projects"]
     assert "acme/experiments" in [project["id"] for project in listed]
+
+
+def test_the_landing_page_has_lines_for_each_client_and_says_when_the_first_call_has_come(
+    page: Page, own: HeddleProcess
+) -> None:
+    project = "shop/first"
+    page.goto(f"{own.url}/{project}/weave")
+    tabs = page.get_by_role("tablist", name="Client").get_by_role("tab")
+    expect(tabs).to_have_text(["Python", "JavaScript", "OpenTelemetry", "OpenAI", "LangChain", "Anthropic", "Langfuse"])
+    for name in tabs.all_inner_texts():
+        tabs.filter(has_text=name).first.click()
+        expect(page.locator("pre")).to_contain_text(own.url)
+        expect(page.locator("pre")).to_contain_text(project)
+    look(page, "landing", narrow=True)
+    expect(page.get_by_text("Waits for the first call")).to_be_visible()
+    write(own.url, project, 1)
+    expect(page.get_by_text(f"Live: the first call of {project} has come").first).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing was traced here yet")).to_be_hidden()
+
+
+def test_the_example_project_is_loaded_and_deleted_with_a_click_each(page: Page, own: HeddleProcess) -> None:
+    page.goto(f"{own.url}/shop/fresh/weave")
+    page.get_by_role("button", name="Load the example project").click()
+    expect(page).to_have_url(re.compile("/shop/example/weave"))
+    expect(page.get_by_text("This is the example project")).to_be_visible()
+    page.goto(f"{own.url}/shop/example/weave/traces")
+    expect(page.get_by_text("30 of 30 calls")).to_be_visible()
+    page.goto(f"{own.url}/shop/example/weave/evaluations")
+    expect(page.get_by_role("link", name="gpt-4o-mini", exact=True)).to_be_visible()
+    page.goto(f"{own.url}/shop/example/weave")
+    page.get_by_role("button", name="Delete it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="Projects")).to_be_visible()
+    expect(page.get_by_role("row", name="shop / example")).to_have_count(0)

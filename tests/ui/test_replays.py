@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import Wire
 from tests.support.evaluations import Lab
 from tests.ui.support import look
+
+pytestmark = pytest.mark.thorough
 
 QUESTIONS = ("Repeat: red sun", "How are you?", "Say no", "كم الساعة الآن؟ ⏰")
 

@@ -12,8 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Error, Page, expect
 
-from heddle.ui import paths
-from heddle.ui.assets import assets
+from heddle.ui.pages import PAGES, PROJECT, assets
 from tests.conftest import Wire
 from tests.support.hostile import MARK, Hostile, write
 from tests.support.server import HeddleProcess
@@ -23,11 +22,12 @@ EXTRA = {
     "trace": ["?call=chat", "?call=failed", "?call=huge"],
     "compare": ["?runs={runs}"],
     "calls": ["?roots=0"],
+    "comparecalls": ["?calls=chat,failed"],
 }
 """More addresses of a page, beside the plain one."""
 NAMES = {"objects": "prompt", "datasets": "data", "leaderboards": "board", "ops": "op", "models": "model"}
 """What `:name` stands for, by the part of the path before it."""
-DETAILS = {page for pattern, page in paths.PAGES if len(re.findall(r"[:*]", pattern)) > 2}
+DETAILS = {page for pattern, page in PAGES if len(re.findall(r"[:*]", pattern)) > 2}
 """Pages of one thing, which may say that there is none of that name."""
 UNWRITTEN = {"job", "replay"}
 """Pages of things that the hostile project does not have, as making them needs a model."""
@@ -71,11 +71,11 @@ def hostile(server: HeddleProcess) -> Iterator[Hostile]:
     wire.client.close()
 
 
-def addresses(project: str, parts: dict[str, str]) -> Iterator[tuple[str, str]]:
+def addresses(project: str, parts: dict[str, str], names: dict[str, str] = NAMES) -> Iterator[tuple[str, str]]:
     """Each page and an address of it; a part of a path that is not known here fails: say above what it stands for."""
-    for pattern, shown in paths.PAGES:
-        room = pattern.removeprefix(paths.PROJECT).split("/")[1] if pattern.startswith(f"{paths.PROJECT}/") else ""
-        known = dict(zip(("entity", "project"), project.split("/"), strict=True), **parts, name=NAMES.get(room, "x"))
+    for pattern, shown in PAGES:
+        room = pattern.removeprefix(PROJECT).split("/")[1] if pattern.startswith(f"{PROJECT}/") else ""
+        known = dict(zip(("entity", "project"), project.split("/"), strict=True), **parts, name=names.get(room, "x"))
         known["version"] = parts["op version" if room == "ops" else "version"]
         path = "/".join(quote(known[part[1:]]) if part[:1] in (":", "*") else part for part in pattern.split("/"))
         yield shown, path
@@ -134,6 +134,7 @@ def test_hostile_texts_stay_texts_on_every_page(page: Page, hostile: Hostile, wa
     assert showing >= SHOWS, f"not seen on {SHOWS - showing}"
 
 
+@pytest.mark.thorough
 def test_every_page_of_an_empty_project_says_what_to_do(page: Page, project: str, watched: Watched) -> None:
     dead = dict.fromkeys(("call", "trace", "thread", "run", "queue", "job", "replay", "version", "op version"), "x")
     watched.allow(GONE)
@@ -161,7 +162,7 @@ def test_every_page_says_what_it_may_load(server: HeddleProcess) -> None:
         "media-src 'self' data: blob:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
         "frame-ancestors 'none'"
     )
-    for pattern, _ in paths.PAGES:
+    for pattern, _ in PAGES:
         answer = httpx.get(server.url + re.sub(r"[:*]\w+", "x", pattern))
         assert answer.status_code == 200, pattern
         policy = answer.headers["content-security-policy"]
@@ -232,7 +233,7 @@ def test_the_keyboard_reaches_every_part(page: Page, project: str) -> None:
     expect(page.get_by_role("dialog", name="Keys")).to_contain_text("Evaluations")
     page.keyboard.press("Escape")
     page.keyboard.press("Control+k")
-    page.get_by_role("combobox", name="Page, project, call id").fill("sett")
+    page.get_by_role("combobox", name="Page, project, object, op, or any text in calls").fill("sett")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Settings", level=1)).to_be_visible()
 

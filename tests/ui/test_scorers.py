@@ -60,6 +60,7 @@ def scored(server: HeddleProcess) -> Iterator[Wire]:
     wire.client.close()
 
 
+@pytest.mark.thorough
 def test_scorers_show_their_kind_their_uses_and_how_far_people_agree(page: Page, scored: Wire) -> None:
     page.goto(f"/{scored.project}/weave/scorers")
     rows = page.get_by_role("table", name="Scorers").get_by_role("row")
@@ -118,7 +119,27 @@ def test_a_monitor_is_paused_and_another_switched_on(page: Page, scored: Wire) -
     expect(rows.filter(has_text="all-answers")).to_contain_text("scores new calls")
 
 
+@pytest.mark.thorough
 def test_a_project_without_scorers_says_what_one_is(page: Page, project: str) -> None:
     page.goto(f"/{project}/weave/scorers")
     expect(page.get_by_role("heading", name="Say what a good answer is")).to_be_visible()
     look(page, "scorers-empty")
+
+
+def test_a_scorer_is_tried_before_it_is_saved(page: Page, wire: Wire, project: str) -> None:
+    for number, output in enumerate(('{"a": 1}', "no JSON")):
+        call = {"project_id": project, "op_name": "ask", "started_at": f"2026-05-01T10:00:0{number}Z", "attributes": {}}
+        started = wire.post("/call/start", start=call | {"inputs": {"n": number}})
+        end = {"project_id": project, "id": started["id"], "ended_at": "2026-05-01T10:00:09Z", "summary": {}}
+        wire.post("/call/end", end=end | {"output": output})
+    page.goto(f"/{project}/weave/scorers")
+    page.get_by_role("button", name="Built-in scorer", exact=True).click()
+    page.get_by_label("Kind").select_option("ValidJSONScorer")
+    page.get_by_label("Calls to try it on").fill("ask")
+    page.get_by_role("button", name="Try", exact=True).click()
+    rows = page.get_by_role("table", name="What it says").get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text("false")
+    expect(rows.nth(2)).to_contain_text("true")
+    look(page, "scorer-tried")
+    assert wire.objects() == [] and len(wire.calls()) == 2 and wire.post("/feedback/query")["result"] == []

@@ -1,13 +1,16 @@
 """Settings: keys made and revoked, retention, limits, providers, storage, what the server was started with."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import Wire
-from tests.support.cli import make_key
+from tests.support import scale
+from tests.support.cli import heddle, make_key
+from tests.support.provider import FakeProvider
 from tests.support.server import HeddleProcess
 from tests.ui.support import Watched, look
 
@@ -90,6 +93,7 @@ def test_a_key_is_made_shown_once_and_revoked(page: Page, address: str) -> None:
     expect(row).to_have_count(1)
 
 
+@pytest.mark.thorough
 def test_a_project_keeps_its_calls_as_long_as_is_said(page: Page, address: str, project: str, wire: Wire) -> None:
     wire.post("/table/create", table={"project_id": project, "rows": [{"a": 1}]})
     page.goto(f"{address}/{project}/weave/settings")
@@ -110,15 +114,52 @@ def test_a_project_keeps_its_calls_as_long_as_is_said(page: Page, address: str, 
     expect(page.get_by_label("Calls are kept")).to_have_value("30")
 
 
-def test_the_server_tells_of_itself(page: Page, address: str, project: str) -> None:
+def test_the_server_tells_of_itself(
+    page: Page, address: str, project: str, configured: HeddleProcess, tmp_path: Path
+) -> None:
+    if scale.EVERYWHERE == "sqlite":
+        assert heddle("backup", tmp_path / "{time}", "--data", configured.data).returncode == 0
     page.goto(f"{address}/{project}/weave/settings?tab=server")
     row = page.get_by_role("row").filter(has_text="max_page_rows")
     expect(row).to_contain_text("variable HEDDLE_MAX_PAGE_ROWS")
     look(page, "settings-server", narrow=True)
     page.get_by_role("tab", name="Server").press("ArrowLeft")
     expect(page.get_by_text("heddle backup")).to_be_visible()
+    made = "Restored and checked" if scale.EVERYWHERE == "sqlite" else "No backup was made yet"
+    expect(page.get_by_text(made)).to_be_visible()
     look(page, "settings-storage", narrow=True)
     page.get_by_role("tab", name="Providers").click()
     expect(page.get_by_role("row").filter(has_text="OPENAI_API_KEY")).to_contain_text("not set")
     look(page, "settings-providers", narrow=True)
     assert page.url.endswith("?tab=providers")
+
+
+def test_a_provider_is_entered_tried_changed_and_deleted(page: Page, address: str, project: str) -> None:
+    with FakeProvider() as fake:
+        fake.key = "sk-right-0123456789"
+        page.goto(f"{address}/{project}/weave/settings?tab=providers")
+        page.get_by_role("button", name="Add a provider").click()
+        dialog = page.get_by_role("dialog", name="Add a provider")
+        dialog.get_by_label("Name").fill("acme")
+        dialog.get_by_label("Address").fill(fake.url)
+        dialog.get_by_label("Key").fill("sk-wrong-9876543210")
+        look(page, "settings-provider-new")
+        dialog.get_by_role("button", name="Save").click()
+        row = page.get_by_role("row").filter(has_text="acme")
+        expect(row).to_contain_text("••••3210")
+        page.get_by_role("button", name="Test acme").click()
+        expect(row.get_by_role("status")).to_have_text("failed")
+        expect(page.get_by_text("Incorrect API key")).to_be_visible()
+        page.get_by_role("button", name="More for acme").click()
+        page.get_by_role("menuitem", name="Change").click()
+        page.get_by_role("dialog", name="Change acme").get_by_label("Key").fill(fake.key)
+        page.get_by_role("button", name="Save").click()
+        expect(row).to_contain_text("••••6789")
+        page.get_by_role("button", name="Test acme").click()
+        expect(row.get_by_role("status")).to_have_text("It answers and lists 2 models")
+        assert fake.key not in page.content()
+        look(page, "settings-providers-entered", narrow=True)
+        page.get_by_role("button", name="More for acme").click()
+        page.get_by_role("menuitem", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(row).to_have_count(0)

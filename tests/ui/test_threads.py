@@ -52,6 +52,7 @@ def test_threads_are_listed_sorted_and_searched(page: Page, talk: Wire) -> None:
     expect(page.get_by_role("heading", name="No thread has such a name")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_turns_are_paged_stepped_through_and_annotated(page: Page, talk: Wire) -> None:
     page.goto(f"/{talk.project}/weave/threads")
     page.get_by_role("link", name="sixty").click()
@@ -60,7 +61,7 @@ def test_turns_are_paged_stepped_through_and_annotated(page: Page, talk: Wire) -
     look(page, "thread")
     page.keyboard.press("k")
     expect(page.get_by_role("region", name="Turn 60")).to_be_focused()
-    page.get_by_role("button", name="Earlier").click()
+    page.get_by_role("button", name="Previous").click()
     expect(page.get_by_text("Turns 26 to 50 of 60")).to_be_visible()
     expect(page.get_by_role("region", name="Turn 26")).to_be_visible()
     page.keyboard.press("j")
@@ -85,6 +86,7 @@ def test_turns_are_paged_stepped_through_and_annotated(page: Page, talk: Wire) -
     expect(page).to_have_url(re.compile(r"/weave/traces/.+call="))
 
 
+@pytest.mark.thorough
 def test_turns_of_plain_ops_long_names_and_unknown_threads(page: Page, talk: Wire) -> None:
     page.goto(f"/{talk.project}/weave/threads/talk")
     first = page.get_by_role("region", name="Turn 1")
@@ -116,6 +118,7 @@ def test_a_conversation_with_agents(page: Page, talk: Wire) -> None:
     expect(first).to_be_focused()
 
 
+@pytest.mark.thorough
 def test_a_long_conversation_is_paged(page: Page, talk: Wire) -> None:
     traces = [agents.Trace("long-talk", time.time_ns() - (40 - number) * 10**9) for number in range(30)]
     for number, trace in enumerate(traces, 1):
@@ -133,6 +136,7 @@ def test_a_long_conversation_is_paged(page: Page, talk: Wire) -> None:
     expect(page.get_by_text("Answer 26")).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_agents_with_their_versions(page: Page, talk: Wire) -> None:
     page.goto(f"/{talk.project}/weave/agents")
     page.get_by_role("cell", name="guide").click()
@@ -143,6 +147,7 @@ def test_agents_with_their_versions(page: Page, talk: Wire) -> None:
     expect(page.get_by_role("link", name="A tour")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_empty_lists_teach(page: Page, project: str) -> None:
     page.goto(f"/{project}/weave/threads")
     expect(page.get_by_text('with weave.thread("first-conversation"):')).to_be_visible()

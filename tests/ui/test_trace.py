@@ -4,6 +4,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -113,6 +114,7 @@ def test_a_call_in_full(opened: Page, agent: dict[str, Any]) -> None:
     assert f'weave.init("{agent["project"]}")' in copied and "client.get_call(" in copied
 
 
+@pytest.mark.thorough
 def test_scores_and_feedback(opened: Page, watched: Watched) -> None:
     page = opened
     detail(page).get_by_role("tab", name="Usage").click()
@@ -136,6 +138,7 @@ def test_scores_and_feedback(opened: Page, watched: Watched) -> None:
     expect(detail(page).get_by_role("heading", level=2)).to_have_text("short_enough")
 
 
+@pytest.mark.thorough
 def test_views_of_the_same_trace(opened: Page) -> None:
     page = opened
     page.get_by_role("button", name="By time").click()
@@ -178,6 +181,7 @@ def test_a_call_becomes_a_row_and_an_item(opened: Page, agent: dict[str, Any], s
     expect(page.get_by_role("status").get_by_role("link", name="Review")).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_printed_links_neighbours_names_and_deletion(page: Page, wire: Wire, project: str, watched: Watched) -> None:
     calls = big_trace(project, "one", 6)
     for trace in ("two", "three"):
@@ -213,6 +217,7 @@ def test_printed_links_neighbours_names_and_deletion(page: Page, wire: Wire, pro
     look(page, "trace-missing")
 
 
+@pytest.mark.thorough
 def test_running_orphaned_and_skewed_calls(page: Page, wire: Wire, project: str) -> None:
     def start(call: str, parent: str | None, second: int, op: str, trace: str = "t") -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -264,7 +269,7 @@ def test_the_model_of_a_trace_survives_circles_and_sums_usage_once(page: Page, p
           const { lanes } = await import(base + "pages/trace_lanes.js");
           const columns = model.emptyColumns({ total: 6, shown: 6, version: "", selected: -1 });
           model.addPage(columns, {
-            ops: [["f", null], ["g", "LLM"]], models: ["m"], id: ["a", "b", "c", "d", "e", "f"], op: [0, 0, 1, 0, 1, 1],
+            ops: [["f", "fn"], ["g", "llm"]], models: ["m"], id: ["a", "b", "c", "d", "e", "f"], op: [0, 0, 1, 0, 1, 1],
             start: [1000, 10, 10, 10, 10, 10], length: [100, 20, 50, -1, 5, 5], parent: [0, -1, 1, null, 2, 3],
             status: [[4, 1], [3, 3]], name: [[0, "mine"]], orphan: [[3, "x"]],
             usage: [[0, 0, 30, 3, 0.5], [4, 0, 10, 1, null], [5, 0, 7, 1, 0.25]],
@@ -281,6 +286,7 @@ def test_the_model_of_a_trace_survives_circles_and_sums_usage_once(page: Page, p
     assert found["lanes"] >= 3
 
 
+@pytest.mark.thorough
 def test_a_failure_can_be_tried_again(page: Page, agent: dict[str, Any], watched: Watched) -> None:
     watched.allow("503")
     page.route("**/_ui/api/trace/**", lambda route: route.fulfill(status=503, json={"reason": "The disk is full"}))
@@ -299,6 +305,7 @@ def test_a_failure_can_be_tried_again(page: Page, agent: dict[str, Any], watched
     expect(splitter).to_have_attribute("aria-valuenow", "53")
 
 
+@pytest.mark.thorough
 def test_2000_calls_are_small(page: Page, large: str) -> None:
     budget = Budget(page)
     page.goto(f"/{large}/weave/traces/t2000")
@@ -312,6 +319,7 @@ def test_2000_calls_are_small(page: Page, large: str) -> None:
     expect(chosen(page)).to_have_attribute("aria-rowindex", "2000")
 
 
+@pytest.mark.thorough
 def test_50000_calls_do_not_freeze(page: Page, large: str, server: HeddleProcess) -> None:
     budget = Budget(page)
     page.goto(f"/{large}/weave/traces/t50000")
@@ -342,6 +350,7 @@ def _bytes_to_first_rows(server: HeddleProcess, project: str) -> int:
     raise AssertionError("the answer holds no calls")
 
 
+@pytest.mark.thorough
 def test_a_chain_of_3000_calls(page: Page, large: str) -> None:
     page.goto(f"/{large}/weave/traces/chain?view=flame")
     expect(page.get_by_role("img", name=re.compile("Flame"))).to_be_visible()
@@ -351,3 +360,55 @@ def test_a_chain_of_3000_calls(page: Page, large: str) -> None:
     page.keyboard.press("End")
     expect(chosen(page)).to_have_attribute("aria-level", "3000")
     look(page, "trace-deep")
+
+
+def test_each_row_says_what_its_call_used_itself_and_with_all_below(page: Page, wire: Wire, project: str) -> None:
+    trace, at = str(uuid.uuid4()), "2026-05-01T10:00:0{}Z"
+    whole = {"agent": (9000, 900), "plan": (4000, 400), "ask": (4000, 400), "look": None}
+    above = {"agent": None, "plan": "agent", "ask": "plan", "look": "agent"}
+    calls = []
+    for number, (name, used) in enumerate(whole.items()):
+        entry = used and {"requests": 1, "prompt_tokens": used[0], "completion_tokens": used[1]}
+        call = {"id": f"{trace}-{name}", "trace_id": trace, "op_name": name, "inputs": {}, "attributes": {}}
+        call |= {"parent_id": f"{trace}-{above[name]}" if above[name] else None, "output": 1}
+        call |= {"started_at": at.format(number), "ended_at": at.format(9)}
+        calls.append({"project_id": project, **call, "summary": {"usage": {"gpt-4o-mini": entry}} if entry else {}})
+    answer = wire.client.post(f"/v2/{project}/calls/complete", json={"batch": calls})
+    assert answer.status_code == 200, answer.text
+    page.goto(f"/{project}/weave/traces/{trace}")
+    expect(rows(page)).to_have_count(4)
+    used = [row.get_by_role("gridcell").nth(1).inner_text() for row in rows(page).all()]
+    assert used == ["5.5K / 9.9K", "4.4K", "4.4K", ""]
+    costs = [row.get_by_role("gridcell").nth(2).inner_text() for row in rows(page).all()]
+    assert costs[0].startswith("$") and " / $" in costs[0] and costs[1] == costs[2] and costs[3] == ""
+    look(page, "trace-usage", narrow=True)
+
+
+def test_the_chat_of_an_agent_shows_the_calls_that_hold_messages(page: Page, wire: Wire, project: str) -> None:
+    at = datetime.now(UTC).isoformat()
+    usage = {"usage": {"gpt-4o": {"requests": 1, "prompt_tokens": 9, "completion_tokens": 1}}}
+    whole: dict[str, Any] = {
+        "project_id": project,
+        "trace_id": "talk",
+        "started_at": at,
+        "ended_at": at,
+        "summary": usage,
+    }
+    asked = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Where is parcel 7?"}]}
+    said = {"choices": [{"message": {"role": "assistant", "content": "On its way."}}]}
+    root = {**whole, "id": "root", "op_name": "plan", "attributes": {}, "inputs": {"task": "parcel"}, "output": "done"}
+    # SDKs sum the usage of calls up in those above: these are no calls of a model.
+    steps = [{**root, "id": f"step{n}", "op_name": f"step_{n}", "parent_id": "root"} for n in range(9)]
+    attributes = {"weave": {"kind": "llm"}}
+    model = {**whole, "id": "model", "parent_id": "step8", "op_name": "ask", "attributes": attributes}
+    batch = [root, *steps, {**model, "inputs": asked, "output": said}]
+    assert wire.client.post(f"/v2/{project}/calls/complete", json={"batch": batch}).status_code == 200
+    page.goto(f"/{project}/weave/traces/talk?view=chat")
+    chat = page.get_by_role("region", name="Conversations of the trace")
+    expect(chat.get_by_text("Where is parcel 7?")).to_be_visible()
+    expect(chat.locator("article.turn")).to_have_count(1)
+    expect(chat.get_by_text("This call holds no messages.")).to_have_count(0)
+    page.goto(f"/{project}/weave/traces?kind=llm")
+    expect(page.get_by_role("status", name="1 calls")).to_be_visible()
+    page.goto(f"/{project}/weave/traces?kind=fn")
+    expect(page.get_by_role("status", name="10 calls")).to_be_visible()

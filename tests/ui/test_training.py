@@ -50,6 +50,7 @@ def lab(server: HeddleProcess) -> Iterator[dict[str, Any]]:
         yield {"project": project, "first": first, "second": second}
 
 
+@pytest.mark.thorough
 def test_an_empty_project_teaches(page: Page, project: str, server: HeddleProcess) -> None:
     page.goto(f"/{project}/weave/training")
     expect(page.get_by_role("heading", name="Train a model on rewards")).to_be_visible()
@@ -74,6 +75,7 @@ def test_models_are_listed_and_compared(page: Page, lab: dict[str, Any]) -> None
     look(page, "training-compare")
 
 
+@pytest.mark.thorough
 def test_a_run_grows_while_it_runs(page: Page, lab: dict[str, Any]) -> None:
     trainer: Trainer = lab["first"]
     page.goto(f"/{lab['project']}/weave/training/{trainer.model['id']}")
@@ -87,6 +89,7 @@ def test_a_run_grows_while_it_runs(page: Page, lab: dict[str, Any]) -> None:
     expect(steps.get_by_role("row", name=re.compile(f"{STEPS + 1} latest"))).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_axes_smoothing_and_parts_of_a_run(page: Page, lab: dict[str, Any]) -> None:
     page.goto(f"/{lab['project']}/weave/training/{lab['first'].model['id']}?smooth=0.5")
     expect(page.get_by_role("slider", name="Smoothing")).to_have_value("0.5")
@@ -99,6 +102,7 @@ def test_axes_smoothing_and_parts_of_a_run(page: Page, lab: dict[str, Any]) -> N
     expect(page.get_by_role("list", name="Log")).to_contain_text("training ended")
     page.get_by_role("tab", name="Job").click()
     expect(page.get_by_text("Published in")).to_be_visible()
+    expect(page.get_by_text(re.compile("all of .* log-probabilities are bitwise equal"))).to_be_visible()
     page.get_by_role("tab", name="Config").click()
     expect(page.get_by_text("learning_rate:", exact=True)).to_be_visible()
     page.get_by_role("tab", name="Steps").click()
@@ -107,6 +111,7 @@ def test_axes_smoothing_and_parts_of_a_run(page: Page, lab: dict[str, Any]) -> N
     expect(page.get_by_role("row", name=re.compile("^Select row 1 latest"))).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_waiting_job_is_cancelled(page: Page, lab: dict[str, Any]) -> None:
     trainer: Trainer = lab["second"]
     groups = groups_of(trainer)

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from heddle.demo.processes import Programs
+from heddle.demo.run import Programs
 from tests.conftest import Wire
 from tests.support.server import HeddleProcess
 from tests.ui.support import look
+
+pytestmark = pytest.mark.thorough
 
 EXPECTED = "Order 1007 is not known."
 OPENED = 20_000
@@ -20,7 +22,7 @@ OPENED = 20_000
 @pytest.fixture(scope="module")
 def shop(server: HeddleProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
     """A project with the traces of the demo's assistant, one step of which failed."""
-    pytest.importorskip("weave", reason="the demo's program needs weave: pip install 'heddle[demo]'")
+    pytest.importorskip("weave", reason="the demo's program needs weave: pip install '.[demo]'")
     wire = Wire(server.url, f"team-{uuid.uuid4().hex[:8]}/walk")
     list(Programs(server.url, tmp_path_factory.mktemp("walk")).lines("heddle.demo.program", wire.project))
     yield wire

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from heddle.auth import LOCAL, Authenticator, Caller, Scope, hash_key, key_of
+from heddle.auth import LOCAL, Authenticator, Caller, Scope, api_key, hash_key
 from heddle.errors import Forbidden, NotAuthenticated
 
 KEY = "heddle-" + "0123456789abcdef" * 4
@@ -38,6 +38,9 @@ class Rows:
         self.asked += 1
         return self.rows.get(hashed)
 
+    async def any_usable(self) -> bool:
+        return any(row.revoked_at is None for row in self.rows.values())
+
     async def used(self, key_ids: list[str], at: int) -> None:
         self.noted += key_ids
 
@@ -53,8 +56,8 @@ class Rows:
     ],
 )
 def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
-    assert key_of(headers) == KEY
-    assert asyncio.run(Authenticator(Rows(), needs_key=True).recognise(headers)).user == "ann"
+    assert api_key(headers) == KEY
+    assert asyncio.run(Authenticator(Rows(), needs_key=True).authenticate(headers)).user == "ann"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_a_key_travels_in_every_known_way(headers: dict[bytes, bytes]) -> None:
 )
 def test_nobody_is_recognised_and_the_reason_is_said(headers: dict[bytes, bytes], why: str) -> None:
     with pytest.raises(NotAuthenticated, match=why) as refused:
-        asyncio.run(Authenticator(Rows(), needs_key=True).recognise(headers))
+        asyncio.run(Authenticator(Rows(), needs_key=True).authenticate(headers))
     assert refused.value.headers == {"WWW-Authenticate": 'Basic realm="heddle"'}
 
 
@@ -109,7 +112,7 @@ COOKIE = {b"cookie": b"other=1; heddle_session=token"}
 )
 def test_a_session_counts_for_pages_of_this_server(headers: dict[bytes, bytes], method: str, counts: bool) -> None:
     gate = Authenticator(Rows(), needs_key=True, sessions=Sessions(Row()))
-    recognised = gate.recognise(COOKIE | headers, method)
+    recognised = gate.authenticate(COOKIE | headers, method)
     if counts:
         assert asyncio.run(recognised).user == "ann"
     else:
@@ -120,19 +123,32 @@ def test_a_session_counts_for_pages_of_this_server(headers: dict[bytes, bytes], 
 def test_a_session_is_worth_what_its_key_is() -> None:
     for row, why in ((Row(revoked_at=1), "was revoked"), (None, "session has ended")):
         with pytest.raises(NotAuthenticated, match=why):
-            asyncio.run(Authenticator(Rows(), needs_key=True, sessions=Sessions(row)).recognise(COOKIE))
+            asyncio.run(Authenticator(Rows(), needs_key=True, sessions=Sessions(row)).authenticate(COOKIE))
     gate = Authenticator(Rows(), needs_key=True, sessions=Sessions(Row()))
     for cookie in (b"heddle_session=", b"heddle_session=other", b"\xff\xfe=;;;", b"heddle_sessio=token"):
         with pytest.raises(NotAuthenticated):
-            asyncio.run(gate.recognise({b"cookie": cookie}))
+            asyncio.run(gate.authenticate({b"cookie": cookie}))
     with pytest.raises(NotAuthenticated, match="not known to this server"):
-        asyncio.run(gate.recognise(COOKIE | {b"authorization": b"Bearer heddle-unknown"}))
+        asyncio.run(gate.authenticate(COOKIE | {b"authorization": b"Bearer heddle-unknown"}))
+
+
+def test_who_has_no_key_learns_how_the_first_is_made() -> None:
+    rows = Rows()
+    rows.rows = {}
+    gate = Authenticator(rows, needs_key=True)
+    for headers in ({}, {b"authorization": BASIC}):
+        with pytest.raises(NotAuthenticated, match="heddle keys create"):
+            asyncio.run(gate.authenticate(headers))
+    rows.rows = {hash_key(KEY): Row()}
+    with pytest.raises(NotAuthenticated) as refused:
+        asyncio.run(Authenticator(rows, needs_key=True).authenticate({}))
+    assert "heddle keys create" not in refused.value.reason
 
 
 def test_without_auth_everybody_is_the_local_user_whatever_they_send() -> None:
     gate = Authenticator(Rows(), needs_key=False)
     for headers in ({}, {b"authorization": BASIC}, {b"authorization": b"Basic ???"}):
-        assert asyncio.run(gate.recognise(headers)) is LOCAL
+        assert asyncio.run(gate.authenticate(headers)) is LOCAL
 
 
 def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
@@ -141,7 +157,7 @@ def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
 
     async def many() -> None:
         for _ in range(100):
-            await gate.recognise({b"authorization": BASIC})
+            await gate.authenticate({b"authorization": BASIC})
         await gate.note_use()
         await gate.note_use()
 
@@ -155,11 +171,11 @@ def test_a_revoked_key_is_refused_once_the_old_answer_is_too_old(monkeypatch: py
     gate = Authenticator(rows, needs_key=True)
     now = 1000.0
     monkeypatch.setattr("heddle.auth.time.monotonic", lambda: now)
-    assert asyncio.run(gate.recognise({b"authorization": BASIC})).user == "ann"
+    assert asyncio.run(gate.authenticate({b"authorization": BASIC})).user == "ann"
     rows.rows[hash_key(KEY)] = replace(Row(), revoked_at=1)
     now += 1.0
     with pytest.raises(NotAuthenticated, match="was revoked"):
-        asyncio.run(gate.recognise({b"authorization": BASIC}))
+        asyncio.run(gate.authenticate({b"authorization": BASIC}))
 
 
 def test_scopes_admin_includes_the_others_and_write_is_not_read() -> None:

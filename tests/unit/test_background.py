@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from heddle.evals.monitors import service as monitors
-from heddle.evals.monitors.service import Monitors
-from heddle.retention import Retention
+from heddle.evals import monitors
+from heddle.evals.monitors import Monitors
+from heddle.http.metrics import Metrics
 from heddle.settings import Settings
 from heddle.store.sqlite.store import open_store
 from heddle.trace.alerts.service import AlertService
+from heddle.trace.project import Retention
 
 INTERVAL = 0.01
 
@@ -38,7 +39,7 @@ def test_loops_go_on_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             return False
 
         monkeypatch.setattr(store.leases, "take", take)
-        alerts, watching = AlertService(settings, store), Monitors(store, _submit)
+        alerts, watching = AlertService(settings, store, Metrics().count_message), Monitors(store, _submit)
         purging = asyncio.create_task(Retention(store, INTERVAL).run())
         await alerts.start()
         await watching.start()

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from heddle.evals.scorers.builtin import BuiltinScorer, builtin
-from heddle.ipc.bounded import BoundedProcesses, TooMuchWork
-from heddle.ipc.fair_semaphore import OWNER, FairSemaphore
+from heddle.evals.scorers import BuiltinScorer, read_builtin
+from heddle.ipc.bounded import OWNER, BoundedProcesses, FairSemaphore, TooMuchWork
 
-MODULE = "heddle.evals.scorers.process"
+MODULE = "heddle.evals.scorer_kinds"
 
 
 def job(pattern: str, output: str = "a" * 40 + "!") -> dict[str, Any]:
@@ -150,7 +149,7 @@ def test_answers_are_remembered_up_to_so_many_bytes() -> None:
 
 
 def test_scorers_that_wait_leave_the_threads_of_the_server_alone() -> None:
-    made = builtin("slow", "", {"_class_name": "RegexMatchScorer", "pattern": "(a+)+$"})
+    made = read_builtin("slow", "", {"_class_name": "RegexMatchScorer", "pattern": "(a+)+$"})
     assert isinstance(made, BuiltinScorer)
 
     async def nobody(_: object) -> dict[str, object]:

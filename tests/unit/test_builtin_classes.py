@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from heddle.errors import InvalidField, InvalidRequest
 from heddle.trace.builtin_classes import kind_of, normalise
-from heddle.trace.object_rules import check_monitor, check_name, checked_aliases, checked_tags
-from heddle.wire import digests
+from heddle.trace.objects import check_aliases, check_monitor, check_name, check_tags
+from heddle.wire import refs
 
 CLIENTS = Path(__file__).parents[2] / ".clients"
 SDK_DIGESTS = """
@@ -166,12 +166,14 @@ def by_heddle(case: tuple[str | None, Any]) -> Any:
     return json.loads(json.dumps([value, base, leaf], sort_keys=True))
 
 
+@pytest.mark.thorough
 def test_the_server_package_computes_the_same() -> None:
     expected = by_sdk("0.53.0", [*CASES])
     assert [by_heddle(case) for case in CASES] == expected
     assert sum(item is None for item in expected) == 17
 
 
+@pytest.mark.thorough
 def test_the_newest_client_computes_the_same() -> None:
     # It writes a column visibility into every comparison, and drops keys that a filter does not have.
     older = [case for case in CASES if case[0] != "ComparisonView" and "unknown" not in json.dumps(case[1])]
@@ -207,14 +209,14 @@ def test_a_value_without_a_known_class_is_kept_as_it_is(value: Any) -> None:
 
 def test_vectors_that_no_sdk_is_needed_for() -> None:
     known = dict(CASES[:1] + CASES[2:3])
-    computed = {name: digests.value_digest(normalise(value, name).value) for name, value in known.items()}
+    computed = {name: refs.value_digest(normalise(value, name).value) for name, value in known.items()}
     assert computed["TestOnlyExample"] == "f8MeGCzs8MlERF3QzzKqREkiC6yadxISbTFS9rlfcSc"
     plain_alert = normalise({"spec": {"foo": 1, "threshold": 1}}, "AlertSpec")
-    assert digests.value_digest(plain_alert.value) == "56eUYe431ZhsS82XBCFJj1ttE9URxXpGQ97j2Hh9dn4"
+    assert refs.value_digest(plain_alert.value) == "56eUYe431ZhsS82XBCFJj1ttE9URxXpGQ97j2Hh9dn4"
     assert plain_alert.base_class == plain_alert.leaf_class == "AlertSpec"
     model = normalise({"llm_model_id": "m"}, "LLMStructuredCompletionModel")
     assert (model.base_class, model.leaf_class) == ("Model", "LLMStructuredCompletionModel")
-    assert digests.value_digest(model.value) == "G5KXo7BX2MhuNv6UCzUYeHTXEJ6KvBKCenXJuxoJgug"
+    assert refs.value_digest(model.value) == "G5KXo7BX2MhuNv6UCzUYeHTXEJ6KvBKCenXJuxoJgug"
 
 
 def test_a_model_server_of_ones_own_is_a_provider() -> None:
@@ -266,18 +268,18 @@ def test_names_that_are_taken(name: str) -> None:
 @pytest.mark.parametrize("tag", ["", " a", "a ", "a  b", "a,b", "x" * 257, "a\n"])
 def test_tags_that_are_refused(tag: str) -> None:
     with pytest.raises(ValueError, match="tag name"):
-        checked_tags([tag])
+        check_tags([tag])
 
 
 @pytest.mark.parametrize("alias", ["", " ", "a/b", "a:b", "latest", "v1", "x" * 129])
 def test_aliases_that_are_refused(alias: str) -> None:
     with pytest.raises(ValueError, match="alias name"):
-        checked_aliases([alias])
+        check_aliases([alias])
 
 
 def test_labels_are_taken_once() -> None:
-    assert checked_tags(["two words", "é-1_x", "two words"]) == ["two words", "é-1_x"]
-    assert checked_aliases(["best", "v", "v1x", "a b!", "best"]) == ["best", "v", "v1x", "a b!"]
+    assert check_tags(["two words", "é-1_x", "two words"]) == ["two words", "é-1_x"]
+    assert check_aliases(["best", "v", "v1x", "a b!", "best"]) == ["best", "v", "v1x", "a b!"]
 
 
 def monitor(query: Any, **more: Any) -> None:

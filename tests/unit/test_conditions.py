@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heddle.store.query.compiler import Compiler
+from heddle.store.sqlite import span_dumps
 from heddle.store.sqlite.call_table import SqliteCallTable
 from heddle.wire import jsontext
 from heddle.wire.calls import CallsQuery
@@ -90,6 +91,7 @@ def compared(op: str, document: Any, path: str, constant: Any) -> bool | None:
 @pytest.fixture(scope="module")
 def database() -> sqlite3.Connection:
     raw = sqlite3.connect(":memory:")
+    span_dumps.add_functions(raw)
     raw.execute(
         "CREATE TABLE calls (rid INTEGER PRIMARY KEY, project INTEGER, id TEXT, op INTEGER, started_at INTEGER)"
     )
@@ -98,11 +100,12 @@ def database() -> sqlite3.Connection:
     return raw
 
 
-def answered(raw: sqlite3.Connection, document: Any, expression: Any) -> bool | None:
-    """The condition's value for one call with these inputs: true, false or unknown."""
+def answered(raw: sqlite3.Connection, document: Any, expression: Any, column: str = "inputs") -> bool | None:
+    """The condition's value for one call with this document in a column: true, false or unknown."""
     table = SqliteCallTable(CallsQuery("ZS9w"), 1)
-    sql = Compiler(table.dialect, table.resolve).compile(parse_query({"$expr": expression}))
-    raw.execute("INSERT OR REPLACE INTO body_in VALUES (1, ?, '{}', NULL)", (jsontext.dumps(document),))
+    sql = Compiler(table.dialect, table.resolve).condition(parse_query({"$expr": expression}))
+    held = {"inputs": "{}", "attributes": "{}", "otel_dump": None, column: jsontext.dumps(document)}
+    raw.execute("INSERT OR REPLACE INTO body_in VALUES (1, :inputs, :attributes, :otel_dump)", held)
     query = f"SELECT {sql} FROM calls c JOIN body_in bi ON bi.rid = c.rid"
     (value,) = raw.execute(query, table.parameters.given).fetchone()
     return None if value is None else bool(value)
@@ -189,6 +192,36 @@ def test_the_examples_of_the_contract(
     database: sqlite3.Connection, stored: Any, constant: Any, expected: bool | None
 ) -> None:
     assert answered(database, {"a": stored}, {"$eq": [field("a"), {"$literal": constant}]}) == expected
+
+
+SPELLED: list[tuple[Any, str, Any]] = [
+    ({"a": {"b": {"c": 5}}}, "a.b.c", 5),
+    ({"a": {"b.c": 5}}, "a.b.c", 5),
+    ({"a.b.c": 5}, "a.b.c", 5),
+    ({"a": 1, "a.b": {"x": 1}, "a.b.c": 5}, "a.b.c", 5),
+    ({"a": {"b": {"c": None}, "b.c": 5}}, "a.b.c", 5),
+    ({"a": {"b": {"c": 4}}, "a.b.c": 5}, "a.b.c", 4),
+    ({"m": {"0": {"x.y": "z"}}}, "m.0.x.y", "z"),
+    ({"m": [{"x.y": "z"}]}, "m.0.x.y", "z"),
+    ({"a.b": True}, "a\\.b", True),
+    ({"a": {"b": {"c": 5}}}, "a\\.b.c", None),
+    ({"a.b": 5}, "a.c", None),
+]
+"""Attributes, a path, and the value that a filter sees there."""
+
+
+@pytest.mark.parametrize(("document", "path", "value"), SPELLED)
+def test_attributes_with_dots_in_their_keys(database: sqlite3.Connection, document: Any, path: str, value: Any) -> None:
+    for column, prefix in (("attributes", "attributes"), ("otel_dump", "attributes.otel_span")):
+        get = {"$getField": f"{prefix}.{path}"}
+        missing = {"$eq": [get, {"$literal": ""}]}
+        assert answered(database, document, missing, column) is (value is None)
+        if value is not None:
+            assert answered(database, document, {"$eq": [get, {"$literal": value}]}, column) is True
+            assert answered(database, document, {"$eq": [get, {"$literal": 99}]}, column) is not True
+        # Elsewhere a key with dots is meant by its escaped name only.
+        plain = {"$eq": [{"$getField": f"inputs.{path}"}, {"$literal": ""}]}
+        assert answered(database, document, plain) is (text_of(follow(document, path)) == "")
 
 
 def test_constants_compare_with_constants(database: sqlite3.Connection) -> None:

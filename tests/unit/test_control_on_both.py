@@ -16,28 +16,32 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
-from heddle.store.control import ended_calls
-from heddle.store.control.adapters import AdapterRow
+from heddle.store.base import ControlGroups
+from heddle.store.control import pending_calls
 from heddle.store.control.costs import PriceRow
-from heddle.store.control.dataset_sources import SourceRow
 from heddle.store.control.eval_jobs import JobRow as EvalJob
+from heddle.store.control.eval_jobs import ReplayItem
 from heddle.store.control.feedback import SPANS, STRUCTURES
 from heddle.store.control.feedback import feedback as feedback_table
-from heddle.store.control.groups import ControlGroups
-from heddle.store.control.inference import Used
-from heddle.store.control.jobs import EventRow
-from heddle.store.control.jobs import JobRow as TrainJob
+from heddle.store.control.inference import AdapterRow, Used
+from heddle.store.control.links import LinkRow, SourceRow
+from heddle.store.control.log_records import remove_of_spans
 from heddle.store.control.monitors import Waiting
-from heddle.store.control.object_rows import NewVersion, ObjectFilter
-from heddle.store.control.registry import LinkRow
-from heddle.store.control.replays import ReplayItem
-from heddle.store.control.row_texts import ControlRowTexts
-from heddle.store.control.rowtable import RowRequest, Sort
-from heddle.store.control.runtimes import RuntimeRow
+from heddle.store.control.objects import NewVersion, ObjectFilter
+from heddle.store.control.projects import RuntimeRow
+from heddle.store.control.rejections import RejectionRow
+from heddle.store.control.responses import ConversationRow, ResponseRow
+from heddle.store.control.row_queries import RowRequest, Sort
+from heddle.store.control.table_rows import ControlRowTexts
+from heddle.store.control.training import EventRow
+from heddle.store.control.training import JobRow as TrainJob
 from heddle.store.postgres.control import open_control
 from heddle.store.query.compiler import Kind
 from heddle.store.sqlite.store import DATABASE, SqliteControl, open_file
-from heddle.wire import query, rowsort
+from heddle.wire import query, table_rows
+from heddle.wire.calls import UniformRun
+from heddle.wire.log_records import StoredRecord
+from heddle.wire.metric_series import Bin, Figures, MetricKind, Sample, Series
 from tests.support.postgres import PostgresServer
 
 Story = Callable[[ControlGroups], Awaitable[list[Any]]]
@@ -107,12 +111,13 @@ async def _told(work: Awaitable[Any]) -> Any:
 async def objects(store: ControlGroups) -> list[Any]:
     for number, name in enumerate(("b", "B", "a", "é", "b", "b")):
         digest = f"{number:043}" if number != 4 else f"{0:043}"
-        new = NewVersion(_P, "object", name, digest, f'{{"n":{number}}}', "Model" if name == "b" else None, None, "me")
+        base = "Model" if name == "b" else None
+        new = NewVersion(_P, "object", name, digest, f'{{"n":{number}}}', 9, base, None, "me")
         await store.objects.create(new)
     found: list[Any] = [
         await store.objects.query(_P, ObjectFilter(), sort=[("object_id", down)]) for down in (False, True)
     ]
-    other = NewVersion(_P, "object", "b", "9" * 43, "{}", "Dataset", None, "me")
+    other = NewVersion(_P, "object", "b", "9" * 43, "{}", 2, "Dataset", None, "me")
     found.append(await _told(store.objects.create(other)))
     await store.objects.set_aliases(_P, "b", f"{0:043}", ["prod", "latest"], "me")
     await store.objects.add_tags(_P, "b", f"{5:043}", ["x", "a", "x"], "me")
@@ -140,7 +145,7 @@ async def tables(store: ControlGroups) -> list[Any]:
     for _ in range(2):
         await store.tables.create(_P, "t1", [*names, names[0]], rows)
     await store.tables.create(_P, "t2", ["absent", *names[:3]], {})
-    keys = [rowsort.parse("n", True)]
+    keys = [table_rows.parse_sort("n", True)]
     found: list[Any] = [await store.tables.query(_P, "t1", limit=3, offset=1998)]
     found.append(await store.tables.query(_P, "t1", sort=keys, limit=5, offset=2))
     found.append(await store.tables.query(_P, "t1", sort=keys, row_digests=names[:9]))
@@ -161,6 +166,7 @@ async def feedback(store: ControlGroups) -> list[Any]:
     rows = []
     for number, payload in enumerate(payloads):
         row = _EMPTY | {"id": f"f{number}", "weave_ref": f"ref{number % 2}", "created_at": number * 10**6}
+        row["creator"] = "ours" if number % 3 else None
         rows.append(row | {"payload": orjson.dumps(payload).decode(), "scorer_ratings": f'{{"a b":{number}.5}}'})
     await store.feedback.create(rows)
     found: list[Any] = [await store.feedback.query(_P, RowRequest())]
@@ -177,6 +183,11 @@ async def feedback(store: ControlGroups) -> list[Any]:
     ):
         request = RowRequest(fields=["id"], query=query.parse_stored({"$expr": expression}))
         found.append((await store.feedback.query(_P, request)).rows)
+    about = [row["weave_ref"] for row in (await store.feedback.query(_P, RowRequest(fields=["weave_ref"]))).rows]
+    for creator in ("nobody", "ours"):
+        found.append(sorted(await store.feedback.targets_of(_P, [*about, "unknown"], creator)))
+        await store.feedback.move(_P, {about[0]: "moved", "unknown": "x"}, creator)
+        found.append((await store.feedback.query(_P, RowRequest(fields=["id", "weave_ref"]))).rows)
     found.append(await store.feedback.purge(_P, ["f0", "f1", "unknown"], "me"))
     return [*found, await store.feedback.query(_P, RowRequest(fields=["count(*)"]))]
 
@@ -229,13 +240,40 @@ async def jobs(store: ControlGroups) -> list[Any]:
     ]
     found += [
         await store.eval_jobs.query("a/b"),
-        await store.eval_jobs.count_open(),
+        sorted((await store.eval_jobs.count_open()).items()),
         await store.eval_jobs.forget_older(10),
     ]
     await store.replays.choose("j1", [f"call{number}" for number in range(2100)])
     await store.replays.decide([ReplayItem("j1", number, "", "failed", "no") for number in range(3)])
     found += [await store.replays.left("j1", 2), await store.replays.page("j1", ["failed"], 2, 1)]
     return [*found, await store.replays.counts("j1"), await store.leases.take("tidy", 5.0)]
+
+
+@story
+async def responses(store: ControlGroups) -> list[Any]:
+    def row(number: int, **fields: Any) -> ResponseRow:
+        body = {"output": [{"id": f"out{number}", "text": "\x00é"}], "status": "completed"}
+        given = {"id": f"r{number}", "owner": _P, "thread_id": "r0", "status": "completed", "created_at": 10 + number}
+        return ResponseRow(**{**given, "body": body, "input": [{"id": f"in{number}"}], **fields})
+
+    conversation = ConversationRow(id="c0", owner=_P, metadata={"a": "b"}, created_at=1, changed_at=1)
+    await store.conversations.add(conversation, [{"id": "first"}])
+    await store.responses.store(row(0), None)
+    await store.responses.store(row(1, previous_id="r0"), "c0")
+    await store.responses.add(row(2, previous_id="r1", status="queued"))
+    found: list[Any] = [await store.responses.chain(_P, "r2"), await store.responses.chain("other", "r2")]
+    found += [await store.responses.count_open(_P), await store.responses.renew(["r0", "r2"])]
+    await store.responses.begin("r2", {"output": [], "status": "in_progress"})
+    await store.responses.ask_to_cancel(_P, "r2")
+    found += [await store.responses.renew(["r2"]), await store.responses.cut()]
+    await store.responses.finish(row(2, status="cancelled"), "c0")
+    found += [await store.responses.find(_P, "r2"), await store.responses.find("other", "r2")]
+    found += [await store.conversations.items("c0"), await store.conversations.remove_item("c0", "first")]
+    found += [await store.conversations.update(_P, "c0", {}), await store.conversations.update("other", "c0", {})]
+    found += [await store.responses.forget_older(12), await store.responses.delete("other", "r0")]
+    found += [await store.responses.delete(_P, "r0"), await store.responses.chain(_P, "r2")]
+    found += [await store.responses.forget_older(13), await store.conversations.find(_P, "c0")]
+    return [*found, await store.conversations.delete(_P, "c0")]
 
 
 @story
@@ -260,10 +298,10 @@ async def training(store: ControlGroups) -> list[Any]:
         found.append(await store.train_jobs.add_event(event, number))
     found.append(await store.train_jobs.add_event(EventRow("j0", 1, "e1", "gradient_step", {}, 3), 1))
     await store.train_jobs.ask_to_cancel("j1")
-    found += [await store.train_jobs.held(), await store.train_jobs.events("j0", 0)]
+    found += [await store.train_jobs.read_held(), await store.train_jobs.events("j0", 0)]
     found += [
         await store.train_jobs.open(),
-        await store.train_jobs.release_all(),
+        await store.train_jobs.release_all_leases(),
         await store.train_runs.jobs(["m0", "m1"]),
     ]
     row = AdapterRow("e", "p", "n", 1, "base", "folder", 1, "me")
@@ -297,14 +335,51 @@ async def small_groups(store: ControlGroups) -> list[Any]:
     waits = [Waiting(_P, "m", group, f"c{number}", number) for number, group in enumerate(("g", "h", "g"))]
     await store.monitor_waits.put(waits)
     found += [await store.monitor_waits.due(5, 10), await store.monitor_waits.next_due()]
-    await store.monitor_waits.done(waits[:2])
+    await store.monitor_waits.remove(waits[:2])
     found.append(await store.monitor_waits.due(5, 10))
     await store.projects.set_retention(_P, 7, "me")
     await store.projects.make(_P, "said")
     found += [await store.projects.with_retention(), await store.projects.description(_P)]
     await store.ping()
-    await store.control.write(lambda connection: ended_calls.note(connection, [(_P, "c1"), ("q", "c2"), (_P, "c3")]))
-    ended = ended_calls.EndedCalls(store.control)
+    await store.control.write(
+        lambda connection: pending_calls.note_ended(connection, [(_P, "c1"), ("q", "c2"), (_P, "c3")])
+    )
+    ended = pending_calls.EndedCalls(store.control)
     found += [await ended.take(1, []), await ended.take(5, [_P]), await ended.count()]
     await ended.drop(_P)
     return [*found, await ended.take(5, [])]
+
+
+@story
+async def telemetry(store: ControlGroups) -> list[Any]:
+    begin = 1_600_000_000 * 10**9
+    bins = (Bin(None, 1.0, 2), Bin(1.0, None, 3))
+    shapes = {"cost": Figures(0, 0.5), "seconds": Figures(5, 7.5, 0.25, 4.0, bins), "level": Figures(1, 2.0, 2.0, 2.0)}
+    kinds = {"cost": MetricKind.SUM, "seconds": MetricKind.HISTOGRAM, "level": MetricKind.GAUGE}
+    samples = [
+        Sample(Series(_P, name, kinds[name], "1", f'{{"model":"m{n}"}}', "d"), "s", begin, at, True, figures)
+        for name, figures in shapes.items()
+        for n in range(2)
+        for at in (begin + 1, begin + 10**9)
+    ]
+    left = await store.metric_series.write(samples, 5)
+    rows = await store.metric_series.all(_P)
+    run = UniformRun(3, begin // 1000 - 7, 60_000_000, begin // 1000 - 7, begin // 1000 + 10**9)
+    names = [row.series for row in rows]
+    found: list[Any] = [left, rows, await store.metric_series.points(_P, names, [run], with_bins=True)]
+    found.append(sorted(await store.metric_series.points(_P, names, [run])))
+    found.append(await store.metric_series.purge_older(_P, begin))
+    records = [StoredRecord(_P, "t", f"s{n % 2}", f"r{n}", 9 - n, "me", '{"a":1}') for n in range(4)]
+    for _ in range(2):
+        await store.log_records.add(records, 10**12)
+    await store.log_records.add([StoredRecord(_P, "old", "", "r", 1, "me", "{}")], -1)
+    await store.log_records.add([StoredRecord("q", "t", "s", "r", 1, "me", "{}")], 10**12)
+    found.append(await store.log_records.read([(_P, "t"), ("q", "t"), (_P, "old"), (_P, "none")]))
+    await store.control.write(lambda connection: remove_of_spans(connection, _P, ["t"], ["s1", "none"]))
+    rows = [RejectionRow(_P, "traces", cause, 2, at, f"m{at}") for cause in ("a", "b") for at in (5, 7)]
+    await store.rejections.add([*rows, RejectionRow("q", "traces", "a", 1, 9, "other")])
+    await store.rejections.add([])
+    found += [await store.rejections.of_project(_P, 7), await store.rejections.of_project(_P, 8)]
+    assert [(row.cause, row.count, row.message) for row in found[-2]] == [("a", 4, "m7"), ("b", 4, "m7")]
+    found += [await store.log_records.read([(_P, "t")]), await store.log_records.purge_older(_P, 1)]
+    return [*found, await store.log_records.spans([(_P, "t"), ("q", "t")])]

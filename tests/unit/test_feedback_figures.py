@@ -7,9 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from heddle.errors import InvalidRequest
-from heddle.trace.feedback.aggregate import Aggregate
 from heddle.trace.feedback.models import FeedbackAggregateReq, FeedbackStatsReq
-from heddle.trace.feedback.stats import Stats
+from heddle.trace.feedback.stats import PayloadStats, ScoreAggregate
 from heddle.wire import refs, times
 
 Json = Any
@@ -28,7 +27,7 @@ def stats(metrics: list[Json], rows: list[tuple[str, Json]], **body: Json) -> Js
     """The answer over rows `(created_at, payload)`."""
     given = {"project_id": "e/p", "start": START, "end": "2024-06-01T13:00:00Z", "granularity": 3600, **body}
     request = FeedbackStatsReq(**given, metrics=metrics)
-    collected = Stats(request, request.window())
+    collected = PayloadStats(request, request.window())
     for created_at, payload in rows:
         collected.take((at(created_at), json.dumps(payload)))
     return collected.answer()
@@ -161,7 +160,7 @@ def row(minutes: int, **fields: Json) -> list[Json]:
         "span_status_code": "UNSET",
         **fields,
     }
-    return [json.dumps(given[name]) if name.startswith("scorer_") else given[name] for name in Aggregate.columns]
+    return [json.dumps(given[name]) if name.startswith("scorer_") else given[name] for name in ScoreAggregate.columns]
 
 
 SCORES = [
@@ -177,7 +176,7 @@ SCORES = [
 def aggregate(**body: Json) -> Json:
     """The buckets over the scores of the first two hours."""
     request = FeedbackAggregateReq(**{"project_id": "e/p", "after_ms": 0, "before_ms": 7_200_000, **body})
-    collected = Aggregate(request)
+    collected = ScoreAggregate(request)
     for score in SCORES:
         collected.take(score)
     return collected.answer()["buckets"]

@@ -10,10 +10,9 @@ import emoji
 import pytest
 
 from heddle.errors import InvalidRequest
-from heddle.trace.feedback import rules
-from heddle.trace.feedback.aggregate import object_id, span_type
+from heddle.trace.feedback import models
 from heddle.trace.feedback.models import FeedbackCreateReq
-from heddle.trace.feedback.payloads import payload_paths
+from heddle.trace.feedback.stats import find_payload_paths, object_id, span_type
 from heddle.wire import refs
 
 PROJECT = refs.internal_project("team/project")
@@ -105,14 +104,14 @@ REFUSED = [
 @pytest.mark.parametrize("request_row", ACCEPTED, ids=lambda item: f"{item.feedback_type} {sorted(item.payload)}")
 def test_accepted(request_row: FeedbackCreateReq) -> None:
     """Each type with what it needs."""
-    rules.check(request_row, PROJECT)
+    models.check_feedback(request_row, PROJECT)
 
 
 @pytest.mark.parametrize(("request_row", "reason"), REFUSED, ids=lambda item: getattr(item, "feedback_type", item))
 def test_refused(request_row: FeedbackCreateReq, reason: str) -> None:
     """Each rule, with the word that tells which."""
     with pytest.raises(InvalidRequest, match=reason) as caught:
-        rules.check(request_row, PROJECT)
+        models.check_feedback(request_row, PROJECT)
     assert refs.INTERNAL not in caught.value.reason
 
 
@@ -127,7 +126,7 @@ def test_refused(request_row: FeedbackCreateReq, reason: str) -> None:
 )
 def test_reactions_get_their_aliases(shown: str, alias: str, detoned: str, detoned_alias: str) -> None:
     """And keep what else the payload holds."""
-    found = rules.reaction({"emoji": shown, "by": "me"})
+    found = models.complete_reaction({"emoji": shown, "by": "me"})
     assert found == {"emoji": shown, "by": "me", "alias": alias, "detoned": detoned, "detoned_alias": detoned_alias}
 
 
@@ -143,17 +142,17 @@ def test_aliases_are_those_of_the_reference() -> None:
     for shown in [*emoji.EMOJI_DATA, "a 👍🏿 b", "👩🏽‍🤝‍👨🏿", "👍🏿👋🏻", "no emoji", ""]:
         detoned = reference.detone_emojis(shown)
         aliases = {"alias": emoji.demojize(shown), "detoned": detoned, "detoned_alias": emoji.demojize(detoned)}
-        assert rules.reaction({"emoji": shown}) == {"emoji": shown, **aliases}
+        assert models.complete_reaction({"emoji": shown}) == {"emoji": shown, **aliases}
 
 
 def test_payloads_are_limited_to_one_mebibyte_of_json() -> None:
     """Counted as ASCII JSON with blanks, as the reference counts."""
     overhead = len(json.dumps({"a": ""}))
-    assert json.loads(rules.payload_text(row("custom", {"a": "x" * (rules.MAX_PAYLOAD - overhead)})))
+    assert json.loads(models.dump_payload(row("custom", {"a": "x" * (models.MAX_PAYLOAD - overhead)})))
     with pytest.raises(InvalidRequest, match="too large"):
-        rules.payload_text(row("custom", {"a": "x" * (rules.MAX_PAYLOAD - overhead + 1)}))
+        models.dump_payload(row("custom", {"a": "x" * (models.MAX_PAYLOAD - overhead + 1)}))
     with pytest.raises(InvalidRequest, match="too large"):
-        rules.payload_text(row("custom", {"a": "é" * (rules.MAX_PAYLOAD // 6)}))
+        models.dump_payload(row("custom", {"a": "é" * (models.MAX_PAYLOAD // 6)}))
 
 
 def spec(schema: Any = None, **fields: Any) -> str:
@@ -179,14 +178,14 @@ def annotation(value: Any) -> FeedbackCreateReq:
 )
 def test_annotation_values_satisfy_the_schema_of_the_spec(schema: Any, good: Any, bad: Any) -> None:
     """JSON Schema decides."""
-    asyncio.run(rules.check_annotation_value(annotation(good), spec(schema)))
+    asyncio.run(models.check_annotation_value(annotation(good), spec(schema)))
     with pytest.raises(InvalidRequest, match="does not match"):
-        asyncio.run(rules.check_annotation_value(annotation(bad), spec(schema)))
+        asyncio.run(models.check_annotation_value(annotation(bad), spec(schema)))
 
 
 def test_a_spec_without_a_schema_takes_everything() -> None:
     """The default schema is empty."""
-    asyncio.run(rules.check_annotation_value(annotation([1, {"x": None}]), spec()))
+    asyncio.run(models.check_annotation_value(annotation([1, {"x": None}]), spec()))
 
 
 @pytest.mark.parametrize(
@@ -205,13 +204,13 @@ def test_a_spec_without_a_schema_takes_everything() -> None:
 def test_what_is_no_annotation_spec_is_refused(text: str) -> None:
     """Also schemas that point elsewhere or only at themselves: nothing is fetched."""
     with pytest.raises(InvalidRequest, match="is not a valid annotation spec"):
-        asyncio.run(rules.check_annotation_value(annotation(1), text))
+        asyncio.run(models.check_annotation_value(annotation(1), text))
 
 
 def test_a_missing_spec_is_named_by_its_external_ref() -> None:
     """Internal forms never reach a client."""
     with pytest.raises(InvalidRequest, match="weave:///team/project/object/judge:abc not found"):
-        asyncio.run(rules.check_annotation_value(annotation(1), None))
+        asyncio.run(models.check_annotation_value(annotation(1), None))
 
 
 def test_leaves_of_payloads() -> None:
@@ -221,7 +220,7 @@ def test_leaves_of_payloads() -> None:
         {"score": None, "ok": None, "mixed": "a", "a.b": 1, " ": 2, "é": 3, "list": [{"y": 1}, [2]], "empty": []},
         {"flags": [True, None], "deep": {"x": 2}},
     ]
-    assert payload_paths(json.dumps(payload) for payload in payloads) == [
+    assert find_payload_paths(json.dumps(payload) for payload in payloads) == [
         {"json_path": "deep.Low quality", "value_type": "categorical"},
         {"json_path": "deep.x", "value_type": "numeric"},
         {"json_path": "flags", "value_type": "boolean"},

@@ -1,6 +1,7 @@
 """What the rules of pyproject.toml cannot say of imports."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "heddle"
@@ -35,3 +36,18 @@ def test_no_private_module_of_a_library_is_imported() -> None:
         if not name.startswith(("heddle.", "__future__")) and any(part.startswith("_") for part in name.split("."))
     }
     assert private == set()
+
+
+def test_there_are_no_circles_among_modules() -> None:
+    """Imports within functions and those for types alone count, too."""
+    paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+
+    def module_of(name: str) -> str:
+        return name if name in modules else name.rpartition(".")[0]
+
+    graph = {
+        name: {module_of(target) for target in imported(path)} & modules.keys() - {name, "heddle"}
+        for name, path in modules.items()
+    }
+    TopologicalSorter(graph).prepare()

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from heddle.wire import jsonpieces
+from heddle.wire import jsontext
 
 TEXTS = ("", "a", 'q"uote', "back\\slash\\", "com,ma", "[{", "]}", "né\u2028", '\\"', "a" * 300)
 STRAY = (b",", b"[", b"]", b"{", b"}", b'"', b":", b"", b"1", b"\\")
@@ -16,7 +16,7 @@ STRAY = (b",", b"[", b"]", b"{", b"}", b'"', b":", b"", b"1", b"\\")
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonpieces, "PIECE_BYTES", 7)
+    monkeypatch.setattr(jsontext, "PIECE_BYTES", 7)
 
 
 def value_of(random: random.Random, depth: int) -> Any:
@@ -36,8 +36,8 @@ def test_pieces_make_the_whole() -> None:
     for number in range(150):
         value = [value_of(drawn, 5) for _ in range(6)]
         data = json.dumps(value, ensure_ascii=bool(number % 2), indent=number % 3 or None).encode()
-        assert jsonpieces.loads(data, orjson.loads) == value
-        assert jsonpieces.loads(data, json.loads) == value
+        assert jsontext.loads_in_pieces(data, orjson.loads) == value
+        assert jsontext.loads_in_pieces(data, json.loads) == value
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_pieces_make_the_whole() -> None:
     ],
 )
 def test_of_a_repeated_key_the_last_one_counts(text: str) -> None:
-    assert jsonpieces.loads(text.encode(), orjson.loads) == json.loads(text)
+    assert jsontext.loads_in_pieces(text.encode(), orjson.loads) == json.loads(text)
 
 
 def test_what_is_no_json_as_a_whole_is_none_in_pieces() -> None:
@@ -58,14 +58,14 @@ def test_what_is_no_json_as_a_whole_is_none_in_pieces() -> None:
         for _ in range(drawn.randrange(1, 3)):
             at = drawn.randrange(len(data))
             data[at : at + drawn.randrange(2)] = drawn.choice(STRAY)
-        assert read(jsonpieces.loads, bytes(data)) == read(lambda text, parse: parse(text), bytes(data))
+        assert read(jsontext.loads_in_pieces, bytes(data)) == read(lambda text, parse: parse(text), bytes(data))
 
 
 def read(loads: Callable[..., Any], text: bytes) -> Any:
     """The value of a text, None where it is no JSON."""
     try:
         return loads(text, orjson.loads)
-    except (ValueError, jsonpieces.PieceInvalid):
+    except (ValueError, jsontext.PieceInvalid):
         return None
 
 
@@ -73,20 +73,20 @@ def read(loads: Callable[..., Any], text: bytes) -> Any:
     "text", ["", "[1,", "[1,]", "[,1]", "1,2", "[1],[2]", '{"a":1,}', "[1,2,3,4,5,6,7,8,", "[1}", "]"]
 )
 def test_a_comma_too_many_stays_an_error(text: str) -> None:
-    with pytest.raises(jsonpieces.PieceInvalid):
-        jsonpieces.loads(text.encode(), orjson.loads)
+    with pytest.raises(jsontext.PieceInvalid):
+        jsontext.loads_in_pieces(text.encode(), orjson.loads)
 
 
 def test_the_place_of_an_error_is_the_one_in_the_whole() -> None:
     text = "[" + "1," * 50 + "oops]"
-    with pytest.raises(jsonpieces.PieceInvalid) as caught:
-        jsonpieces.loads(text.encode(), json.loads)
+    with pytest.raises(jsontext.PieceInvalid) as caught:
+        jsontext.loads_in_pieces(text.encode(), json.loads)
     assert isinstance(caught.value.error, json.JSONDecodeError)
     assert caught.value.error.pos + caught.value.offset == text.index("oops")
 
 
 def test_nodes_are_counted_outside_strings() -> None:
-    assert jsonpieces.count_nodes(b'{"a,b,[":"x,\\",y{","c":[1,2,3],"d":{}}') == 1 + 5 + 2 + 1 - 1
-    assert jsonpieces.count_nodes(b'"' + b"," * 1000 + b'"') == 1
-    assert jsonpieces.may_exceed(b"[" + b"1," * 1000 + b"1]", 1000)
-    assert not jsonpieces.may_exceed(b"[" + b"1," * 900 + b"1]", 1000)
+    assert jsontext.count_nodes(b'{"a,b,[":"x,\\",y{","c":[1,2,3],"d":{}}') == 1 + 5 + 2 + 1 - 1
+    assert jsontext.count_nodes(b'"' + b"," * 1000 + b'"') == 1
+    assert jsontext.may_exceed(b"[" + b"1," * 1000 + b"1]", 1000)
+    assert not jsontext.may_exceed(b"[" + b"1," * 900 + b"1]", 1000)

@@ -6,27 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL
 from heddle.errors import Busy
-from heddle.evals.jobs.run import JobRun
-from heddle.evals.jobs.service import Jobs
-from heddle.inference.adapters.address import Address
-from heddle.inference.adapters.files import FILES
-from heddle.inference.adapters.registry import Adapters
+from heddle.evals.jobs import JobRun, Jobs
+from heddle.inference.adapters import FILES, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
-from heddle.inference.limits.rate_limits import PROJECT, Limits
-from heddle.inference.limits.shared_limits import SharedLimits
+from heddle.inference.limits import PROJECT, Limits, SharedLimits
+from heddle.jobs.metrics import JobMetrics
 from heddle.settings import Settings
-from heddle.store.control.adapters import AdapterRow
-from heddle.store.control.alerts import AlertRow, DeliveryRow, alert_deliveries
-from heddle.store.control.changes import ADAPTERS, LIMITS
-from heddle.store.control.eval_jobs import SUCCEEDED, EvalJobs, eval_jobs
+from heddle.store.base import ControlGroups
+from heddle.store.control.coordination import ADAPTERS, LIMITS, SUCCEEDED, leases
+from heddle.store.control.eval_jobs import EvalJobs, eval_jobs
 from heddle.store.control.eval_jobs import JobRow as EvalJob
-from heddle.store.control.groups import ControlGroups
-from heddle.store.control.jobs import JobRow, LeaseLost, train_jobs
-from heddle.store.control.leases import leases
-from heddle.store.control.meters import inference_places
+from heddle.store.control.inference import AdapterRow, inference_places
+from heddle.store.control.monitors import AlertRow, DeliveryRow, alert_deliveries
+from heddle.store.control.training import JobRow, LeaseLost, train_jobs
 from tests.support.postgres import postgres
 from tests.support.servers import Two, end_leases, two, until
 
@@ -59,7 +55,7 @@ def test_no_evaluation_job_is_taken_twice(two: Two) -> None:
 
             await asyncio.gather(*(work(server.eval_jobs) for server in (one, other) for _ in range(3)))
             assert set(taken) == wanted and set(taken.values()) == {1}
-            assert await one.eval_jobs.count_open() == 0
+            assert await one.eval_jobs.count_open() == {}
 
     asyncio.run(main())
 
@@ -75,13 +71,13 @@ def test_a_dead_servers_job_is_taken_over_and_it_can_write_no_more(two: Two) -> 
             assert await one.eval_jobs.take(["kind"], FAR, held=[job.id]) is None
             again = await other.eval_jobs.take(["kind"], FAR)
             assert again is not None and (again.id, again.attempts) == (job.id, 2)
-            assert await one.eval_jobs.held() == {} and await other.eval_jobs.held() == {job.id: False}
+            assert await one.eval_jobs.read_held() == {} and await other.eval_jobs.read_held() == {job.id: False}
             await one.eval_jobs.note(job.id, {"rows": 9})
             assert not await one.eval_jobs.finish(job.id, SUCCEEDED, 1, result={}, error=None)
             assert not await one.eval_jobs.put_back(job.id)
             found = await one.eval_jobs.ask_to_cancel("team/p0", job.id)
             assert found is not None and (found.state, found.progress) == ("running", {})
-            assert await other.eval_jobs.held() == {job.id: True}, "asked for through the other server"
+            assert await other.eval_jobs.read_held() == {job.id: True}, "asked for through the other server"
             assert await other.eval_jobs.put_back(job.id, begun=False)
             assert await one.eval_jobs.take(["kind"], FAR) is not None, "given back, it goes on at once"
 
@@ -152,19 +148,21 @@ def test_a_training_job_that_was_taken_over_is_finished_by_one_server(two: Two) 
             await training_jobs(one, 1, 1)
             job = await one.train_jobs.lease(1, 30)
             assert job is not None and await other.train_jobs.lease(1, 30) is None
-            assert await other.train_jobs.claim(job.id, 1, 30) is None and await other.train_jobs.release_all() == 0
+            assert (
+                await other.train_jobs.claim(job.id, 1, 30) is None and await other.train_jobs.release_all_leases() == 0
+            )
             await end_leases(one, train_jobs)
             assert await one.train_jobs.lease(1, 30, held=[job.id]) is None
             assert (await other.train_jobs.lease(1, 30)) is not None
             with pytest.raises(LeaseLost):
                 await one.train_jobs.update(job.id, attempts=1)
             with pytest.raises(LeaseLost):
-                await one.train_jobs.insist(job.id)
+                await one.train_jobs.require_lease(job.id)
             with pytest.raises(LeaseLost):
                 await one.train_jobs.finish(job.id, "failed", "x", "training_failed", {}, 2)
             await one.train_jobs.ask_to_cancel(job.id)
-            assert await other.train_jobs.held() == {job.id: True}
-            assert await one.train_jobs.let_go() == 0 and await other.train_jobs.let_go() == 1
+            assert await other.train_jobs.read_held() == {job.id: True}
+            assert await one.train_jobs.release_leases() == 0 and await other.train_jobs.release_leases() == 1
             assert (await one.train_jobs.lease(1, 30)) is not None, "given back, it goes on at once"
 
     asyncio.run(main())
@@ -208,15 +206,16 @@ def test_a_message_is_in_the_hands_of_one_server(two: Two) -> None:
                 for n in (1, 2)
             )
             for server, message in zip((one, other), tellers, strict=True):
-                await server.alerts.found(rule, message, "quiet")
-            assert [row.id for row in await one.alerts.deliveries("p", "a", 10, 0)] == ["m1"], "told of once"
-            due = await asyncio.gather(*(server.alerts.due(FAR, 10) for server in (one, other)))
-            assert sorted(len(found) for found in due) == [0, 1]
+                await server.alerts.save_check(rule, [message], "quiet")
+            mine, theirs = one.alert_deliveries, other.alert_deliveries
+            assert [row.id for row in await mine.query("p", "a", 10, 0)] == ["m1"], "told of once"
+            due = await asyncio.gather(*(queue.take(FAR) for queue in (mine, theirs)))
+            assert sorted(row is not None for row in due) == [False, True]
             await end_leases(one, alert_deliveries)
-            ((message, _),) = await other.alerts.due(FAR, 10)
-            message.state = "delivered"
-            await other.alerts.tried(message)
-            assert await one.alerts.due(FAR, 10) == [] and await one.alerts.next_due() is None
+            message = await theirs.take(FAR)
+            assert message is not None
+            await theirs.finish(message, "succeeded", FAR)
+            assert await mine.take(FAR) is None and await mine.next_due() is None
 
     asyncio.run(main())
 
@@ -340,7 +339,7 @@ def test_a_published_step_answers_at_every_server_at_once(two: Two, tmp_path: Pa
 def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heddle.jobs.runner.LOOK_SECONDS", 0.05)
     monkeypatch.setattr("heddle.store.control.eval_jobs.LEASE_SECONDS", 1.0)
-    monkeypatch.setattr("heddle.evals.jobs.service.LEASE_SECONDS", 1.0)
+    monkeypatch.setattr("heddle.evals.jobs.LEASE_SECONDS", 1.0)
 
     async def main() -> None:
         began = list[str]()
@@ -355,7 +354,10 @@ def test_a_runner_goes_on_with_the_jobs_of_a_dead_server(two: Two, monkeypatch: 
             return {"by": "the other"}
 
         async with two.open() as (one, other):
-            dead, alive = Jobs(Settings(), one.eval_jobs), Jobs(Settings(), other.eval_jobs)
+            dead, alive = (
+                Jobs(Settings(), one.eval_jobs, JobMetrics(CollectorRegistry())),
+                Jobs(Settings(), other.eval_jobs, JobMetrics(CollectorRegistry())),
+            )
             dead.register("kind", hang)
             alive.register("kind", quick)
             await dead.start()
@@ -387,7 +389,10 @@ def test_a_job_is_cancelled_through_another_server(two: Two, monkeypatch: pytest
             return {}
 
         async with two.open() as (one, other):
-            works, asks = Jobs(Settings(), one.eval_jobs), Jobs(Settings(), other.eval_jobs)
+            works, asks = (
+                Jobs(Settings(), one.eval_jobs, JobMetrics(CollectorRegistry())),
+                Jobs(Settings(), other.eval_jobs, JobMetrics(CollectorRegistry())),
+            )
             works.register("kind", hang)
             await works.start()
             job = await asks.submit("kind", LOCAL, "team/p", {})

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.wire.lines import LineSplitter, split_lines
+from heddle.wire.jsontext import LineSplitter, split_lines
 
 parts = st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"a\nb", b"\r", "\u2028".encode()]))
 

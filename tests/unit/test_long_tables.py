@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from heddle.errors import NotFound
 from heddle.settings import Settings
-from heddle.store.control import table_chunks, table_order, table_writes
+from heddle.store.control import table_chunks, tables
 from heddle.store.control.tables import Tables
 from heddle.store.sqlite.store import SqliteStore, open_store
-from heddle.trace.tables import packed
-from heddle.wire import rowsort, tableedit
-from heddle.wire.tableedit import Edit
+from heddle.trace.tables import pack_rows
+from heddle.wire import table_rows
+from heddle.wire.table_rows import Edit
 
-COUNT = 2 * table_writes.SLICE_ROWS + 1234
+COUNT = 2 * tables.SLICE_ROWS + 1234
 NAMES = [f"{number:043d}" for number in range(COUNT)]
 
 
@@ -76,7 +76,7 @@ def test_a_long_table_and_its_edits(tmp_path: Path) -> None:
                 expected.pop(edit.index or 0)
             else:
                 expected.insert(len(expected) if edit.index is None else edit.index, edit.row)
-        pieces, _ = tableedit.apply(COUNT, edits)
+        pieces, _ = table_rows.apply_edits(COUNT, edits)
         for _ in range(2):
             assert await tables.derive("p", digest_of(NAMES), pieces, {}) == digest_of(expected)
         assert await names_of(tables, digest_of(expected)) == expected
@@ -90,15 +90,15 @@ def test_a_long_table_and_its_edits(tmp_path: Path) -> None:
 
 def test_what_a_crash_left_unfinished_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of which only a part came is never seen, and the next long table a day later removes it."""
-    monkeypatch.setattr(table_writes, "_OLD", 0)
+    monkeypatch.setattr(tables, "_OLD", 0)
 
     async def work(store: SqliteStore) -> None:
         async def broken() -> Any:
-            yield NAMES[: table_writes.SLICE_ROWS]
-            yield NAMES[: table_writes.SLICE_ROWS]
+            yield NAMES[: tables.SLICE_ROWS]
+            yield NAMES[: tables.SLICE_ROWS]
             raise RuntimeError("power cut")
 
-        new = table_writes.NewTable(store.tables._executor, store.tables._row_texts, "p", False, {})
+        new = tables.NewTable(store.tables._executor, store.tables._row_texts, "p", False, {})
         with pytest.raises(RuntimeError):
             await new.store(broken())
         assert await unfinished(store) == 1
@@ -112,11 +112,11 @@ def test_what_a_crash_left_unfinished_goes(tmp_path: Path, monkeypatch: pytest.M
 def test_an_order_is_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages of an order come from one sorting; a table that gets its rows later is sorted anew."""
     made: list[int] = []
-    sorter = table_order.Sorter
-    monkeypatch.setattr(table_order, "Sorter", lambda keys: made.append(1) or sorter(keys))
+    sorter = tables.Sorter
+    monkeypatch.setattr(tables, "Sorter", lambda keys: made.append(1) or sorter(keys))
     rows = [{"n": (number * 7919) % 3001} for number in range(3001)]
-    names, texts = packed(rows)
-    keys = [rowsort.parse("n", False)]
+    names, texts = pack_rows(rows)
+    keys = [table_rows.parse_sort("n", False)]
 
     async def work(store: SqliteStore) -> None:
         tables = store.tables
@@ -128,7 +128,9 @@ def test_an_order_is_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert len(made) == 2
         late = await tables.query("p", digest_of(names), sort=keys, limit=1, offset=3000)
         assert [row.val for row in late] == ['{"n":3000}'] and len(made) == 3
-        together = await asyncio.gather(*(tables.query("p", "rows", sort=[rowsort.parse("n", True)]) for _ in range(4)))
+        together = await asyncio.gather(
+            *(tables.query("p", "rows", sort=[table_rows.parse_sort("n", True)]) for _ in range(4))
+        )
         assert len(made) == 4 and all(len(found) == 3001 for found in together)
         few = await tables.query("p", "rows", sort=keys, row_digests=names[:3])
         assert [row.digest for row in few] == [names[0], names[2], names[1]]
@@ -147,21 +149,21 @@ values = st.one_of(
 )
 
 
-def compared(row: dict[str, Any], key: rowsort.SortKey) -> Any:
+def compared(row: dict[str, Any], key: table_rows.SortKey) -> Any:
     """What the order of a row is by, said in the plainest way."""
-    return rowsort.rank(row, key.path)
+    return table_rows.rank_value(row, key.path)
 
 
 @given(st.lists(st.fixed_dictionaries({"a": values, "b": values}), max_size=30), st.booleans(), st.booleans())
 def test_keys_of_bytes_sort_as_values_do(rows: list[dict[str, Any]], first: bool, second: bool) -> None:
-    keys = [rowsort.parse("a", first), rowsort.parse("b", second)]
+    keys = [table_rows.parse_sort("a", first), table_rows.parse_sort("b", second)]
     expected = list(range(len(rows)))
     for key in reversed(keys):
         expected.sort(key=lambda place, key=key: compared(rows[place], key), reverse=key.is_descending)  # type: ignore[misc]
-    spilling = rowsort.Sorter(keys, run_bytes=200)
+    spilling = table_rows.Sorter(keys, run_bytes=200)
     for place, row in enumerate(rows):
         spilling.add(place, row)
-    assert rowsort.order(enumerate(rows), keys) == spilling.positions().tolist() == expected
+    assert table_rows.sort_rows(enumerate(rows), keys) == spilling.positions().tolist() == expected
 
 
 @given(st.data())
@@ -170,7 +172,7 @@ def test_slices_of_pieces_are_slices_of_the_table(data: st.DataObject) -> None:
     base = [f"base{number}" for number in range(data.draw(st.integers(0, 20)))]
     sizes = st.tuples(st.integers(0, 3), st.integers(0, len(base)), st.integers(0, len(base)))
     pieces = [
-        tableedit.Piece(tuple(f"new{number}.{at}" for at in range(added)), min(one, two), max(one, two))
+        table_rows.Piece(tuple(f"new{number}.{at}" for at in range(added)), min(one, two), max(one, two))
         for number, (added, one, two) in enumerate(data.draw(st.lists(sizes, max_size=5)))
     ]
     whole = [name for piece in pieces for name in (*piece.added, *base[piece.start : piece.stop])]

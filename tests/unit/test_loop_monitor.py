@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 
-from heddle.loop_monitor import STALL_SECONDS, LoopMonitor
+from heddle.http.server import STALL_SECONDS, LoopMonitor
 
 
 class Told(logging.Handler):

@@ -11,10 +11,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.decoding import Decoder
+from heddle.auth import check_origin, public_address
 from heddle.errors import Forbidden, InvalidRequest, UnsupportedMedia
-from heddle.middleware import MULTIPART_SLACK, body_limit
-from heddle.origins import check_origin, public_address
+from heddle.http.bodies import Decoder
+from heddle.http.middleware import MULTIPART_SLACK, body_limit
 from heddle.settings import Settings
 from tests.support import attacks
 

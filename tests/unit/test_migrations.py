@@ -7,8 +7,10 @@ import pytest
 
 from heddle.errors import HeddleError
 from heddle.store.sqlite import migrations
-from heddle.store.sqlite.connection import Session, open_writer
+from heddle.store.sqlite.database import Session, open_writer
 from heddle.store.sqlite.migrations import Migration, migrate, version
+from heddle.wire.call_errors import read_error
+from heddle.wire.calls import ERROR, SUCCESS
 
 
 def opened(path: Path) -> Session:
@@ -41,6 +43,7 @@ def test_a_step_that_changes_data_leaves_a_backup(tmp_path: Path, monkeypatch: p
     path = tmp_path / "heddle.db"
     session = opened(path)
     migrate(session, path)
+    session.raw.execute("DELETE FROM names")
     session.raw.execute("INSERT INTO names (v, label) VALUES ('kept', 'kept')")
     number = migrations.CURRENT + 1
     with_step(monkeypatch, Migration(number, "one more column", add_column, changes_data=True))
@@ -50,6 +53,22 @@ def test_a_step_that_changes_data_leaves_a_backup(tmp_path: Path, monkeypatch: p
     with sqlite3.connect(tmp_path / f"heddle.db.before-{number}") as backup:
         assert "extra" not in columns(backup)
         assert backup.execute("SELECT v FROM names").fetchall() == [("kept",)]
+
+
+def test_failed_calls_of_an_earlier_file_get_their_groups(tmp_path: Path) -> None:
+    path = tmp_path / "heddle.db"
+    session = opened(path)
+    migrate(session, path)
+    problems = [None, "ValueError: order 1", "ValueError: order 2", "KeyError: 'x'"]
+    for rid, problem in enumerate(problems, 1):
+        status = ERROR if problem else SUCCESS
+        session.raw.execute("INSERT INTO calls (rid, project, id, status) VALUES (?, 1, ?, ?)", (rid, str(rid), status))
+        session.raw.execute("INSERT INTO body_out (rid, summary, exception) VALUES (?, '{}', ?)", (rid, problem))
+    [step] = [step for step in migrations.MIGRATIONS if step.title == "which failed calls have the same error"]
+    step.apply(session)
+    found = [group for (group,) in session.raw.execute("SELECT error_group FROM calls ORDER BY rid")]
+    assert found == [None if problem is None else read_error(problem).group for problem in problems]
+    session.close()
 
 
 def test_a_step_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

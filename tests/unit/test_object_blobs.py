@@ -13,7 +13,7 @@ import pytest
 from heddle import settings
 from heddle.errors import HeddleError, NotFound, Unavailable
 from heddle.store.blobs.base import Blobs
-from heddle.store.blobs.circuit_breaker import CircuitBreaker
+from heddle.store.blobs.object_store import CircuitBreaker
 from heddle.store.blobs.open import COPIES, open_blobs
 from tests.support.s3 import BUCKET, S3Server
 
@@ -75,6 +75,7 @@ def test_an_outage_is_told_and_passes_by_itself(fragile: S3Server, tmp_path: Pat
     assert len(list(blobs.keys())) == 3
 
 
+@pytest.mark.thorough
 def test_few_wait_for_a_store_that_hangs(fragile: S3Server, tmp_path: Path) -> None:
     blobs = opened(fragile.new_prefix(), tmp_path)
     blobs.put_bytes(b"before")

@@ -6,48 +6,51 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from heddle import manual
 from heddle.app import served_routes
 from heddle.settings import TABLE
 from heddle.ui import pages as ui_pages
+from tools import manual
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "operating.md"
 
 OPEN = {"/health", "/ready", "/version", "/geolocate", "/server_info", "/metrics", "/docs", "/", "/v1/health"} | {
-    "/openapi.json",
+    "/openapi.json", "/api/public/health", "/project/{entity}/{project}/traces/{trace_id}",
     "/files/download", "/inference/router/openrouter/models", "/inference/analysis/artificialanalysis/models",
     "/inference/catalog/models", "/inference/modelsdev/models",
 }  # fmt: skip
 PAGES = {route.path for route in ui_pages.router.routes if isinstance(route, APIRoute)} | {"/_ui/session"}
 OPEN |= PAGES
-ADMIN = {"/cost/purge", "/feedback/purge", "/project/ttl_settings/update", "/v1/limits"} | {
+ADMIN = {"/archives/import", "/cost/purge", "/feedback/purge", "/project/ttl_settings/update", "/v1/limits"} | {
     "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/_ui/api/keys", "/_ui/api/keys/{key_id}", "/_ui/api/storage",
+    "/inference/providers/{name}", "/inference/providers/{name}/test",
 }  # fmt: skip
 READS = {
-    "/call/read", "/calls/stream_query", "/calls/query_stats", "/calls/stats", "/calls/usage", "/trace/usage",
+    "/call/read", "/calls/stream_query", "/calls/query_stats", "/calls/stats", "/calls/aggregate", "/calls/usage",
+    "/trace/usage",
     "/cost/query", "/feedback/query", "/feedback/stats", "/feedback/payload_schema", "/feedback/aggregate",
     "/threads/stream_query", "/service/projects_info", "/project/stats", "/obj/read", "/objs/query",
     "/refs/read_batch", "/file/content", "/files/content", "/files/stats", "/files/query_stats", "/table/query",
     "/table/query_stats", "/table/query_stats_batch", "/tags", "/aliases", "/v1/usage",
     "/v1/models", "/v1/models/{model:path}", "/v1/engine", "/v1/system-check",
-    "/replays/query", "/replays/read", "/replays/results",
+    "/replays/query", "/replays/read", "/replays/results", "/metrics/query", "/metrics/stats",
     "/agents/query", "/agents/agent-versions/query", "/agents/spans/query", "/agents/spans/custom-attrs/schema",
     "/agents/spans/stats", "/agents/search", "/agents/traces/chat", "/agents/conversations/chat",
     "/agents/conversations/spans", "/annotation_queues/query", "/annotation_queues/stats",
     "/annotation_queues/{queue_id}/items/query", "/files/resolve_url", "/dataset_sources/query",
     "/dataset_sources/source_datasets_query", "/project/ttl_settings/read", "/project/ingest_sampling_settings/read",
     "/alerts/query", "/alerts/deliveries/query", "/monitors/query", "/v2/{entity}/{project}/eval_results/query",
-    "/evaluations/status", "/evaluations/jobs/query",
+    "/evaluations/status", "/evaluations/jobs/query", "/tokenize", "/detokenize",
 }  # fmt: skip
 
-WRITES = {"/_ui/api/projects"}
+WRITES = {"/_ui/api/projects", "/_ui/api/calls/change"}
+WRITES |= {"/_ui/api/projects/example", "/_ui/api/projects/example/delete"}
 """What writes among the routes for pages, which are asked by POST where the question is long."""
 PREVIEW = "/v1/preview/"
 
 
 def test_the_page_is_what_the_code_says() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert manual.render(text) == text, "run: python -m heddle.manual docs/operating.md"
+    assert manual.render(text) == text, "run: python -m tools.manual docs/operating.md"
 
 
 def test_the_table_has_every_route_once() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from heddle import settings
-from heddle.store.sqlite import path_indexes
+from heddle.store.sqlite import call_table
 from heddle.store.sqlite import store as sqlite_store
 from heddle.store.sqlite.call_table import select
-from heddle.store.sqlite.names import NameReader
+from heddle.store.sqlite.database import NameReader
 from heddle.wire.calls import CallsQuery, End, Start
 from heddle.wire.query import parse_query
 
@@ -53,7 +53,7 @@ def in_store(folder: Path, work: Callable[[sqlite_store.SqliteStore], Awaitable[
 
 async def build(store: sqlite_store.SqliteStore, query: CallsQuery) -> int:
     """Build every index that could serve the query; returns how many."""
-    expressions: list[path_indexes.Expression] = []
+    expressions: list[call_table.Expression] = []
 
     def compiled(session: Any) -> None:
         selection = select(session.raw, NameReader(), query)
@@ -101,7 +101,7 @@ def test_the_planner_uses_the_index(tmp_path: Path) -> None:
 def test_a_path_is_wanted_after_three_slow_uses_and_dropped_when_unused(tmp_path: Path) -> None:
     async def work(store: sqlite_store.SqliteStore) -> None:
         indexes, expression = store.indexes, ("body_in", "inputs ->> '$.k'")
-        for _ in range(path_indexes.USES_BEFORE_BUILD - 1):
+        for _ in range(call_table.USES_BEFORE_BUILD - 1):
             indexes.note([expression])
         assert indexes.wanted() is None
         indexes.note([expression])

@@ -69,8 +69,8 @@ def test_no_update_is_lost_between_servers(postgres: PostgresServer) -> None:
             found = await asyncio.gather(*(counted(server) for server in servers for _ in range(8)))
             assert sorted(number for part in found for number in part) == list(range(1, 241))
             assert await one.executor.read(read_count) == 240
-            assert sum(server.figures.again for server in servers) > 0
-            assert all(server.figures.waiting_bytes == 0 for server in servers)
+            assert sum(server.stats.again for server in servers) > 0
+            assert all(server.stats.waiting_bytes == 0 for server in servers)
 
     asyncio.run(whole())
 

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from heddle.auth import Scope
 from heddle.errors import ExtraMissing, HeddleError, Unavailable
 from heddle.settings import Settings
-from heddle.store import direct
 from heddle.store.control.keys import Keys
+from heddle.store.open import migrate as migrate_control
+from heddle.store.open import open_direct
 from heddle.store.postgres.connection import connect
-from heddle.store.postgres.definitions import statements
-from heddle.store.postgres.migrate import current, migrate, version
+from heddle.store.postgres.migrate import current, migrate, statements, version
 from tests.support.postgres import PostgresServer
 from tests.support.server import free_port
 
@@ -92,11 +92,11 @@ def test_keys_without_a_server(postgres: PostgresServer) -> None:
     settings = Settings(control=postgres.new_database())
 
     async def work() -> None:
-        _, row = await Keys(direct.open_direct(settings)).create("ada", frozenset((Scope.READ,)), None, None, "me")
-        assert [found.id for found in await Keys(direct.open_direct(settings)).all()] == [row.id]
+        _, row = await Keys(open_direct(settings)).create("ada", frozenset((Scope.READ,)), None, None, "me")
+        assert [found.id for found in await Keys(open_direct(settings)).all()] == [row.id]
 
     asyncio.run(work())
-    assert direct.migrate(settings) == []
+    assert migrate_control(settings) == []
 
 
 def test_no_server_answers() -> None:
@@ -112,10 +112,11 @@ def test_an_unknown_user_is_told_what_postgresql_says(postgres: PostgresServer) 
 def test_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "heddle.store.postgres.values", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ExtraMissing, match=r"pip install 'heddle\[postgres\]'"):
+    with pytest.raises(ExtraMissing, match=r"pip install .*\[postgres\]'"):
         connect("postgresql://heddle@127.0.0.1/heddle", 1, "READ COMMITTED", 1)
 
 
+@pytest.mark.thorough
 def test_the_commands(postgres: PostgresServer) -> None:
     address = postgres.new_database()
 

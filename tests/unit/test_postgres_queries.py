@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from heddle.store.control.expressions import CodePoints, JsonRead, Written
+from heddle.store.control.row_queries import CodePoints, JsonRead, Written
 from heddle.store.postgres.connection import connect
 from heddle.store.postgres.migrate import migrate
 from heddle.store.query.compiler import Dialect, Kind, contained
-from heddle.store.sqlite.connection import open_reader, open_writer
+from heddle.store.sqlite.database import open_reader, open_writer
 from tests.support.postgres import PostgresServer
 
 Connections = tuple[sa.Connection, sa.Connection]

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from heddle.settings import Settings
+from heddle.store.base import ControlGroups
 from heddle.store.control.costs import PriceRow
-from heddle.store.control.groups import ControlGroups
-from heddle.store.control.object_rows import NewVersion
-from heddle.store.control.row_texts import ControlRowTexts
+from heddle.store.control.objects import NewVersion
+from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.postgres.control import PostgresControl, open_control
 from tests.support.postgres import PostgresServer
 
@@ -35,7 +35,7 @@ def run(postgres: PostgresServer, work: Callable[[ControlGroups, ControlGroups],
 
 def version(number: int) -> NewVersion:
     """A version of the object `o`."""
-    return NewVersion(_P, "object", "o", f"{number:043}", "{}", None, None, "me")
+    return NewVersion(_P, "object", "o", f"{number:043}", "{}", 2, None, None, "me")
 
 
 def test_what_is_kept_in_memory_is_never_old(postgres: PostgresServer) -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.errors import HeddleError, InvalidField, InvalidRequest, ValidationFailed
-from heddle.wire import callfields, query
-from heddle.wire.callfields import Kind
+from heddle.wire import calls, query
+from heddle.wire.calls import FieldKind
 from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Or, parse_query, split_path
 
 scalars = st.one_of(
@@ -129,18 +129,18 @@ def test_an_escaped_dot_stays_inside_its_part(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("path", "kind", "column", "rest"),
     [
-        ("inputs.a.b", Kind.JSON, "inputs", ("a", "b")),
-        ("inputs_dump.a", Kind.JSON, "inputs", ("a",)),
-        ("output", Kind.JSON, "output", ()),
-        ("started_at", Kind.TIME, "started_at", ()),
-        ("summary.weave.status", Kind.COMPUTED, "status", ()),
-        ("summary.usage.gpt-4\\.1", Kind.JSON, "summary", ("usage", "gpt-4.1")),
-        ("feedback.[wandb.note.1].payload.note", Kind.FEEDBACK, "payload", ("note",)),
-        ("annotation_queue_items.queue_id", Kind.QUEUE, "annotation_queue_items.queue_id", ()),
+        ("inputs.a.b", FieldKind.JSON, "inputs", ("a", "b")),
+        ("inputs_dump.a", FieldKind.JSON, "inputs", ("a",)),
+        ("output", FieldKind.JSON, "output", ()),
+        ("started_at", FieldKind.TIME, "started_at", ()),
+        ("summary.weave.status", FieldKind.COMPUTED, "status", ()),
+        ("summary.usage.gpt-4\\.1", FieldKind.JSON, "summary", ("usage", "gpt-4.1")),
+        ("feedback.[wandb.note.1].payload.note", FieldKind.FEEDBACK, "payload", ("note",)),
+        ("annotation_queue_items.queue_id", FieldKind.QUEUE, "annotation_queue_items.queue_id", ()),
     ],
 )
-def test_fields_resolve(path: str, kind: Kind, column: str, rest: tuple[str, ...]) -> None:
-    field = callfields.resolve(path)
+def test_fields_resolve(path: str, kind: FieldKind, column: str, rest: tuple[str, ...]) -> None:
+    field = calls.resolve_field(path)
     assert (field.kind, field.column, field.path) == (kind, column, rest)
 
 
@@ -151,4 +151,4 @@ def test_fields_resolve(path: str, kind: Kind, column: str, rest: tuple[str, ...
 )
 def test_unknown_fields_are_refused(path: str) -> None:
     with pytest.raises(InvalidField):
-        callfields.resolve(path)
+        calls.resolve_field(path)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.errors import InvalidRequest
-from heddle.wire import refpath, refs
+from heddle.wire import refs
 
 plain = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/:"), min_size=1, max_size=20)
 project_ids = st.builds("{}/{}".format, plain, plain)
@@ -37,7 +37,8 @@ def test_projects_there_and_back(project_id: str) -> None:
 @given(project_ids, st.sampled_from(["object/a:b", "op/a:b/attr/x", "call/1", "table/2", "call", ""]))
 def test_refs_there_and_back_through_json(project_id: str, tail: str) -> None:
     external = f"weave:///{project_id}/{tail}"
-    body = refs.convert_in({"a": [external, {"b": external}], external: "key"}, everybody)
+    sent = json.dumps({"a": [external, {"b": external}], external: "key"}).encode()
+    body = json.loads(refs.convert_in(sent, everybody))
     assert body["a"][0] == f"weave-trace-internal:///{refs.internal_project(project_id)}/{tail}"
     assert external in body, "keys stay as they are"
     assert json.loads(refs.convert_out(json.dumps(body).encode())) == {
@@ -79,15 +80,34 @@ def test_parse_refuses(tail: str) -> None:
 @pytest.mark.parametrize("text", ["weave:///a", "weave:///a/b", "weave:///", "weave:///a//object/x:y"])
 def test_malformed_external_refs_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
-        refs.convert_in([text], everybody)
+        refs.convert_in(json.dumps([text]).encode(), everybody)
 
 
 def test_internal_refs_are_let_in_only_where_the_caller_may_read() -> None:
     internal = refs.object_ref(refs.internal_project("e/p"), "object", "o", "d")
-    assert refs.convert_in([internal], everybody) == [internal]
+    assert json.loads(refs.convert_in(json.dumps([internal]).encode(), everybody)) == [internal]
     for text, allowed in ((internal, nobody), ("weave-trace-internal:///nonsense/object/o:d", everybody)):
         with pytest.raises(InvalidRequest):
-            refs.convert_in([text], allowed)
+            refs.convert_in(json.dumps([text]).encode(), allowed)
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        (r'"weave:\/\/\/e\/p\/object\/o:d"', "weave-trace-internal:///ZS9w/object/o:d"),
+        (r'"\u0077eave:///e/p/object/o:\u00e9\"x"', 'weave-trace-internal:///ZS9w/object/o:é"x'),
+        (r'"weave:///\u0065/p/call/1"', "weave-trace-internal:///ZS9w/call/1"),
+        (r'"\"weave:///e/p/call/1"', '"weave:///e/p/call/1'),
+        (r'"\\\"weave:///e/p/call/1"', '\\"weave:///e/p/call/1'),
+        (r'"say weave:///e/p/call/1"', "say weave:///e/p/call/1"),
+        (r'"\u0022weave:///e/p/call/1\\/"', '"weave:///e/p/call/1\\/'),
+        (r'"weave"', "weave"),
+    ],
+)
+def test_refs_are_found_however_their_json_is_written(text: str, there: str) -> None:
+    assert json.loads(refs.convert_in(b"[%b]" % text.encode(), everybody)) == [there]
+    key = json.loads(text)
+    assert json.loads(refs.convert_in(b"{%b : 1}" % text.encode(), everybody)) == {key: 1}
 
 
 def test_a_project_that_is_none_of_ours_becomes_private_on_the_way_out() -> None:
@@ -127,11 +147,11 @@ def test_find_counts_every_ref_at_any_depth(value: Any) -> None:
     ],
 )
 def test_one_step(value: Any, edge: str, name: str, result: Any) -> None:
-    assert refpath.step(value, edge, name) == result
+    assert refs.follow_edge(value, edge, name) == result
 
 
 @given(st.recursive(st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)), edges)
 def test_no_path_breaks_the_walk(value: Any, path: Any) -> None:
     for edge, name in path:
-        value = refpath.step(value, edge, name)
+        value = refs.follow_edge(value, edge, name)
     assert value is None or isinstance(value, (int, list, dict))

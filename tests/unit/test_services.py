@@ -3,8 +3,8 @@
 from typing import get_type_hints
 
 from heddle.app import served_routes
-from heddle.http import Service, dependency
-from heddle.server_state import ServerState
+from heddle.http.routing import Service, dependency
+from heddle.http.state import ServerState
 from heddle.services import Services
 
 

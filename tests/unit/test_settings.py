@@ -6,7 +6,7 @@ import pytest
 
 from heddle.cli import _arguments
 from heddle.setting_kinds import show_size
-from heddle.settings import TABLE, BadSetting, Settings, load, unknown_variables
+from heddle.settings import TABLE, BadSetting, Settings, load
 
 MIB = 1024**2
 
@@ -55,7 +55,6 @@ def test_no_limit_is_zero_only_where_that_is_said() -> None:
         ("auth", "maybe", "one of auto, on, off"),
         ("max_file", "12 parsec", "a size from 1 to 1TiB"),
         ("query_timeout", "nan", "a number from 0.1 to 86400"),
-        ("host", " ", "a host name or an address"),
     ],
 )
 def test_a_wrong_value_names_setting_value_source_and_what_is_allowed(name: str, value: str, allowed: str) -> None:
@@ -84,7 +83,7 @@ def test_a_wrong_address_is_refused_without_its_password(name: str, value: str) 
 def test_a_wrong_file_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "heddle.toml"
     config.write_text("prot = 1\n")
-    with pytest.raises(BadSetting, match=r"prot in .* is no setting of heddle: known are host, port"):
+    with pytest.raises(BadSetting, match=r"prot in .* is no setting of heddle: did you mean port\?"):
         load({}, {}, str(config))
     config.write_text("port = [1]\n")
     with pytest.raises(BadSetting, match=r"port = '\[1\]'"):
@@ -96,10 +95,44 @@ def test_a_wrong_file_is_refused(tmp_path: Path) -> None:
         load({}, {}, str(tmp_path / "nowhere.toml"))
 
 
-def test_variables_of_no_setting_are_named() -> None:
-    assert unknown_variables({"HEDDLE_PROT": "1", "HEDDLE_PORT": "1", "HEDDLE_CONFIG": "", "HOME": "/"}) == [
-        "HEDDLE_PROT"
-    ]
+def test_variables_of_no_setting_stop_the_start() -> None:
+    with pytest.raises(BadSetting, match=r"variable HEDDLE_PROT is no setting of heddle: did you mean HEDDLE_PORT\?"):
+        load({}, {"HEDDLE_PROT": "1", "HEDDLE_PORT": "1", "HEDDLE_CONFIG": "", "HOME": "/"})
+    with pytest.raises(BadSetting, match="variable HEDDLE_ZZZZ is no setting of heddle: known are HEDDLE_HOST"):
+        load({}, {"HEDDLE_ZZZZ": "1"})
+
+
+def test_what_a_service_of_kubernetes_adds_is_no_setting() -> None:
+    load(
+        {}, {"HEDDLE_SERVICE_HOST": "10.0.0.1", "HEDDLE_SERVICE_PORT": "8470", "HEDDLE_PORT_8470_TCP_ADDR": "10.0.0.1"}
+    )
+
+
+def test_what_the_tests_of_this_project_set_is_no_setting() -> None:
+    load({}, {"HEDDLE_SOAK": "1", "HEDDLE_SCREENS": "screens", "HEDDLE_TEST_STORE": "clickhouse"})
+
+
+def test_an_empty_variable_was_not_given() -> None:
+    assert load({}, {"HEDDLE_PORT": "", "HEDDLE_CORS_ORIGINS": " "}) == Settings()
+
+
+def test_a_secret_is_never_shown(tmp_path: Path) -> None:
+    row = next(row for row in TABLE if row.name == "bootstrap_key")
+    assert row.show(load({}, {"HEDDLE_BOOTSTRAP_KEY": "k" * 20}).bootstrap_key) == "***"
+    with pytest.raises(BadSetting) as refused:
+        load({}, {"HEDDLE_BOOTSTRAP_KEY": "short secret"})
+    assert "short secret" not in str(refused.value)
+
+
+def test_the_first_key_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("k" * 32 + "\n", encoding="utf-8")
+    assert load({"bootstrap_key_file": str(path)}, {}).first_key() == "k" * 32
+    assert load({}, {}).first_key() == ""
+    with pytest.raises(BadSetting, match="cannot be read"):
+        load({"bootstrap_key_file": str(tmp_path / "none")}, {}).first_key()
+    with pytest.raises(BadSetting, match="both given"):
+        load({"bootstrap_key_file": str(path)}, {"HEDDLE_BOOTSTRAP_KEY": "k" * 20})
 
 
 @pytest.mark.parametrize(

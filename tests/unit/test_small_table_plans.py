@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from heddle.store.control.costs import Costs
 from heddle.store.control.feedback import SPANS, STRUCTURES, FeedbackRows
-from heddle.store.control.rowtable import RowRequest, Sort
+from heddle.store.control.row_queries import RowRequest, Sort
 from heddle.wire.query import parse_query
 from tests.support.memory import MemoryExecutor
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.errors import InvalidRequest
-from heddle.wire import rowsort, tableedit
-from heddle.wire.tableedit import Edit
+from heddle.wire import table_rows
+from heddle.wire.table_rows import Edit
 
 
 def replayed(base: list[str], edits: list[Edit]) -> tuple[list[str], list[str]]:
@@ -43,7 +43,7 @@ def edited(draw: Any) -> tuple[list[str], list[Edit]]:
 @given(edited())
 def test_pieces_make_the_same_table_as_a_list(case: tuple[list[str], list[Edit]]) -> None:
     base, edits = case
-    pieces, touched = tableedit.apply(len(base), edits)
+    pieces, touched = table_rows.apply_edits(len(base), edits)
     made = [row for piece in pieces for row in (*piece.added, *base[piece.start : piece.stop])]
     named = [token if isinstance(token, str) else base[token] for token in touched]
     assert (made, named) == replayed(base, edits)
@@ -51,14 +51,14 @@ def test_pieces_make_the_same_table_as_a_list(case: tuple[list[str], list[Edit]]
 
 
 def test_an_untouched_base_stays_one_piece() -> None:
-    pieces, _ = tableedit.apply(1_000_000, [Edit("append", row="x")])
+    pieces, _ = table_rows.apply_edits(1_000_000, [Edit("append", row="x")])
     assert [(piece.added, piece.start, piece.stop) for piece in pieces] == [((), 0, 1_000_000), (("x",), 0, 0)]
 
 
 @pytest.mark.parametrize("edit", [Edit("pop", 2), Edit("pop", -1), Edit("insert", 3, "x"), Edit("insert", -1, "x")])
 def test_indices_out_of_range_are_refused(edit: Edit) -> None:
     with pytest.raises(InvalidRequest, match="Index out of range"):
-        tableedit.apply(2, [edit])
+        table_rows.apply_edits(2, [edit])
 
 
 ROWS: list[Any] = [
@@ -77,7 +77,9 @@ ROWS: list[Any] = [
 
 def in_order(field: str, is_descending: bool = False) -> list[Any]:
     """ROWS sorted by one field."""
-    return [ROWS[place] for place in rowsort.order(enumerate(ROWS), [rowsort.parse(field, is_descending)])]
+    return [
+        ROWS[place] for place in table_rows.sort_rows(enumerate(ROWS), [table_rows.parse_sort(field, is_descending)])
+    ]
 
 
 def test_nulls_then_numbers_then_texts() -> None:
@@ -96,12 +98,12 @@ def test_paths_lead_into_objects_and_lists() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.text("ab", max_size=1)), max_size=12))
 def test_the_first_term_rules(pairs: list[tuple[int, str]]) -> None:
     rows = [{"n": number, "t": text} for number, text in pairs]
-    keys = [rowsort.parse("n", True), rowsort.parse("t", False)]
-    sorted_rows = [pairs[place] for place in rowsort.order(enumerate(rows), keys)]
+    keys = [table_rows.parse_sort("n", True), table_rows.parse_sort("t", False)]
+    sorted_rows = [pairs[place] for place in table_rows.sort_rows(enumerate(rows), keys)]
     assert sorted_rows == sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
 
 
 @pytest.mark.parametrize("field", ["", " ", ".a", "a.", "a..b", "a. .b"])
 def test_malformed_fields_are_refused(field: str) -> None:
     with pytest.raises(InvalidRequest):
-        rowsort.parse(field, False)
+        table_rows.parse_sort(field, False)

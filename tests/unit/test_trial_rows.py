@@ -11,12 +11,11 @@ import orjson
 import pytest
 
 from heddle import settings
-from heddle.store.sqlite import trial_rows
 from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.wire import refs
 from heddle.wire.calls import End, Start, Usage
 from heddle.wire.query import parse_query
-from heddle.wire.trials import Trial, TrialFilter, TrialsQuery
+from heddle.wire.trials import Trial, TrialFilter, TrialsQuery, row_digest
 
 Json = Any
 PROJECT = refs.internal_project("team/trials")
@@ -158,7 +157,7 @@ def test_texts_in_files_count_whole(tmp_path: Path) -> None:
         ends[1] = end("trial", 8, {"output": {"k": "x"}, "scores": {"s": 0.5, "why": "x"}}, files={"output": blobs[1]})
         await store.calls.write(starts, ends)
         (trial,) = await read(store)
-        assert trial.row_digest == trial_rows.row_digest(example)
+        assert trial.row_digest == row_digest(example)
         assert orjson.loads(trial.call.output or "") == output
         for field in ("output.k", "inputs.n", "scores.why"):
             query = {"$expr": {"$eq": [{"$getField": field}, {"$literal": long}]}}

@@ -2,23 +2,28 @@
 
 import posixpath
 import re
+from graphlib import TopologicalSorter
+from importlib import resources
 
 import pytest
 
 from heddle.app import served_routes
-from heddle.ui import paths
-from heddle.ui.assets import POLICY, assets
-from heddle.ui.pages import is_reserved
+from heddle.ui.pages import PAGES as ADDRESSES
+from heddle.ui.pages import POLICY, assets, find_page, is_reserved
 
-FILES = {name: file.body.decode() for name, file in assets().files.items()}
+FILES = {name: file.body.decode("utf-8", "replace") for name, file in assets().files.items()}
 SCRIPTS = {name: text for name, text in FILES.items() if name.endswith(".js")}
-PAGES = sorted({page for _, page in paths.PAGES})
+PAGES = sorted({page for _, page in ADDRESSES})
 UNSAFE = (
     r"\.innerHTML\b|\.outerHTML\b|insertAdjacentHTML|document\.write|\beval\(|new Function\(|createContextualFragment|"
     r"\bDOMParser\b|srcdoc|setAttribute\(\s*\"(on\w+|style)\""
 )
 SHOWN = {"www.w3.org", "api.openai.com", "hooks.example.com", "127.0.0.1", "localhost", "host"}
+SHOWN |= {"hooks.slack.com", "api.groq.com", "api.mistral.ai", "api.together.xyz", "generativelanguage.googleapis.com"}
+SHOWN |= {"api.anthropic.com", "api.deepseek.com", "openrouter.ai"}
 """Hosts that may be named: the namespace of SVG, and what is shown as an example. No page asks any of them."""
+SHOWN_IMPORTS = {"lib/weave"}
+"""What a program that is shown as an example imports."""
 _DYNAMIC = re.compile(r"""import\(\s*["'`](\.{1,2}/[^"'`$]+)["'`]""")
 
 
@@ -31,6 +36,7 @@ def test_nothing_names_another_host() -> None:
     found = {
         (name, host)
         for name, text in FILES.items()
+        if not name.endswith("license.txt")
         for host in re.findall(r"https?://([\w.-]*\w)", text)
         if host not in SHOWN
     }
@@ -46,11 +52,19 @@ def test_html_holds_one_inline_script_and_no_style() -> None:
     assert "unsafe" not in POLICY
 
 
+def imported(name: str) -> list[str]:
+    """The files that a script imports, at once or later."""
+    wanted = re.findall(r"""\bfrom\s+["']([^"']+)["']""", SCRIPTS[name]) + _DYNAMIC.findall(SCRIPTS[name])
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) for target in wanted]
+
+
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_imports_lead_somewhere(name: str) -> None:
-    folder = posixpath.dirname(name)
-    wanted = re.findall(r"""\bfrom\s+["']([^"']+)["']""", SCRIPTS[name]) + _DYNAMIC.findall(SCRIPTS[name])
-    assert [target for target in wanted if posixpath.normpath(posixpath.join(folder, target)) not in FILES] == []
+    assert [target for target in imported(name) if target not in FILES and target not in SHOWN_IMPORTS] == []
+
+
+def test_there_are_no_circles_among_the_scripts() -> None:
+    TopologicalSorter({name: imported(name) for name in SCRIPTS}).prepare()
 
 
 @pytest.mark.parametrize("shown", PAGES)
@@ -99,4 +113,13 @@ def test_no_route_of_the_interface_is_taken_for_an_entity() -> None:
     ],
 )
 def test_addresses_have_their_page(path: str, shown: str | None) -> None:
-    assert paths.find(path) == shown
+    assert find_page(path) == shown
+
+
+def test_comments_are_not_served_and_lines_keep_their_numbers() -> None:
+    stored = resources.files("heddle.ui").joinpath("static/lib/values.js")
+    served = assets().files["lib/values.js"].body.decode()
+    lines = stored.read_text(encoding="utf-8").splitlines()
+    assert [line.strip() for line in served.splitlines() if line.strip().startswith(("//", "/*"))] == []
+    kept = list(zip(lines, served.splitlines(), strict=True))
+    assert all(after in (before, "") for before, after in kept) and any(before and not after for before, after in kept)

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.trace.calls.pack import usage_entries
-from heddle.trace.usage import own_usage, roll_up
+from heddle.trace.calls.write import usage_entries
+from heddle.trace.stats import own_usage, roll_up
 from heddle.wire.calls import Usage, UsageRow
 
 counts = st.integers(0, 1000)

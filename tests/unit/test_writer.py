@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, StorageFull, Unavailable
-from heddle.store.sqlite.connection import Session, open_writer
-from heddle.store.sqlite.names import Names
-from heddle.store.sqlite.writer import Writer
+from heddle.store.sqlite.database import Names, Session, Writer, open_writer
 
 
 class Bench:
@@ -66,9 +64,9 @@ def test_work_that_waits_is_committed_together(bench: Bench) -> None:
 
     asyncio.run(run())
     assert bench.rows() == [str(number) for number in range(50)]
-    assert bench.writer.figures.items == 51
-    assert bench.writer.figures.groups <= 3
-    assert bench.writer.figures.waiting_bytes == 0
+    assert bench.writer.stats.items == 51
+    assert bench.writer.stats.groups <= 3
+    assert bench.writer.stats.waiting_bytes == 0
 
 
 def test_a_refused_work_is_undone_alone(bench: Bench) -> None:
@@ -83,6 +81,36 @@ def test_a_refused_work_is_undone_alone(bench: Bench) -> None:
     results = asyncio.run(run())
     assert isinstance(results[1], InvalidRequest)
     assert bench.rows() == ["a", "b"]
+
+
+def test_what_several_bring_to_the_same_work_is_written_by_one_run(bench: Bench) -> None:
+    runs: list[list[str]] = []
+
+    def insert_all(session: Session, brought: list[str]) -> None:
+        runs.append(brought)
+        if "refused" in brought:
+            raise InvalidRequest("no")
+        session.raw.executemany("INSERT INTO t VALUES (?)", [(text,) for text in brought])
+
+    async def run(*texts: str) -> list[object]:
+        gate = threading.Event()
+        first = asyncio.create_task(bench.writer.write(lambda _: gate.wait(30)))
+        await asyncio.sleep(0)
+        jointly = [bench.writer.write_jointly(insert_all, text, 1) for text in texts]
+        works = [*jointly[:2], bench.writer.write(insert("between")), *jointly[2:]]
+        written = [asyncio.ensure_future(work) for work in works]
+        await asyncio.sleep(0)
+        gate.set()
+        await first
+        return await asyncio.gather(*written, return_exceptions=True)
+
+    assert asyncio.run(run("a", "b", "c", "d"))[:2] == [None, None]
+    assert bench.rows() == ["a", "b", "between", "c", "d"]
+    assert runs == [["a", "b"], ["c", "d"]]
+    runs.clear()
+    answers = asyncio.run(run("e", "f", "refused", "g"))
+    assert [isinstance(answer, InvalidRequest) for answer in answers] == [False, False, False, True, False]
+    assert bench.rows() == ["a", "b", "between", "c", "d", "e", "f", "between", "g"]
 
 
 def test_a_faulty_work_does_not_harm_its_neighbours(bench: Bench) -> None:
@@ -112,7 +140,7 @@ def test_too_much_waiting_is_refused_with_a_time_to_retry(tmp_path: Path) -> Non
 
     async def run() -> None:
         hold = asyncio.create_task(bench.writer.write(lambda session: gate.wait(30)))
-        while bench.writer.figures.waiting_bytes or not bench.session.raw.in_transaction:
+        while bench.writer.stats.waiting_bytes or not bench.session.raw.in_transaction:
             await asyncio.sleep(0)
         waiting = asyncio.create_task(bench.writer.write(insert("a"), 900))
         await asyncio.sleep(0)

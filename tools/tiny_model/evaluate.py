@@ -7,7 +7,7 @@ from random import Random
 import torch
 from tokenizers import Tokenizer
 
-from heddle.inference.models.source import TINY_FOLDER
+from heddle.inference.served_model import TINY_FOLDER
 from heddle.models.decoder import Decoder
 from tools.tiny_model.batches import assistant_id, encode, groups, pack
 from tools.tiny_model.chat import Chat

@@ -11,8 +11,8 @@ import torch
 from tokenizers import Tokenizer
 from torch.nn import functional
 
-from heddle.models.config import parse_config
 from heddle.models.decoder import Decoder
+from heddle.models.folder import parse_config
 from tools.tiny_model.batches import Batch, batches
 from tools.tiny_model.optimizer import optimizers
 

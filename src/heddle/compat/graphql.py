@@ -1,7 +1,7 @@
 """`POST /graphql`: the few account questions that SDKs ask at start; there is no account service behind it."""
 
 import base64
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
@@ -16,16 +16,18 @@ from graphql.language import (
 from graphql.utilities import value_from_ast_untyped
 from pydantic import Field as ModelField
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller, Scope, public_address
 from heddle.errors import Forbidden, HeddleError
-from heddle.http import RequestModel, ResponseModel, StoreDep, answer, group
-from heddle.request_body import caller_of
+from heddle.http.routing import RequestModel, ResponseModel, SettingsDep, StoreDep, answer, caller_of, group
 from heddle.store.base import Store
 from heddle.wire import refs
 from heddle.wire.calls import CallsQuery
+from heddle.wire.jsontypes import Json
 
 router = group("Compatibility")
 
+Arguments = Mapping[str, Any]
+Node = Json
 PERMISSION_ERROR = "PERMISSION_ERROR"
 MAX_DESCRIPTION = 10_000
 MAX_TEXT = 100_000
@@ -45,28 +47,32 @@ class GraphQLReq(RequestModel):
     """A GraphQL request."""
 
     query: str
-    variables: dict[str, Any] | None = None
+    variables: Json | None = None
     operation_name: str | None = ModelField(default=None, alias="operationName")
 
 
 class GraphQLRes(ResponseModel):
     """What was asked for, or what is wrong with the question."""
 
-    data: dict[str, Any] | None = None
+    data: Json | None = None
     errors: list[Any] = ModelField(default_factory=list)
 
 
 @router.post("/graphql", response_model=GraphQLRes)
 async def graphql(
-    body: GraphQLReq, request: Request, caller: Annotated[Caller, Depends(caller_of)], store: StoreDep
+    body: GraphQLReq,
+    request: Request,
+    caller: Annotated[Caller, Depends(caller_of)],
+    store: StoreDep,
+    settings: SettingsDep,
 ) -> Response:
     """Answer one operation; failures come as a list of errors with status 200."""
-    questions = _Questions(store, caller, str(request.base_url).rstrip("/"))
+    resolver = _Resolver(store, caller, public_address(settings, str(request.base_url)).rstrip("/"))
     try:
         operation = _parse(body.query, body.operation_name)
-        return answer({"data": await questions.run(operation, body.variables or {})})
+        return answer({"data": await resolver.run(operation, body.variables or {})})
     except GraphQLProblem as problem:
-        error: dict[str, Any] = {"message": problem.message}
+        error: Json = {"message": problem.message}
         if problem.code:
             error["extensions"] = {"code": problem.code}
         return answer({"data": None, "errors": [error]})
@@ -98,7 +104,7 @@ def _fields(selections: SelectionSetNode) -> Iterator[tuple[str, str, FieldNode]
         yield field.alias.value if field.alias else name, name, field
 
 
-class _Questions:
+class _Resolver:
     """The root fields, for one caller."""
 
     def __init__(self, store: Store, caller: Caller, address: str) -> None:
@@ -106,9 +112,9 @@ class _Questions:
         self._caller = caller
         self._address = address
 
-    async def run(self, operation: OperationDefinitionNode, variables: dict[str, Any]) -> dict[str, Any]:
+    async def run(self, operation: OperationDefinitionNode, variables: Json) -> Json:
         """The `data` of an operation."""
-        known: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {"upsertModel": self._upsert_model}
+        known: dict[str, Callable[[Arguments], Awaitable[Any]]] = {"upsertModel": self._upsert_model}
         if operation.operation is OperationType.QUERY:
             known = {"viewer": self._viewer, "project": self._project, "model": self._project}
             known |= {"serverInfo": self._server_info, "entity": self._entity}
@@ -127,7 +133,7 @@ class _Questions:
                 data[key] = _select(await known[name](arguments), field)
         return data
 
-    async def _viewer(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _viewer(self, _: Arguments) -> Node:
         user, entity = self._caller.user, self._caller.default_entity
         return {
             "id": _node_id("User", user),
@@ -142,33 +148,30 @@ class _Questions:
             "teams": {"edges": [{"node": {"id": _node_id("Entity", entity), "name": entity}}]},
         }
 
-    async def _entity(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    async def _entity(self, arguments: Arguments) -> Node | None:
         name = _text(arguments, "name")
         if not self._caller.reaches_entity(name):
             return None
         return {"id": _node_id("Entity", name), "name": name, "readOnly": not self._caller.has(Scope.WRITE)}
 
-    async def _server_info(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _server_info(self, _: Arguments) -> Node:
         return {"frontendHost": self._address}
 
-    async def _project(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    async def _project(self, arguments: Arguments) -> Node | None:
         name, entity = _text(arguments, "name"), arguments.get("entityName") or self._caller.default_entity
         project_id = f"{entity}/{name}"
         try:
             internal = self._caller.open(project_id)
         except HeddleError:
             return None
-        if not await self._exists(internal):
+        store = self._store
+        # It is there once it was made here, or anything was written to it.
+        if not await store.projects.exists(internal) and not await store.calls.count(CallsQuery(internal, limit=1)):
             return None
         is_reader = self._caller.has(Scope.READ)
-        return _shown(project_id, await self._store.projects.description(internal) if is_reader else None)
+        return _project_node(project_id, await store.projects.description(internal) if is_reader else None)
 
-    async def _exists(self, project: str) -> bool:
-        """True once a project was made here or anything was written to it."""
-        store = self._store
-        return await store.projects.exists(project) or bool(await store.calls.count(CallsQuery(project, limit=1)))
-
-    async def _upsert_model(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _upsert_model(self, arguments: Arguments) -> Node:
         given = arguments.get("input")
         if not isinstance(given, dict):
             raise GraphQLProblem("Argument 'input' of 'upsertModel' is required")
@@ -185,10 +188,10 @@ class _Questions:
             raise GraphQLProblem(error.reason) from None
         kept = await self._store.projects.make(internal, description)
         kept = kept if self._caller.has(Scope.READ) else description
-        return {"model": _shown(project_id, kept), "project": _shown(project_id, kept), "inserted": True}
+        return {"model": _project_node(project_id, kept), "project": _project_node(project_id, kept), "inserted": True}
 
 
-def _shown(project_id: str, description: str | None) -> dict[str, Any]:
+def _project_node(project_id: str, description: str | None) -> Node:
     entity, _, name = project_id.partition("/")
     return {
         "id": _node_id("Project", refs.internal_project(project_id)),
@@ -199,7 +202,7 @@ def _shown(project_id: str, description: str | None) -> dict[str, Any]:
     }
 
 
-def _text(arguments: dict[str, Any], name: str) -> str:
+def _text(arguments: Arguments, name: str) -> str:
     value = arguments.get(name)
     if not isinstance(value, str) or not value:
         raise GraphQLProblem(f"Argument {name!r} is required and is a text")

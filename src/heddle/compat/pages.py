@@ -1,14 +1,13 @@
 """The description of the API, for programs and as a page for people."""
 
 import asyncio
-from functools import lru_cache
 from importlib import resources
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Response
 from fastapi.responses import HTMLResponse
 
-from heddle.http import group
-from heddle.wire import jsontext
+from heddle.compat.description import read_description
+from heddle.http.routing import group
 
 router = group("Pages")
 
@@ -26,11 +25,6 @@ async def docs() -> Response:
 
 
 @router.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request) -> Response:
-    """The description of every route; made when it is first asked for, which takes seconds."""
-    return Response(await asyncio.to_thread(_description, request.app), media_type="application/json")
-
-
-@lru_cache(maxsize=1)
-def _description(app: FastAPI) -> bytes:
-    return jsontext.dumps_bytes(app.openapi())
+async def openapi() -> Response:
+    """The description of every route."""
+    return Response(await asyncio.to_thread(read_description), media_type="application/json")

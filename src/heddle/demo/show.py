@@ -8,9 +8,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from heddle.call_summary import cost_of, name_of, problem_of, tokens_of
 from heddle.errors import HeddleError
 from heddle.remote import Project
+from heddle.wire.call_summary import cost_of, name_of, problem_of, tokens_of
 
 Call = dict[str, Any]
 _WIDTH = 36
@@ -59,9 +59,8 @@ def _traces(calls: list[Call]) -> Tree:
     for call in calls:
         children[call["parent_id"]].append(call)
     threads = {call["thread_id"] for call in calls if call["thread_id"]}
-    root = Tree(
-        f"[bold]{len(calls)} calls in {len(children[None])} traces[/bold] of thread {', '.join(sorted(threads))}"
-    )
+    of_threads = f" of thread {', '.join(sorted(threads))}" if threads else ""
+    root = Tree(f"[bold]{len(calls)} calls in {len(children[None])} traces[/bold]{of_threads}")
     pending = [(root, call) for call in reversed(children[None])]
     while pending:
         branch, call = pending.pop()

@@ -1,9 +1,11 @@
 """The teaching program: samples answers through the OpenAI SDK, rewards them, and has heddle train on them.
 
-It speaks the wire of ART (groups of trajectories, jobs, events) in plain HTTP; prints a JSON line after each step.
+The small model says `yes` most and `maybe` least; the reward is the other way round. It speaks the wire of ART (groups
+of trajectories, jobs, events) in plain HTTP; prints a JSON line after each step.
 """
 
 import asyncio
+import itertools
 import json
 import random
 import sys
@@ -13,8 +15,30 @@ import httpx
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from heddle.demo import task
 from heddle.wire.jsontypes import Json
+
+REWARDS = {"yes": 0.5, "no": 0.75, "maybe": 1.0}
+_VERBS = ("respond with", "say", "answer with", "reply")
+_EVALUATED = 16
+
+
+def all_questions() -> list[str]:
+    """Every question there is: each verb before every order of two or three words."""
+    orders = [order for size in (2, 3) for order in itertools.permutations(REWARDS, size)]
+    return [f"{verb} {', '.join(words[:-1])} or {words[-1]}" for verb in _VERBS for words in orders]
+
+
+def split_questions(seed: int = 0) -> tuple[list[str], list[str]]:
+    """The questions for training, and those for the evaluation, which training never sees."""
+    shuffled = all_questions()
+    random.Random(seed).shuffle(shuffled)
+    return shuffled[_EVALUATED:], shuffled[:_EVALUATED]
+
+
+def reward_answer(answer: str) -> float:
+    """What an answer is worth; 0 when it is none of the words."""
+    return REWARDS.get(answer.strip(), 0.0)
+
 
 BASE_MODEL = "heddle-tiny"
 _GROUPS = 8
@@ -64,7 +88,7 @@ class Teacher:
         trajectories = [
             {
                 "messages_and_choices": [message, choice.model_dump(mode="json")],
-                "reward": task.reward(choice.message.content or ""),
+                "reward": reward_answer(choice.message.content or ""),
             }
             for choice in answer.choices
         ]
@@ -98,7 +122,7 @@ async def main(address: str, project: str, name: str, steps: str) -> None:
     """Teach one model; with 0 steps it is only made."""
     teacher = Teacher(address, project, name)
     print(json.dumps({"model": await teacher.register()}), flush=True)
-    questions, _ = task.split()
+    questions, _ = split_questions()
     for number in range(1, int(steps) + 1):
         print(json.dumps({"step": {"number": number, **await teacher.step(questions)}}), flush=True)
 

@@ -1,20 +1,20 @@
 """Evaluations that the server runs: /evaluations/..., /calls/score, and what their jobs are doing."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
+from heddle.auth import Scope
 from heddle.errors import InvalidRequest
-from heddle.evals.jobs.service import Jobs
+from heddle.evals.jobs import Jobs
 from heddle.evals.scoring import Scoring
-from heddle.evals.service import Evaluations
-from heddle.evals.status import status_of
-from heddle.http import (
+from heddle.evals.service import Evaluations, read_status
+from heddle.http.routing import (
     Empty,
+    ProjectReq,
     Reader,
     RecordsDep,
-    RequestModel,
     ResponseModel,
     Service,
     SettingsDep,
@@ -34,10 +34,9 @@ ScoringDep = Annotated[Scoring, Depends(Service("scoring"))]
 router: APIRouter = group("Evaluation")
 
 
-class EvaluateModelReq(RequestModel):
+class EvaluateModelReq(ProjectReq):
     """Body of /evaluations/evaluate_model; `model_ref` may also be the name of a chat model."""
 
-    project_id: str
     evaluation_ref: str
     model_ref: str = Field(min_length=1)
     wb_user_id: str | None = None
@@ -49,10 +48,9 @@ class EvaluateModelRes(ResponseModel):
     call_id: str
 
 
-class EvaluationStatusReq(RequestModel):
+class EvaluationStatusReq(ProjectReq):
     """Body of /evaluations/status."""
 
-    project_id: str
     call_id: str
 
 
@@ -90,10 +88,9 @@ class EvaluationStatusRes(ResponseModel):
     status: EvaluationStatusNotFound | EvaluationStatusRunning | EvaluationStatusFailed | EvaluationStatusComplete
 
 
-class RescoreReq(RequestModel):
+class RescoreReq(ProjectReq):
     """Body of /evaluations/rescore."""
 
-    project_id: str
     source_evaluation_run_id: str
     scorer_refs: list[str] = Field(min_length=1)
     wb_user_id: str | None = None
@@ -106,26 +103,44 @@ class RescoreRes(ResponseModel):
     evaluation_run_id: str
 
 
-class CallsScoreReq(RequestModel):
+class CallsScoreReq(ProjectReq):
     """Body of /calls/score."""
 
-    project_id: str
     call_ids: list[str]
     scorer_refs: list[str]
     wb_user_id: str | None = None
 
 
-class EvaluationCancelReq(RequestModel):
+class ScorePreviewReq(ProjectReq):
+    """Body of /calls/score/preview: an object of a built-in scorer or judge as it would be stored."""
+
+    call_ids: list[str] = Field(min_length=1, max_length=20)
+    scorer: Json
+
+
+class ScorePreview(ResponseModel):
+    """What the scorer says of a call, or why it says nothing."""
+
+    call_id: str
+    score: Any
+    problem: str | None
+
+
+class ScorePreviewRes(ResponseModel):
+    """One entry per call."""
+
+    results: list[ScorePreview]
+
+
+class EvaluationCancelReq(ProjectReq):
     """Body of /evaluations/cancel: the call of a run, or the id of any job."""
 
-    project_id: str
     call_id: str
 
 
-class EvaluationJobsReq(RequestModel):
+class EvaluationJobsReq(ProjectReq):
     """Body of /evaluations/jobs/query; null is every kind, every state."""
 
-    project_id: str
     kinds: list[str] | None = None
     states: list[str] | None = None
     limit: int | None = Field(default=100, ge=0)
@@ -169,7 +184,7 @@ async def evaluation_status(
     body: EvaluationStatusReq, caller: Reader, store: StoreDep, records: RecordsDep
 ) -> Response:
     """Where an evaluation stands, whoever runs it."""
-    return answer({"status": await status_of(store, records, caller, body.project_id, body.call_id)})
+    return answer({"status": await read_status(store, records, caller, body.project_id, body.call_id)})
 
 
 @router.post("/evaluations/rescore", response_model=RescoreRes)
@@ -194,7 +209,7 @@ async def query_jobs(body: EvaluationJobsReq, caller: Reader, settings: Settings
     caller.open(body.project_id)
     limit = page_limit(settings, body.limit)
     found = await jobs.query(body.project_id, body.kinds, body.states, limit, body.offset or 0)
-    return answer({"jobs": [_shown(job) for job in found]})
+    return answer({"jobs": [_fields(job) for job in found]})
 
 
 @router.post("/calls/score", response_model=Empty)
@@ -207,18 +222,16 @@ async def calls_score(body: CallsScoreReq, caller: Writer, scoring: ScoringDep) 
     return answer({})
 
 
-def _shown(job: JobRow) -> Json:
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "state": job.state,
-        "cancel_asked": job.cancel_asked,
-        "attempts": job.attempts,
-        "progress": job.progress,
-        "result": job.result,
-        "error": job.error,
-        "wb_user_id": job.caller["user"],
-        "created_at": times.to_iso(job.created_at),
-        "started_at": times.optional_iso(job.started_at),
-        "ended_at": times.optional_iso(job.ended_at),
-    }
+@router.post("/calls/score/preview", response_model=ScorePreviewRes)
+async def preview_scores(body: ScorePreviewReq, caller: Writer, scoring: ScoringDep) -> Response:
+    """Try a scorer that is not stored yet on some calls; nothing is stored."""
+    caller.require(Scope.READ)
+    caller.open(body.project_id)
+    return answer({"results": await scoring.preview(caller, body.project_id, body.call_ids, body.scorer)})
+
+
+def _fields(job: JobRow) -> Json:
+    """A job as clients read it, its instants as texts."""
+    values = {name: getattr(job, name) for name in EvaluationJob.model_fields if name != "wb_user_id"}
+    instants = {name: times.optional_iso(value) for name, value in values.items() if name.endswith("_at")}
+    return {**values, **instants, "wb_user_id": job.caller["user"]}

@@ -1,32 +1,174 @@
 """Evaluations of the trace service, run in the server: at once for training, as durable jobs for everybody else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
-from heddle.evals.jobs.run import JobRun
-from heddle.evals.jobs.service import Jobs
-from heddle.evals.model import ChatModel, Model, read_model
-from heddle.evals.objects import ObjectReader, is_ref
-from heddle.evals.plan import Plan, PlanReader, check_rows
-from heddle.evals.rescore import Source, cases_of, read_source
-from heddle.evals.running.asking import Asker
-from heddle.evals.running.calls import META, WORKER, Root, derived_id
-from heddle.evals.running.prediction import Asking, Case, Repeating
-from heddle.evals.running.run import EvaluationRun, Report, fail
-from heddle.evals.scorers.read import CannotRun, read_scorers
+from heddle.evals.jobs import JobRun, Jobs
+from heddle.evals.objects import (
+    ChatModel,
+    Dataset,
+    Model,
+    ObjectReader,
+    external_text,
+    is_ref,
+    read_dataset,
+    read_model,
+)
+from heddle.evals.predictions import Asker, Case, StoredAnswer, ask_model, repeat_answer
+from heddle.evals.run import EVALUATE, META, WORKER, EvaluationRun, Report, Root, derived_id, fail_run
+from heddle.evals.scorers import CannotRun, Scorer, read_scorers
+from heddle.evals.scoring import SourceRun, read_cases, read_source
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
-from heddle.wire import ids, refs, times
-from heddle.wire.evaluations import Sampling, Scored
+from heddle.wire import refs, times
+from heddle.wire.calls import CallsQuery, Filter
 from heddle.wire.inference import Completions
 from heddle.wire.jsontypes import Json
+from heddle.wire.query import parse_query
 from heddle.wire.records import Records
+from heddle.wire.training import Sampling, Scored
 
 EVALUATE_MODEL, RESCORE = "evaluate_model", "rescore"
 PATIENCE = 50
 """So many rows in a row may fail for reasons that are not their own before a job fails."""
+MOST_TRIALS = 100
+_ROWS_SHOWN = 3
+_IS_RUNNING: Json = {"$eq": [{"$getField": "summary.weave.status"}, {"$literal": "running"}]}
+_ENDED = parse_query({"$expr": {"$not": [_IS_RUNNING]}})
+_COLUMNS = ["id", "op_name", "inputs", "output", "exception", "ended_at"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An evaluation that can be run."""
+
+    ref: str
+    """Internal, its version a digest."""
+    name: str
+    label: str | None
+    """Its `evaluation_name`, which its runs are shown under."""
+    dataset: Dataset
+    scorers: Sequence[Scorer]
+    trials: int
+
+
+async def read_plan(reader: ObjectReader, ref: str) -> Plan:
+    """The evaluation behind a ref in either form; raises HeddleError for what cannot be read or run.
+
+    CannotRun names the scorers that do not run here.
+    """
+    found = await reader.read(ref, "The evaluation")
+    value = found.value
+    if not found.is_a("Evaluation"):
+        raise InvalidRequest(f"{external_text(ref)} is no Evaluation but {value.get('_class_name')}")
+    name = str(value.get("name") or found.target.name)
+    if value.get("preprocess_model_input") is not None:
+        raise InvalidRequest(f"The evaluation {name} has a preprocess_model_input, and stored code is not run here")
+    listed = value.get("scorers")
+    if not isinstance(listed, list) or not listed:
+        raise InvalidRequest(f"The evaluation {name} has no scorers, so nothing says how good an answer is")
+    scorers = await read_scorers(reader, listed, f"The evaluation {name} has")
+    dataset = await read_dataset(reader, value.get("dataset"), name)
+    label = value.get("evaluation_name")
+    trials = 1 if value.get("trials") is None else value["trials"]
+    if not isinstance(trials, int) or isinstance(trials, bool) or not 1 <= trials <= MOST_TRIALS:
+        raise InvalidRequest(f"The evaluation {name} has trials {trials!r}; 1 to {MOST_TRIALS} are possible")
+    return Plan(found.ref, name, label if isinstance(label, str) else None, dataset, scorers, trials)
+
+
+async def check_rows(plan: Plan, model: Model) -> None:
+    """Raise InvalidRequest when a row cannot be asked or scored, or a scorer gives no numbers; reads every row once."""
+    for scorer in plan.scorers:
+        if not scorer.is_numeric:
+            raise InvalidRequest(f"The scorer {scorer.name} of {plan.name} answers texts, and a text is no score")
+    needed = [(scorer.name, column) for scorer in plan.scorers for column in scorer.needs]
+    missing: dict[tuple[str, str], list[int]] = {}
+    async for row in plan.dataset.rows():
+        try:
+            model.inputs(row.value, 0)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"Row {row.place} of the dataset of {plan.name}: {error.reason}") from None
+        for pair in needed:
+            if row.value.get(pair[1]) is None and len(missing.setdefault(pair, [])) <= _ROWS_SHOWN:
+                missing[pair].append(row.place)
+    for (name, column), places in missing.items():
+        listed = ", ".join(map(str, places[:_ROWS_SHOWN])) + (" and more" if len(places) > _ROWS_SHOWN else "")
+        raise InvalidRequest(
+            f"The scorer {name} of {plan.name} needs the column {column!r} (see its column_map), and it is missing in "
+            f"rows {listed} of the dataset"
+        )
+
+
+async def read_status(store: Store, records: Records, caller: Caller, project_id: str, call_id: str) -> Json:
+    """The status of a call; raises InvalidRequest for one that is no evaluation."""
+    found = records.read_calls(caller, project_id, filter={"call_ids": [call_id]}, columns=_COLUMNS)
+    call = next(iter([call async for calls in found for call in calls]), None)
+    if call is None:
+        return {"code": "not_found"}
+    if EVALUATE not in call.operation:
+        raise InvalidRequest("Call is not an evaluation")
+    if call.exception:
+        return {"code": "failed", "error": _message(call.exception)}
+    if call.ended_at is not None:
+        return {"code": "complete", "output": call.output if isinstance(call.output, dict) else {"output": call.output}}
+    ended = CallsQuery(caller.open(project_id), Filter(parent_ids=(call_id,)), query=_ENDED)
+    done = await store.calls.count(ended)
+    rows = await _count_rows(ObjectReader(store, caller), call.inputs.get("self") or call.inputs.get("this"))
+    return {"code": "running", "completed_rows": done, "total_rows": max(rows, done)}
+
+
+async def _count_rows(reader: ObjectReader, ref: Any) -> int:
+    """The rows of the dataset of an evaluation; 0 when they cannot be counted."""
+    try:
+        found = await reader.read(str(ref), "The evaluation")
+        return (await read_dataset(reader, found.value.get("dataset"), found.target.name)).count
+    except HeddleError:
+        return 0
+
+
+def _message(exception: str) -> str:
+    """The text of an exception, of the JSON that SDKs write, or of a plain one."""
+    try:
+        value = orjson.loads(exception)
+    except orjson.JSONDecodeError:
+        return exception
+    said = value.get("message") if isinstance(value, dict) else None
+    return said if isinstance(said, str) and said else exception
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateSpec:
+    """A job that evaluates a model: internal refs, or the name of a chat model."""
+
+    evaluation_ref: str
+    model_ref: str
+
+    def root(self, job: JobRow, label: str | None = None) -> Root:
+        """The call of the run."""
+        return Root(job.id, job.project_id, job.created_at, self.evaluation_ref, self.model_ref, label)
+
+
+@dataclass(frozen=True, slots=True)
+class RescoreSpec:
+    """A job that scores the answers of a run again; `source` is the id of that run."""
+
+    source: str
+    scorer_refs: list[str]
+
+    def root(self, job: JobRow, source: SourceRun | None) -> Root:
+        """The call of the new run."""
+        markers, evaluation, model = {"source_evaluation_run_id": self.source}, "", ""
+        if source is not None:
+            evaluation, model = source.evaluation, source.model
+            markers |= {"evaluation_run": "true", "evaluation": evaluation, "model": model}
+        attributes = {META: WORKER, "weave": markers}
+        return Root(job.id, job.project_id, job.created_at, evaluation, model, None, attributes)
 
 
 class Evaluations:
@@ -49,7 +191,7 @@ class Evaluations:
 
     async def check(self, ref: str, caller: Caller) -> str:
         """The ref with its version as a digest; raises HeddleError for what cannot be read or run."""
-        plan = await PlanReader(self._store, caller).read(ref)
+        plan = await read_plan(ObjectReader(self._store, caller), ref)
         await check_rows(plan, ChatModel(""))
         return refs.to_external(plan.ref)
 
@@ -57,18 +199,18 @@ class Evaluations:
         self, ref: str, model: str, caller: Caller, project: str, *, sampling: Sampling, run_id: str, label: str
     ) -> Scored:
         """Answer and score every row; raises HeddleError when the evaluation cannot be run."""
-        plan, asked = await PlanReader(self._store, caller).read(ref), ChatModel(model, sampling)
+        plan, asked = await read_plan(ObjectReader(self._store, caller), ref), ChatModel(model, sampling)
         root = Root(derived_id(run_id), project, times.now(), plan.ref, model, label)
         problem: str | None = "The run was stopped"
         try:
-            result = await self._planned(plan, asked, caller, root, patience=1).execute()
+            result = await self._plan_run(plan, asked, caller, root, patience=1).execute()
             problem = None
         except HeddleError as error:
             problem = error.reason
             raise
         finally:
             if problem is not None:
-                await asyncio.shield(fail(self._records, caller, root, problem))
+                await asyncio.shield(fail_run(self._records, caller, root, problem))
         return Scored(result.score, plan.dataset.count, result.failed, result.summary, root.id)
 
     async def evaluate_model(self, caller: Caller, project: str, evaluation: str, model: str) -> str:
@@ -78,77 +220,93 @@ class Evaluations:
         """
         reader = ObjectReader(self._store, caller)
         try:
-            evaluation = (await PlanReader(self._store, caller).read(evaluation)).ref
+            evaluation = (await read_plan(reader, evaluation)).ref
             model = (await read_model(reader, model)).ref
         except CannotRun:
             raise
         except HeddleError:
             # The job meets it as well, and says so in the call.
-            evaluation, model = await _pinned(reader, evaluation), await _pinned(reader, model)
-        body = {"evaluation_ref": evaluation, "model_ref": model}
-        job = await self._jobs.submit(EVALUATE_MODEL, caller, project, body, job_id=ids.uuid7())
-        await self._show(caller, _evaluation_root(job))
+            evaluation, model = await _pin_version(reader, evaluation), await _pin_version(reader, model)
+        spec = EvaluateSpec(evaluation, model)
+        job = await self._jobs.submit(EVALUATE_MODEL, caller, project, asdict(spec))
+        await self._start_root(caller, spec.root(job))
         return job.id
 
     async def rescore(self, caller: Caller, project: str, source: str, scorer_refs: Sequence[str]) -> str:
         """Queue new scores for the answers of a run; returns the id of the new run. Raises CannotRun."""
         scorers = await read_scorers(ObjectReader(self._store, caller), scorer_refs, "There are")
-        body = {"source": source, "scorer_refs": [scorer.ref for scorer in scorers]}
-        job = await self._jobs.submit(RESCORE, caller, project, body, job_id=ids.uuid7())
-        await self._show(caller, _rescoring_root(job, await self._source(caller, job)))
+        spec = RescoreSpec(source, [scorer.ref for scorer in scorers])
+        job = await self._jobs.submit(RESCORE, caller, project, asdict(spec))
+        await self._start_root(caller, spec.root(job, await read_source(self._records, caller, project, source)))
         return job.id
 
-    async def _show(self, caller: Caller, root: Root) -> None:
-        op = await self._records.placeholder_op(caller, root.project, "Evaluation.evaluate")
-        await self._records.start_call(caller, root.project, root.start(op.ref))
+    async def _start_root(self, caller: Caller, root: Root) -> None:
+        op = await self._records.placeholder_op(caller, root.project, EVALUATE)
+        await self._records.write_calls(caller, root.project, [root.start(op.ref)], [])
 
     async def _evaluate_model(self, job: JobRow, run: JobRun) -> Json:
-        reader = PlanReader(self._store, run.caller)
-        plan = await reader.read(job.body["evaluation_ref"])
-        model = await read_model(reader.objects, job.body["model_ref"])
-        root = _evaluation_root(job, plan.label)
+        spec, reader = EvaluateSpec(**job.body), ObjectReader(self._store, run.caller)
+        plan, model = await read_plan(reader, spec.evaluation_ref), await read_model(reader, spec.model_ref)
         report = _report(run, plan.dataset.count * plan.trials)
-        result = await self._planned(plan, model, run.caller, root, patience=PATIENCE, report=report).execute()
+        root = spec.root(job, plan.label)
+        result = await self._plan_run(plan, model, run.caller, root, patience=PATIENCE, report=report).execute()
         await report(result.cases)
-        return {"summary": result.summary, "score": result.score, "cases": result.cases, "failed": result.failed}
+        return asdict(result)
 
     async def _close_evaluation(self, job: JobRow, run: JobRun, problem: str) -> None:
-        await fail(self._records, run.caller, _evaluation_root(job), problem)
+        await fail_run(self._records, run.caller, EvaluateSpec(**job.body).root(job), problem)
 
     async def _rescore(self, job: JobRow, run: JobRun) -> Json:
-        scorers = await read_scorers(ObjectReader(self._store, run.caller), job.body["scorer_refs"], "There are")
-        source = await self._source(run.caller, job)
+        spec = RescoreSpec(**job.body)
+        scorers = await read_scorers(ObjectReader(self._store, run.caller), spec.scorer_refs, "There are")
+        source = await read_source(self._records, run.caller, job.project_id, spec.source)
         if source is None:
-            raise InvalidRequest(f"The evaluation run {job.body['source'][:100]!r} is not found")
+            raise InvalidRequest(f"The evaluation run {spec.source[:100]!r} is not found")
         if not source.ended:
             raise InvalidRequest(f"The evaluation run {source.id[:100]!r} has not ended")
         report = _report(run, None)
         result = await EvaluationRun(
             self._records,
             run.caller,
-            _rescoring_root(job, source),
+            spec.root(job, source),
             source.predict_op,
-            Repeating(),
+            repeat_answer,
             scorers,
-            self._asker(run.caller, job.project_id),
-            lambda: cases_of(self._records, run.caller, job.project_id, source),
+            Asker(self._completions, run.caller, job.project_id),
+            lambda: read_cases(self._records, run.caller, job.project_id, source),
             self._parallel,
             PATIENCE,
             report,
         ).execute()
         await report(result.cases)
-        return {"summary": result.summary, "score": result.score, "cases": result.cases, "failed": result.failed}
+        return asdict(result)
 
     async def _close_rescoring(self, job: JobRow, run: JobRun, problem: str) -> None:
-        await fail(self._records, run.caller, _rescoring_root(job, await self._source(run.caller, job)), problem)
+        spec = RescoreSpec(**job.body)
+        source = await read_source(self._records, run.caller, job.project_id, spec.source)
+        await fail_run(self._records, run.caller, spec.root(job, source), problem)
 
-    async def _source(self, caller: Caller, job: JobRow) -> Source | None:
-        return await read_source(self._records, caller, job.project_id, job.body["source"])
+    async def score_answers(
+        self, caller: Caller, project_id: str, evaluation_ref: str, model: str, answer: Callable[[Json], Any]
+    ) -> str:
+        """A run over answers that are known; `answer` gives that of a row. Returns the id of the run."""
+        plan = await read_plan(ObjectReader(self._store, caller), evaluation_ref)
 
-    def _planned(
+        async def cases() -> AsyncIterator[Case]:
+            async for row in plan.dataset.rows():
+                stored = StoredAnswer(answer(row.value), 0.5, None)
+                yield Case(f"{row.place}/0", row.example, row.value, 0, stored)
+
+        root = Root(times.uuid7(), project_id, times.now(), plan.ref, model)
+        ask = Asker(self._completions, caller, project_id)
+        run = (self._records, caller, root, "Model.predict", repeat_answer, plan.scorers, ask, cases)
+        await EvaluationRun(*run, self._parallel, PATIENCE).execute()
+        return root.id
+
+    def _plan_run(
         self, plan: Plan, model: Model, caller: Caller, root: Root, *, patience: int, report: Report | None = None
     ) -> EvaluationRun:
-        ask = self._asker(caller, root.project)
+        ask = Asker(self._completions, caller, root.project)
 
         async def cases() -> AsyncIterator[Case]:
             for trial in range(plan.trials):
@@ -160,7 +318,7 @@ class Evaluations:
             caller,
             root,
             model.op_name,
-            Asking(model, ask),
+            ask_model(model, ask),
             plan.scorers,
             ask,
             cases,
@@ -168,9 +326,6 @@ class Evaluations:
             patience,
             report,
         )
-
-    def _asker(self, caller: Caller, project: str) -> Asker:
-        return Asker(self._completions, caller, project)
 
 
 def _report(run: JobRun, total: int | None) -> Report:
@@ -180,21 +335,7 @@ def _report(run: JobRun, total: int | None) -> Report:
     return report
 
 
-def _evaluation_root(job: JobRow, label: str | None = None) -> Root:
-    body = job.body
-    return Root(job.id, job.project_id, job.created_at, body["evaluation_ref"], body["model_ref"], label)
-
-
-def _rescoring_root(job: JobRow, source: Source | None) -> Root:
-    markers: Json = {"source_evaluation_run_id": job.body["source"]}
-    evaluation, model = (source.evaluation, source.model) if source is not None else ("", "")
-    if source is not None:
-        markers |= {"evaluation_run": "true", "evaluation": evaluation, "model": model}
-    attributes = {META: WORKER, "weave": markers}
-    return Root(job.id, job.project_id, job.created_at, evaluation, model, None, attributes)
-
-
-async def _pinned(reader: ObjectReader, ref: str) -> str:
+async def _pin_version(reader: ObjectReader, ref: str) -> str:
     """The ref with its version as a digest, or as it is where nothing is found behind it."""
     if not is_ref(ref):
         return ref

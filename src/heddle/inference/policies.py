@@ -3,13 +3,12 @@
 import logging
 
 from heddle.errors import InvalidRequest
-from heddle.inference.adapters.address import Address, artifact
+from heddle.inference.adapters import Address, artifact_name
 from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed, RequestRefused
-from heddle.inference.models.served_model import ServedModel
 from heddle.inference.service import Inference
-from heddle.store.control.adapters import AdapterRow, Name
+from heddle.store.control.inference import AdapterKey, AdapterRow
 from heddle.wire import times
-from heddle.wire.policies import BaseModel, PolicyName
+from heddle.wire.training import BaseModel, PolicyName
 
 logger = logging.getLogger("heddle.inference")
 
@@ -40,11 +39,16 @@ class Policies:
         model = await self._inference.model()
         if base_model != model.source.name:
             raise InvalidRequest(f"The base model {base_model!r} is not served here; {model.source.name!r} is")
-        if Address.parse(artifact(*_key(policy))) != Address(policy.name, None, policy.entity, policy.project):
+        if Address.parse(artifact_name(*_key(policy))) != Address(policy.name, None, policy.entity, policy.project):
             raise InvalidRequest(f"{policy.name!r} cannot be addressed: a name has no '/', ':' and '@'")
 
         async def ready(ref: AdapterRef) -> None:
-            await _load(model, ref)
+            try:
+                await model.engine.load_adapter(ref, start=False)
+            except RequestRefused as error:
+                raise InvalidRequest(str(error)) from error
+            except (EngineFailed, EngineBusy) as error:
+                logger.warning("%s will be loaded when it is asked for: %s", ref.id, error)
 
         row = AdapterRow(*_key(policy), step, base_model, folder, times.now(), user)
         await self._inference.adapters.offer(row, ready)
@@ -70,14 +74,5 @@ class Policies:
         await self._inference.unload(await self._inference.adapters.withdraw(_key(policy), None, user))
 
 
-def _key(policy: PolicyName) -> Name:
+def _key(policy: PolicyName) -> AdapterKey:
     return (policy.entity, policy.project, policy.name)
-
-
-async def _load(model: ServedModel, ref: AdapterRef) -> None:
-    try:
-        await model.engine.load_adapter(ref, start=False)
-    except RequestRefused as error:
-        raise InvalidRequest(str(error)) from error
-    except (EngineFailed, EngineBusy) as error:
-        logger.warning("%s will be loaded when it is asked for: %s", ref.id, error)

@@ -3,30 +3,33 @@
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
-from heddle.inference.adapters.address import Address
-from heddle.inference.adapters.registry import Adapters, Version
-from heddle.inference.chat import request as fields
+from heddle.extras import install_command
+from heddle.http.routing import OFF_LOOP_BYTES, Service
+from heddle.inference.accounts import CLIENT_GONE, Accounts, Ticket
+from heddle.inference.adapters import Adapters, Address, Version
+from heddle.inference.chat.fields import refuse_ignored
 from heddle.inference.chat.generation import Generation
-from heddle.inference.chat.plan import Arrival, Plan, plan
-from heddle.inference.chat.response import Chunks, completion
+from heddle.inference.chat.plan import Arrival, Plan, plan_completion
+from heddle.inference.chat.request import ChatRequest
+from heddle.inference.chat.response import CHAT
+from heddle.inference.chat.wire import ParsedRequest, Wire, count_tokens
+from heddle.inference.check import check_settings, named_adapters
 from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused, as_answer
-from heddle.inference.limits.accounts import Accounts, Ticket
-from heddle.inference.models import source
-from heddle.inference.models.loading import Loading
-from heddle.inference.models.served_model import ServedModel
-from heddle.inference.models.source import ModelSource
-from heddle.request_body import OFF_LOOP_BYTES
+from heddle.inference.prompt.template import ContextExceeded
+from heddle.inference.served_model import ModelLoader, ModelSource, ServedModel, find_model
 from heddle.settings import Settings
-from heddle.store.control.adapters import Adapters as AdapterRows
-from heddle.store.control.changes import Changes
+from heddle.store.control.coordination import Changes
+from heddle.store.control.inference import Adapters as AdapterRows
 from heddle.wire.inference import Completion
 from heddle.wire.jsontypes import Json
 
@@ -39,8 +42,10 @@ MakeEngine = Callable[[Settings, ModelSource], Engine]
 
 @dataclass(slots=True)
 class Running:
-    """A completion at work: its plan, its tokens, and the account that it is on."""
+    """A completion at work: its interface, its plan, its tokens, and the account that it is on."""
 
+    wire: Wire
+    parsed: ParsedRequest
     plan: Plan
     policy: str
     generation: Generation
@@ -50,10 +55,14 @@ class Running:
 
 
 _FEW_TOKENS = 500
+_UNKNOWN_MANY = 2**63
+_ROOM_SHARE = 4
+"""What part of the context a shortened prompt leaves for the answer, where that wants so much."""
+logger = logging.getLogger("heddle.inference")
 
 
 class Inference:
-    """Answers chat completions; made with the server, loads when it is first needed."""
+    """Answers completions of every interface; made with the server, loads when it is first needed."""
 
     def __init__(
         self,
@@ -69,15 +78,15 @@ class Inference:
         self.adapters = Adapters(table, Path(settings.data), changes)
         self._model: ServedModel | None = None
         self._opening = asyncio.Lock()
-        self._loading = Loading(self._load, waits_for_engine=settings.engine != "local")
-        extra, packages = _NEEDED[settings.engine]
+        self._loading = ModelLoader(self._load, waits_for_engine=settings.engine != "local")
+        self._extra, packages = _NEEDED[settings.engine]
         self.missing = [name for name in packages if importlib.util.find_spec(name) is None]
-        self._install = f"pip install 'heddle[{extra}]'"
 
     async def start(self) -> None:
-        """Begin to load in the background where the settings say so."""
+        """Begin to load in the background where the settings say so; raises HeddleError for what never could."""
         if self.is_off:
             return
+        await asyncio.to_thread(check_settings, self._settings)
         if self._loads_at_start or self._settings.adapters != "none":
             self._loading.start()
 
@@ -106,24 +115,17 @@ class Inference:
     async def _load(self) -> None:
         """The model, the adapters of the settings, and the engine where it starts with the server."""
         model = await self.model()
-        for pair in self._settings.adapters.split(",") if self._settings.adapters != "none" else ():
-            await self._offer(pair)
+        for address, folder in named_adapters(self._settings):
+            if not await self.adapters.holds(address, folder):
+                await self.add_adapter(address, folder, "settings", next_step=True)
         if self._loads_at_start:
             await model.engine.start()
-
-    async def _offer(self, pair: str) -> None:
-        """Make an adapter of the settings a version, unless its newest one holds the same files."""
-        name, _, folder = pair.strip().partition("=")
-        address = Address.parse(name)
-        if address is None or not folder:
-            raise InvalidRequest(f"adapters: {pair!r} is not name=folder")
-        if not await self.adapters.holds(address, Path(folder)):
-            await self.add_adapter(address, Path(folder), "settings", next_step=True)
 
     async def model(self) -> ServedModel:
         """The served model, its small files read; raises Unavailable when there is none."""
         if self.missing:
-            raise Unavailable(f"Chat completions need an extra that is not installed: {self._install}", retry_after=60)
+            command = install_command(self._extra)
+            raise Unavailable(f"Chat completions need an extra that is not installed: {command}", retry_after=60)
         if self._settings.model == "none":
             raise Unavailable("This server serves no model; start it with --model", retry_after=60)
         if self._model is None:
@@ -135,7 +137,7 @@ class Inference:
         return self._model
 
     def _open(self) -> ServedModel:
-        found = source.find(self._settings.model, self._settings.model_name)
+        found = find_model(self._settings.model, self._settings.model_name)
         model = ServedModel.open(found, self._make_engine(self._settings, found))
         from heddle.inference.prompt.render import prepare
 
@@ -176,61 +178,121 @@ class Inference:
                 with contextlib.suppress(EngineFailed):  # an engine that died holds nothing
                     await engine.unload_adapter(version.ref.id)
 
-    async def begin(self, body: Any, arrival: Arrival) -> Running:
+    async def begin(self, wire: Wire, body: Any, arrival: Arrival) -> Running:
         """Check a request, admit it and wait for its first tokens; raises HeddleError, and then nothing runs."""
+        running = await self.admit(wire, body, arrival)
+        await self.begin_generation(running)
+        return running
+
+    async def admit(self, wire: Wire, body: Any, arrival: Arrival) -> Running:
+        """Check a request and give it its place among those that run; raises HeddleError. It has to begin or to end."""
         is_short = 0 < arrival.size <= OFF_LOOP_BYTES
-        request = fields.parse(body) if is_short else await asyncio.to_thread(fields.parse, body)
+        parsed = wire.read(body) if is_short else await asyncio.to_thread(wire.read, body)
+        try:
+            return await self._admit(wire, parsed, body, arrival)
+        except InvalidRequest as error:
+            raise wire.rename(error, parsed) from None
+
+    async def _admit(self, wire: Wire, parsed: ParsedRequest, body: Any, arrival: Arrival) -> Running:
+        request = parsed.chat
         shown, version = await self.resolve(request.model, arrival)
         model = await self.model()
-        laid_out = await plan(request, arrival, model, shown, version)
-        if await self._became_shorter(model):
-            laid_out = await plan(request, arrival, model, shown, version)
-        prompt_tokens = len(laid_out.facts.prompt_token_ids)
-        record = Completion(
-            request_id=laid_out.shape.id,
-            caller=arrival.caller,
-            project=arrival.project,
-            model=shown,
-            served=version.name if version is not None else model.source.name,
-            policy=model.policy(version),
-            base=model.source.name,
+        laid_out = await self._plan(parsed, wire, arrival, model, shown, version)
+        if self.is_strict(arrival):
+            refuse_ignored(laid_out.ignored, body)
+        before = model.info.max_model_len
+        await self.start_engine(model)
+        if model.info.max_model_len < before:
+            laid_out = await self._plan(parsed, wire, arrival, model, shown, version)
+        prompt_tokens = sum(len(prompt.prompt_token_ids) for prompt in laid_out.facts)
+        record = arrival.record(
+            *(shown, version, model, body),
+            request_id=laid_out.answer.shape.id,
+            op_name=wire.op_name,
+            thread_id=parsed.thread_id or arrival.session,
             user=request.user,
-            started_at=datetime.now(UTC),
-            request=body,
             stream=bool(request.stream),
             prompt_tokens=prompt_tokens,
-            traced=arrival.traced,
         )
-        wanted = laid_out.max_tokens * len(laid_out.requests)
         generation = Generation(model.engine, laid_out.requests, laid_out.choices, laid_out.facts)
+        wanted = laid_out.max_tokens
         ticket = await self.accounts.admit(arrival.caller, arrival.project, record.served, prompt_tokens, wanted)
-        running = Running(laid_out, model.policy(version), generation, ticket, record)
+        return Running(wire, parsed, laid_out, model.policy(version), generation, ticket, record)
+
+    async def _plan(
+        self,
+        parsed: ParsedRequest,
+        wire: Wire,
+        arrival: Arrival,
+        model: ServedModel,
+        shown: str,
+        version: Version | None,
+    ) -> Plan:
+        """The plan of a request; one that may be shortened loses as few of its oldest messages as leaves room."""
+
+        async def attempt(dropped: int) -> Plan | None:
+            shorter = parsed if parsed.shorten is None or not dropped else parsed.shorten(dropped)
+            try:
+                laid_out = await plan_completion(shorter, wire, arrival, model, shown, version)
+            except ContextExceeded:
+                if parsed.shorten is None or dropped == parsed.most_dropped:
+                    raise
+                return None
+            has_room = laid_out.max_tokens >= min(model.info.max_model_len // _ROOM_SHARE, _asked(parsed.chat))
+            return laid_out if parsed.shorten is None or has_room or dropped == parsed.most_dropped else None
+
+        found = await attempt(0)
+        if found is not None:
+            return found
+        low, high = 1, parsed.most_dropped
+        while low < high:
+            middle = (low + high) // 2
+            laid_out = await attempt(middle)
+            found, low, high = (found, middle + 1, high) if laid_out is None else (laid_out, low, middle)
+        found = found or await attempt(high)
+        assert found is not None
+        return found
+
+    async def begin_generation(self, running: Running) -> None:
+        """Wait for the first tokens; raises HeddleError, and then the request has ended."""
         try:
-            await generation.begin()
-        except (InvalidRequest, Busy):
-            await generation.close()
-            await ticket.release()
-            raise
+            await running.generation.begin()
+        except (InvalidRequest, Busy) as error:
+            running.ended = True
+            await running.generation.close()
+            await running.ticket.release()
+            raise running.wire.rename(error, running.parsed) if isinstance(error, InvalidRequest) else error from None
         except BaseException as error:
             await self.end(running, error)
             raise
-        return running
 
-    async def _became_shorter(self, model: ServedModel) -> bool:
-        """Start the engine, if that has not been done; True when its memory holds a shorter context than was said."""
-        before = model.info.max_model_len
+    def is_strict(self, arrival: Arrival) -> bool:
+        """Whether a field without effect is refused."""
+        return self._settings.strict_fields == "on" if arrival.strict_fields is None else arrival.strict_fields
+
+    async def start_engine(self, model: ServedModel) -> None:
+        """Wait until the engine has loaded; raises HeddleError."""
         try:
             await model.engine.start()
         except EngineFailed as error:
             raise as_answer(error) from error
         self._loading.succeeded()
-        return model.info.max_model_len < before
+
+    async def count_prompt(self, wire: Wire, body: Any, arrival: Arrival) -> int:
+        """How many tokens the prompt of a request has; nothing runs, and nothing is counted. Raises HeddleError."""
+        parsed = await asyncio.to_thread(wire.read, body)
+        shown, version = await self.resolve(parsed.chat.model, arrival)
+        try:
+            laid_out = await self._plan(parsed, wire, arrival, await self.model(), shown, version)
+        except InvalidRequest as error:
+            raise wire.rename(error, parsed) from None
+        return sum(len(prompt.prompt_token_ids) for prompt in laid_out.facts)
 
     async def complete(
         self, body: Mapping[str, Any], caller: Any, project: str | None, *, traced: bool = False
     ) -> Json | AsyncIterator[Json]:
-        """Answer a request without HTTP: the body of the answer, or its chunks when it asks for a stream."""
-        running = await self.begin(dict(body), Arrival(caller, project, traced=traced))
+        """Answer a chat completion without HTTP: the body of the answer, or its chunks when it asks for a stream."""
+        running = await self.begin(CHAT, dict(body), Arrival(caller, project, traced=traced))
         return self.chunks(running) if running.plan.wants_stream else await self.whole(running)
 
     async def whole(self, running: Running) -> Json:
@@ -240,27 +302,28 @@ class Inference:
         except BaseException as error:
             await self.end(running, error)
             raise
-        body = await _completion(running)
+        body = await _body(running)
         await self.end(running, body=body)
         return body
 
     async def chunks(self, running: Running) -> AsyncGenerator[Json]:
-        """The chunks of a stream, one by one."""
+        """The events of a stream, one by one."""
         async with contextlib.aclosing(self.stream(running)) as several:
-            async for chunks in several:
-                for chunk in chunks:
-                    yield chunk
+            async for events in several:
+                for event in events:
+                    yield event
 
-    async def stream(self, running: Running) -> AsyncGenerator[list[Json]]:
-        """The chunks of a stream, together those that are there at the same moment.
+    async def stream(self, running: Running, *, is_open: bool = False) -> AsyncGenerator[list[Json]]:
+        """The events of a stream, together those that are there at the same moment; `is_open` leaves the first out.
 
         Raises HeddleError in the middle when the engine fails.
         """
-        made = Chunks(running.plan.shape, running.plan.facts, running.plan.choices)
+        answer = running.plan.answer
         try:
-            yield list(made.opening())
+            if not is_open:
+                yield answer.opening()
             async for index, deltas in running.generation.steps():
-                news = [chunk for delta in deltas if (chunk := made.delta(index, delta)) is not None]
+                news = [event for delta in deltas for event in answer.delta(index, delta)]
                 if news:
                     yield news
         except BaseException as error:
@@ -268,9 +331,9 @@ class Inference:
             raise
         # What is acknowledged is counted: the account is settled before the last words.
         await self.end(running)
-        last = made.closing()
-        if last is not None:
-            yield [last]
+        last = answer.closing()
+        if last:
+            yield last
 
     async def end(self, running: Running, error: BaseException | None = None, body: Json | None = None) -> None:
         """Abort what still runs and settle the account; once, however the completion ended."""
@@ -278,20 +341,30 @@ class Inference:
             return
         running.ended = True
         await running.generation.close()
-        record, choices = running.record, running.plan.choices
-        record.completion_tokens = sum(choice.completion_tokens for choice in choices)
-        record.reasoning_tokens = sum(choice.reasoning_tokens for choice in choices)
-        record.cached_tokens = running.plan.facts.cached_tokens
+        record, counts = running.record, count_tokens(running.plan.facts, running.plan.choices)
+        record.completion_tokens = counts.output
+        record.reasoning_tokens = counts.reasoning
+        record.cached_tokens = counts.cached
         record.first_token_seconds = running.generation.first_token_seconds
         record.seconds = time.perf_counter() - running.generation.started
-        record.response = await _completion(running) if body is None else body
-        if isinstance(error, HeddleError):
-            record.status, record.error = error.status, error.reason
-        elif isinstance(error, GeneratorExit | asyncio.CancelledError):
-            record.status, record.error = 499, "The client went away"
-        elif error is not None:
-            record.status, record.error = 500, "Internal server error"
+        if error is not None:
+            failure = running.plan.answer.error = _as_failure(error)
+            record.status, record.error = failure.status, failure.reason
+        record.response = await _body(running) if body is None else body
+        keep = running.parsed.keep
+        keeping = None if keep is None else self.accounts.spawn(keep(record.response))
         await running.ticket.close(record)
+        if keeping is not None:
+            await self._wait_for_keeping(keeping, record)
+
+    async def _wait_for_keeping(self, keeping: "asyncio.Task[None]", record: Completion) -> None:
+        """Wait until the answer is stored; raises HeddleError when it cannot be, unless there is an error already."""
+        try:
+            await asyncio.shield(keeping)
+        except HeddleError as error:
+            if record.error is None:
+                raise
+            logger.warning("the answer %s was not stored: %s", record.request_id, error.reason)
 
     async def add_adapter(self, address: Address, folder: Path, user: str, next_step: bool) -> Version:
         """Make a PEFT folder the newest version of a name, ready in the engine; raises InvalidRequest."""
@@ -315,10 +388,31 @@ class Inference:
         return removed
 
 
-async def _completion(running: Running) -> Json:
+def _asked(request: ChatRequest) -> int:
+    """The tokens of an answer that a request names."""
+    named = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    return _UNKNOWN_MANY if named is None else named
+
+
+class _ClientGone(HeddleError):
+    """Nobody waits for the answer any more."""
+
+    status = CLIENT_GONE
+
+
+def _as_failure(error: BaseException) -> HeddleError:
+    if isinstance(error, HeddleError):
+        return error
+    if isinstance(error, GeneratorExit | asyncio.CancelledError):
+        return _ClientGone("The client went away")
+    return HeddleError("Internal server error")
+
+
+async def _body(running: Running) -> Json:
     """The body of the answer; one that tells of many tokens is made off the event loop."""
-    laid_out = running.plan
-    tokens = len(laid_out.facts.prompt_token_ids) + sum(choice.completion_tokens for choice in laid_out.choices)
-    if tokens <= _FEW_TOKENS:
-        return completion(laid_out.shape, laid_out.facts, laid_out.choices)
-    return await asyncio.to_thread(completion, laid_out.shape, laid_out.facts, laid_out.choices)
+    counts = count_tokens(running.plan.facts, running.plan.choices)
+    make = running.plan.answer.body
+    return make() if counts.prompt + counts.output <= _FEW_TOKENS else await asyncio.to_thread(make)
+
+
+InferenceDep = Annotated[Inference, Depends(Service("inference"))]

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from heddle.wire import ids
+from heddle.wire import times
 from heddle.wire.inference import Completion, InferenceCall
 from heddle.wire.jsontypes import Json
 
-OP_NAME = "heddle.chat.completions"
 _MOST_TOKENS = 2**40
 """What a provider reports beyond it is no count."""
 
@@ -27,12 +26,13 @@ def call_of(completion: Completion, project: str) -> InferenceCall:
         attributes["policy"] = completion.policy
     if completion.first_token_seconds is not None:
         attributes["first_token_seconds"] = completion.first_token_seconds
+    call_id = times.uuid7()
     return InferenceCall(
         caller=completion.caller,
         project=project,
-        op_name=OP_NAME,
-        id=ids.uuid7(),
-        trace_id=ids.uuid7(),
+        op_name=completion.op_name,
+        id=call_id,
+        trace_id=times.uuid7(),
         started_at=completion.started_at,
         ended_at=completion.started_at + timedelta(seconds=max(0.0, completion.seconds)),
         inputs=completion.request,
@@ -40,6 +40,8 @@ def call_of(completion: Completion, project: str) -> InferenceCall:
         exception=completion.error,
         attributes=attributes,
         usage=usage_of(completion),
+        thread_id=completion.thread_id,
+        turn_id=call_id if completion.thread_id is not None else None,
     )
 
 
@@ -78,13 +80,14 @@ def assemble(chunks: Iterable[Json]) -> Json:
         for part in _dicts(chunk.get("choices")):
             index = part.get("index")
             number = index if isinstance(index, int) else 0
-            _extend(choices.setdefault(number, _empty(number)), part)
+            _extend(
+                choices.setdefault(
+                    number, {"index": number, "message": {"role": "assistant", "content": None}, "finish_reason": None}
+                ),
+                part,
+            )
     answer["choices"] = [choices[index] for index in sorted(choices)]
     return answer
-
-
-def _empty(index: int) -> Json:
-    return {"index": index, "message": {"role": "assistant", "content": None}, "finish_reason": None}
 
 
 def _extend(choice: Json, part: Json) -> None:

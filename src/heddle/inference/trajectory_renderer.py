@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from heddle.errors import HeddleError
 from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.template import build_prompt
-from heddle.inference.tokenization.tokenizer import Tokenizer
-from heddle.inference.tools.request import Tool
+from heddle.inference.tokenizer import Tokenizer
+from heddle.inference.tools.formats import Tool
 from heddle.wire.jsontypes import Json
 
 T = TypeVar("T")

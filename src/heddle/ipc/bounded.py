@@ -12,19 +12,69 @@ import os
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 import orjson
 
+from heddle import aio
 from heddle.errors import Unavailable
-from heddle.ipc.fair_semaphore import OWNER, FairSemaphore
 from heddle.wire.jsontypes import Json
+
+OWNER: ContextVar[str] = ContextVar("owner", default="")
+"""For whom the request or job at hand is done: its work waits behind that owner's other work only."""
+
+
+class FairSemaphore:
+    """So many places. One owner never has all of them, and the owners who wait are served one after the other."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._most = max(1, places - 1)
+        self._held: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[Future[str]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def acquire(self) -> "Future[str]":
+        """Done with the owner's name when there is a place, which must be released."""
+        owner, future = OWNER.get(), Future[str]()
+        with self._lock:
+            self._waiting.setdefault(owner, deque()).append(future)
+            self._serve()
+        return future
+
+    def release(self, owner: str) -> None:
+        """A place of the owner is free again."""
+        with self._lock:
+            self._free += 1
+            self._held[owner] -= 1
+            if not self._held[owner]:
+                del self._held[owner]
+            self._serve()
+
+    def _serve(self) -> None:
+        for owner in list(self._waiting):
+            if self._free and self._held[owner] < self._most:
+                self._serve_one(owner)
+
+    def _serve_one(self, owner: str) -> None:
+        queue = self._waiting.pop(owner)
+        while queue:
+            future = queue.popleft()
+            if future.set_running_or_notify_cancel():
+                self._free -= 1
+                self._held[owner] += 1
+                future.set_result(owner)
+                break
+        if queue:
+            self._waiting[owner] = queue
+
 
 CPU_SECONDS = 2.0
 WALL_SECONDS = 60.0
@@ -44,17 +94,31 @@ class TooMuchWork(Exception):
 
 
 class BoundedProcesses:
-    """Children that run one module: at most MAX_PROCESSES at once, one kept for the next job."""
+    """Children that run one module."""
 
-    def __init__(self, module: str, cpu_seconds: float = CPU_SECONDS, kept_bytes: int = 0) -> None:
-        """`kept_bytes` of answers are remembered: for work that is asked for again and again."""
+    def __init__(
+        self,
+        module: str,
+        cpu_seconds: float = CPU_SECONDS,
+        kept_bytes: int = 0,
+        *,
+        wall_seconds: float = WALL_SECONDS,
+        at_once: int = MAX_PROCESSES,
+        most_idle: int = 1,
+    ) -> None:
+        """`kept_bytes` of answers are remembered: for work that is asked for again and again.
+
+        At most `at_once` processes work, and `most_idle` (0 or 1) wait for the next job; 0 CPU seconds are no limit.
+        """
         self.cpu_seconds = cpu_seconds
         self.started = self.refused = 0
         """Processes since the beginning, and jobs that ended one or had done so before."""
         self._module = module
-        self._places = FairSemaphore(MAX_PROCESSES)
+        self._wall_seconds = wall_seconds
+        self._most_idle = most_idle
+        self._places = FairSemaphore(at_once)
         # Threads of its own: those that wait for a process must not be the ones that the rest of the server needs.
-        self._threads = ThreadPoolExecutor(MAX_PROCESSES, module.rpartition(".")[2])
+        self._threads = ThreadPoolExecutor(at_once, module.rpartition(".")[2])
         self._turn_of_thread = threading.local()
         self._idle: list[subprocess.Popen[bytes]] = []
         self._at_work: set[_Turn] = set()
@@ -84,7 +148,7 @@ class BoundedProcesses:
         turn = _Turn(owner)
         done = asyncio.get_running_loop().run_in_executor(self._threads, self._in_turn, turn, work, arguments)
         try:
-            return await asyncio.shield(done)
+            return await aio.shield(done)
         except asyncio.CancelledError:
             turn.end()
             raise
@@ -132,8 +196,8 @@ class BoundedProcesses:
         if known is not None:
             return known
         process, turn = self._take(), self._turn_of_thread.now
-        answer = turn.ask(process, self.cpu_seconds, job.line)
-        if answer is None or turn.is_ended or self._idle:
+        answer = turn.ask(process, self.cpu_seconds, self._wall_seconds, job.line)
+        if answer is None or turn.is_ended or len(self._idle) >= self._most_idle:
             _end(process)
         else:
             self._idle.append(process)
@@ -185,11 +249,13 @@ class _Turn:
             if self._process is not None:
                 self._process.kill()
 
-    def ask(self, process: subprocess.Popen[bytes], cpu_seconds: float, line: bytes) -> bytes | None:
+    def ask(
+        self, process: subprocess.Popen[bytes], cpu_seconds: float, wall_seconds: float, line: bytes
+    ) -> bytes | None:
         """The line that answers a job's; None when the process ended."""
         assert process.stdin is not None and process.stdout is not None
         self._take(process)
-        timer = threading.Timer(WALL_SECONDS, self.end)
+        timer = threading.Timer(wall_seconds, self.end)
         timer.start()
         try:
             process.stdin.write(b"%f\n" % cpu_seconds + line + b"\n")
@@ -248,8 +314,8 @@ def figures() -> dict[str, float]:
     """For /metrics: processes that were started, and jobs that were refused because they ended one."""
     every = list(_all)
     return {
-        "bounded_processes_total": sum(processes.started for processes in every),
-        "bounded_refusals_total": sum(processes.refused for processes in every),
+        "processes": sum(processes.started for processes in every),
+        "refusals": sum(processes.refused for processes in every),
     }
 
 
@@ -274,14 +340,10 @@ def _encoded(job: Json) -> bytes:
     try:
         return orjson.dumps(job)
     except TypeError:  # half surrogates, integers beyond 64 bits
-        return _plain(job)
-
-
-def _plain(job: Json) -> bytes:
-    try:
-        return json.dumps(job).encode()
-    except RecursionError:
-        raise TooMuchWork("is nested too deeply") from None
+        try:
+            return json.dumps(job).encode()
+        except RecursionError:
+            raise TooMuchWork("is nested too deeply") from None
 
 
 def _start(module: str) -> subprocess.Popen[bytes]:
@@ -311,19 +373,23 @@ def answer_jobs(
     prepare: Callable[[Json], None] | None = None,
     stack_bytes: int = 0,
     work_bytes: int = 0,
+    *,
+    is_limited: bool = True,
 ) -> None:
     """For the module that does the work: answer jobs until the input ends.
 
     `prepare` is called with a job before its time begins to count. `stack_bytes` is the stack that the work may use,
     at most a quarter of a main thread's; 0 for the main thread itself. `work_bytes` is the memory that a job may take
-    beyond what the process has then; 0 for as much as MEMORY_BYTES allows.
+    beyond what the process has then; 0 for as much as MEMORY_BYTES allows. A process that is not
+    `is_limited` may take any memory, and write files.
     """
     import resource
     import signal
 
-    with suppress(ValueError, OSError):  # not every system has this limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    if is_limited:
+        with suppress(ValueError, OSError):  # not every system has this limit
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     if not stack_bytes:

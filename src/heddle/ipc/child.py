@@ -1,5 +1,6 @@
-"""Child processes of the server: a clean interpreter whose log becomes ours, and how it ended in words."""
+"""Child processes of the server: a clean interpreter whose log becomes ours, how it ended in words, and restarts."""
 
+import asyncio
 import contextlib
 import ctypes
 import logging
@@ -9,8 +10,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from heddle.logs import configure_logs, read_record
 
 LAST_LINES = 8
 _DEATH_SIGNAL_OPTION = 1
@@ -88,19 +93,21 @@ class Child:
         return f"{self._what} ended with code {code}: {last}"
 
     def _pass_log_on(self) -> None:
-        """The process's lines become records of our log, at the level that they begin with."""
+        """The process's records become records of our log; what something else printed there is one of its own."""
         assert self._process.stderr is not None
-        level = logging.INFO
         for raw in self._process.stderr:
-            line = raw.decode("utf-8", "replace").rstrip()
-            word, _, rest = line.partition(" ")
-            known = logging.getLevelNamesMapping().get(word)
-            level = known if known is not None else level
-            text = rest if known is not None else line
-            if text:
-                self.last_lines.append(text)
-                self._logger.log(level, "%s", text)
+            if line := raw.decode("utf-8", "replace").rstrip():
+                self._log(line)
         self._process.stderr.close()
+
+    def _log(self, line: str) -> None:
+        record = read_record(line)
+        if record is None:
+            self.last_lines.append(line)
+            self._logger.info("%s", line)
+            return
+        self.last_lines += record.text.splitlines()
+        logging.getLogger(record.logger).log(record.level, "%s", record.text, extra=record.extra)
 
 
 class ConnectedChild(Child):
@@ -123,6 +130,40 @@ class ConnectedChild(Child):
             super().__init__(what, command, logger, environment=environment, sockets=[number])
 
 
+class Restarts(NamedTuple):
+    """Seconds before a dead process is started again: longer and longer, unless it had run for `steady`."""
+
+    first: float
+    longest: float
+    steady: float
+
+
+async def keep_running(
+    live: Callable[[], Awaitable[str]],
+    restarts: Restarts,
+    logger: logging.Logger,
+    *,
+    died: Callable[[str | None], None] = lambda _: None,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> None:
+    """Run a process again and again while it is wanted; `live` is one life, from the start to how it ended in words.
+
+    `died` is called with those words, and with None when the process is started again.
+    """
+    pause = restarts.first
+    while is_wanted():
+        began = time.monotonic()
+        how = await live()
+        if not is_wanted():
+            return
+        pause = restarts.first if time.monotonic() - began > restarts.steady else pause
+        logger.error("%s; it is started again in %g s", how, pause)
+        died(how)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, restarts.longest)
+        died(None)
+
+
 def die_with_parent() -> None:
     """For the child: on Linux the kernel ends it with the thread that started it; elsewhere the closed socket does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -132,4 +173,4 @@ def die_with_parent() -> None:
 
 def log_to_parent() -> None:
     """For the child: its log goes to stderr, in the form that `Child` reads."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+    configure_logs("info", "json", sys.stderr)

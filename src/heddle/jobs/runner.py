@@ -1,4 +1,4 @@
-"""Runs the jobs of a queue, so many at a time: takes them, keeps their leases, ends those that are cancelled."""
+"""Work beside the requests: what is done again and again, and the jobs of a queue, so many at a time."""
 
 import asyncio
 import contextlib
@@ -6,13 +6,72 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from heddle.loops import Loop
-from heddle.store.control.job_queue import JobQueue
+from heddle.errors import HeddleError
+from heddle.store.control.coordination import JobQueue
 
 LOOK_SECONDS = 1.0
 """How often a server looks for what others that share the queue left, ended or want to end."""
 RENEWALS_PER_LEASE = 3
 J = TypeVar("J", bound=Any)
+
+
+class Loop:
+    """Does its work again and again, at once when it is woken; after an error it goes on after a pause.
+
+    The work returns the seconds until the next time (None: until it is woken); `problem` is logged with an error.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], Awaitable[float | None]],
+        logger: logging.Logger,
+        problem: str,
+        pause: float,
+        news: asyncio.Event | None = None,
+    ) -> None:
+        self._work = work
+        self._logger = logger
+        self._problem = problem
+        self._pause = pause
+        self._news = news or asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.was_woken = False
+        """The work that runs was asked for."""
+
+    @property
+    def is_running(self) -> bool:
+        """True between start and stop."""
+        return self._task is not None and not self._task.done()
+
+    def wake(self) -> None:
+        """Do the work now."""
+        self._news.set()
+
+    def start(self) -> None:
+        """Begin in a task of its own."""
+        self._task = asyncio.create_task(self.run())
+
+    async def stop(self) -> None:
+        """End the task."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            self.was_woken = self._news.is_set()
+            self._news.clear()
+            try:
+                pause = await self._work()
+            except Exception as error:  # whatever it is, the next time may go well
+                is_ours = not isinstance(error, HeddleError)
+                self._logger.warning("%s: %s", self._problem, error, exc_info=is_ours)
+                pause = self._pause
+            # `wait_for` may swallow a cancellation that comes together with the event.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
 
 
 class Attempt(Generic[J]):
@@ -178,8 +237,8 @@ class Runner(Generic[J]):
                     asked = clock()
                     await self._queue.renew(known, seconds)
                     self._renewed, self._held_until = asked, asked + seconds
-                held = await self._queue.held()
-                lost = await self._queue.unended(known.keys() - held.keys())
+                held = await self._queue.read_held()
+                lost = await self._queue.find_unended(known.keys() - held.keys())
             except Exception:  # whatever it is, a lease must not end because of it
                 if clock() <= self._held_until or not self._queue.instance.is_shared:
                     raise

@@ -1,14 +1,17 @@
-"""Tools about published objects and datasets, and about conversations of agents."""
+"""Tools about published objects, datasets and evaluations, and about conversations of agents."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import Field
 
+from heddle.ci.comparison import ERRORS, Comparison, Row, compare, less_is_better
+from heddle.ci.runs import EXTERNAL, check_run, find_evaluation, find_object, list_runs
 from heddle.errors import HeddleError
-from heddle.gate import running
-from heddle.mcp.text import bounded, cut, inside, part
+from heddle.mcp.text import call_metrics, cut, cut_part, follow_path, join_lines
 from heddle.remote import Project
+from heddle.wire.call_summary import name_of
 from heddle.wire.jsontypes import Json
 
 Kind = Literal["dataset", "model", "prompt", "scorer", "evaluation", "op", "any"]
@@ -39,7 +42,7 @@ def list_objects(
         f"{item['leaf_object_class'] or item['base_object_class'] or item['kind']} {item['created_at']}"
         for item in found[:limit]
     ]
-    return bounded([f"{len(lines)} objects, newest first{more}" if lines else "no objects", *lines])
+    return join_lines([f"{len(lines)} objects, newest first{more}" if lines else "no objects", *lines])
 
 
 def read_object(
@@ -52,19 +55,19 @@ def read_object(
     first_row: Annotated[int, Field(description="Of a dataset: the first row to show.", ge=0)] = 0,
 ) -> str:
     """Read one published object; of a dataset also a page of its rows."""
-    found = running.stored(project, name)
+    found = find_object(project, name)
     if found is None:
         raise HeddleError(f"there is no object {name!r} in {project.id}")
-    value = inside(found.value, path) if path else found.value
-    lines = [f"{found.ref}{' at ' + path if path else ''}:", part(value, offset, max_characters)]
+    value = follow_path(found.value, path) if path else found.value
+    lines = [f"{found.ref}{' at ' + path if path else ''}:", cut_part(value, offset, max_characters)]
     table = found.value.get("rows")
     if isinstance(table, str) and "/table/" in table and rows and not path:
         lines += _rows(project, table, rows, first_row)
-    return bounded(lines)
+    return join_lines(lines)
 
 
 def _rows(project: Project, table: str, limit: int, offset: int) -> list[str]:
-    home, _, digest = table.removeprefix(running.EXTERNAL).partition("/table/")
+    home, _, digest = table.removeprefix(EXTERNAL).partition("/table/")
     body = {"project_id": home, "digest": digest}
     count = project.remote.post("/table/query_stats", body)["count"]
     found = project.remote.post("/table/query", {**body, "limit": limit, "offset": offset})["rows"]
@@ -90,7 +93,7 @@ def search_conversations(
             f"    {message['role'] or '?'}: {cut(message['content_preview'])} (trace={message['trace_id']})"
             for message in item["matched_messages"][:3]
         ]
-    return bounded(lines)
+    return join_lines(lines)
 
 
 def read_conversation(
@@ -108,7 +111,7 @@ def read_conversation(
     for turn in answer["turns"]:
         lines.append(f"turn trace={turn['trace_id']} {turn['status_code']} {turn['total_duration_ms']} ms")
         lines += [text for message in turn["messages"] if (text := _message(message))]
-    return bounded(lines)
+    return join_lines(lines)
 
 
 def _message(message: Json) -> str | None:
@@ -119,3 +122,130 @@ def _message(message: Json) -> str | None:
         return f"  tool {found['tool_name']}({cut(found['tool_arguments'], 300)}) -> {cut(found['tool_result'], 300)}"
     shown = found.get("text") or {key: value for key, value in found.items() if value}
     return f"  {message['type'].removesuffix('_message')}: {cut(shown, 800)}"
+
+
+_MOST_RUNS = 6
+
+
+def list_evaluations(
+    project: Project,
+    evaluation: Annotated[
+        str | None, Field(description="Only runs of this evaluation: name, name:version or full ref.")
+    ] = None,
+    limit: Annotated[int, Field(description="How many runs to show.", ge=1, le=100)] = 15,
+) -> str:
+    """List the evaluations of a project and their newest runs, with each run's id, model, status and summary of scores.
+    compare_evaluations takes the ids."""
+    lines = []
+    ref = None
+    if evaluation is None:
+        chosen = {"base_object_classes": ["Evaluation"], "latest_only": True}
+        found = project.post("/objs/query", filter=chosen, limit=100)["objs"]
+        lines.append(f"{len(found)} evaluations{' (the first 100)' if len(found) == 100 else ''}:")
+        lines += [f"- {item['object_id']} v{item['version_index']}: {_parts(item['val'])}" for item in found]
+    else:
+        ref = find_evaluation(project, evaluation).ref
+    runs = list_runs(project, ref, limit=limit)
+    lines.append(f"newest runs (at most {limit}):" if runs else "no runs")
+    return join_lines([*lines, *(_run_line(call) for call in runs)])
+
+
+def _parts(value: Any) -> str:
+    scorers = value.get("scorers") if isinstance(value, dict) else None
+    names = [_short(item) for item in scorers] if isinstance(scorers, list) else []
+    dataset = value.get("dataset") if isinstance(value, dict) else None
+    return f"dataset {_short(dataset)}, scorers {', '.join(names) or 'none'}"
+
+
+def _short(ref: Any) -> str:
+    """`name:version` of a ref, the beginning of anything else."""
+    return cut(ref.rpartition("/")[2] if isinstance(ref, str) else ref, 80)
+
+
+def _run_line(call: Json) -> str:
+    evaluation = call["inputs"].get("self") or call["inputs"].get("this")
+    return (
+        f"- run {call['id']} {call['started_at']} {name_of(call)} [{call_metrics(call)}]\n"
+        f"    evaluation {_short(evaluation)}, model {_short(call['inputs'].get('model'))}\n"
+        f"    summary: {cut(call['exception'] or call['output'], 600)}"
+    )
+
+
+def compare_evaluations(
+    project: Project,
+    runs: Annotated[
+        list[str],
+        Field(description="Ids of runs; the first is the baseline that the others are compared with.", min_length=2),
+    ],
+    worst: Annotated[int, Field(description="How many of the rows that fell most to show.", ge=0, le=50)] = 5,
+    measure: Annotated[
+        str,
+        Field(description="What decides which rows fell most: 'scorer', 'scorer.path', 'latency'; empty: the first."),
+    ] = "",
+) -> str:
+    """Compare runs of evaluations row by row: means per scorer, latency, cost, tokens and share of failed answers, the
+    difference to the baseline with a 95 % interval (paired bootstrap), and the rows that fell most."""
+    if len(runs) > _MOST_RUNS:
+        raise HeddleError(f"at most {_MOST_RUNS} runs can be compared at once, got {len(runs)}")
+    for run_id in runs:
+        check_run(project, run_id)
+    lines = []
+    for run_id in runs[1:]:
+        comparison = compare(project, run_id, runs[0], with_examples=True)
+        lines += [*_means(comparison), *_worst_rows(project, comparison, measure, worst)]
+    return join_lines(lines)
+
+
+def _means(comparison: Comparison) -> list[str]:
+    lines = [f"run {comparison.run_id} against baseline {comparison.baseline_id}, {comparison.common} rows in both"]
+    if comparison.only_run or comparison.only_baseline:
+        lines.append(f"[{comparison.only_run} rows only in the run, {comparison.only_baseline} only in the baseline]")
+    for measured in comparison.distinct:
+        spread = measured.interval
+        if measured.difference is not None and spread is not None:
+            lines.append(
+                f"- {measured.name}: {measured.baseline:.4g} -> {measured.run:.4g}, difference "
+                f"{measured.difference:+.4g} (95 % {spread.low:+.4g} to {spread.high:+.4g}, {measured.rows} rows)"
+            )
+    return lines + [f"warning: {text}" for text in comparison.warnings]
+
+
+def _worst_rows(project: Project, comparison: Comparison, measure: str, most: int) -> list[str]:
+    measure = measure or next((name for name in comparison.measures if not less_is_better(name)), ERRORS)
+    if comparison.measures and measure not in comparison.measures:
+        raise HeddleError(f"there is no measure {measure!r}; the runs have {', '.join(comparison.measures)}")
+    rises = less_is_better(measure)
+    known = [pair for pair in comparison.pairs if all(measure in row.values for row in pair)]
+    fallen = sorted(known, key=lambda pair: _change(pair, measure), reverse=rises)[:most]
+    fallen = [pair for pair in fallen if (_change(pair, measure) > 0 if rises else _change(pair, measure) < 0)]
+    head = f"rows that got worst by {measure}:" if fallen else f"no row got worse by {measure}"
+    examples = _examples(project, [pair[0].example for pair in fallen])
+    return [head, *map(_pair_line, fallen, examples, [measure] * len(fallen))] if most else []
+
+
+def _examples(project: Project, listed: Sequence[Any]) -> list[Any]:
+    """The rows, those that are refs read."""
+    refs = [item for item in listed if isinstance(item, str) and item.startswith(EXTERNAL)]
+    if not refs:
+        return list(listed)
+    values = project.remote.post("/refs/read_batch", {"refs": refs})["vals"]
+    known = dict(zip(refs, values, strict=True))
+    return [known.get(item, item) if isinstance(item, str) else item for item in listed]
+
+
+def _change(pair: Sequence[Row], measure: str) -> float:
+    return pair[0].values[measure] - pair[1].values[measure]
+
+
+def _pair_line(pair: tuple[Row, Row], example: Any, measure: str) -> str:
+    ours, theirs = pair
+    return (
+        f"- row {ours.digest}: {theirs.values[measure]:.4g} -> {ours.values[measure]:.4g}; "
+        f"row: {cut(example, 300)}\n"
+        f"    baseline answered: {cut(_answers(theirs), 300)}\n"
+        f"    run answered: {cut(_answers(ours), 300)}"
+    )
+
+
+def _answers(row: Row) -> Any:
+    return row.outputs[0] if len(row.outputs) == 1 else list(row.outputs)

@@ -12,10 +12,15 @@ from pydantic import Field
 
 import heddle
 from heddle.errors import HeddleError
-from heddle.mcp.evaluations import compare_evaluations, list_evaluations
-from heddle.mcp.finding import find_calls, summarize_usage
-from heddle.mcp.objects import list_objects, read_conversation, read_object, search_conversations
-from heddle.mcp.traces import open_trace, read_call
+from heddle.mcp.calls import find_calls, open_trace, read_call, summarize_usage
+from heddle.mcp.objects import (
+    compare_evaluations,
+    list_evaluations,
+    list_objects,
+    read_conversation,
+    read_object,
+    search_conversations,
+)
 from heddle.remote import PROJECT_VARIABLE, Remote
 
 TOOLS: tuple[Callable[..., str], ...] = (
@@ -35,30 +40,30 @@ _INSTRUCTIONS = (
     "text), open_trace for the tree around a call, read_call for whole inputs and outputs. Everything here only reads. "
     "Long values are cut, and every answer says how to see the rest."
 )
-Doors = Callable[[Context[Any, Any]], Remote]
+RemoteOf = Callable[[Context[Any, Any]], Remote]
 """The API with the key of whoever calls a tool."""
 
 
-def build(doors: Doors, project: str | None) -> MCPServer[Any]:
+def build(remote_of: RemoteOf, project: str | None) -> MCPServer[Any]:
     """A server with every tool; `project` is meant where a call names none."""
     server: MCPServer[Any] = MCPServer(
         "heddle", version=heddle.__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
     )
     for tool in TOOLS:
         annotations = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
-        server.add_tool(_bound(tool, doors, project), annotations=annotations, structured_output=False)
+        server.add_tool(_make_tool(tool, remote_of, project), annotations=annotations, structured_output=False)
     return server
 
 
-def _bound(tool: Callable[..., str], doors: Doors, default: str | None) -> Callable[..., str]:
-    """The tool as the protocol sees it: `project` is a name, and a failure is told to the model."""
+def _make_tool(tool: Callable[..., str], remote_of: RemoteOf, default: str | None) -> Callable[..., str]:
+    """The tool as the protocol sees it: `project` is a name, and the model hears of a failure."""
 
     def run(context: Context[Any, Any], project: str | None = None, **arguments: Any) -> str:
         named = project or default
         try:
             if not named:
                 raise HeddleError("name the project: entity/project")
-            return tool(doors(context).project(named), **arguments)
+            return tool(remote_of(context).project(named), **arguments)
         except HeddleError as error:
             raise ToolError(str(error)) from None
 
@@ -90,11 +95,11 @@ def serve_http(server: str | None, project: str | None, host: str, port: int) ->
     """Serve assistants over streamable HTTP at /mcp; each request's own key is what reads."""
     remotes: dict[str | None, Remote] = {}
 
-    def door(context: Context[Any, Any]) -> Remote:
+    def remote_of(context: Context[Any, Any]) -> Remote:
         key = (context.headers or {}).get("authorization", "").partition(" ")[2].strip() or None
         if len(remotes) > 1_000:
             remotes.clear()
         return remotes.setdefault(key, Remote(server, key, from_environment=False))
 
-    built = build(door, project or os.environ.get(PROJECT_VARIABLE))
+    built = build(remote_of, project or os.environ.get(PROJECT_VARIABLE))
     built.run("streamable-http", host=host, port=port, stateless_http=True)

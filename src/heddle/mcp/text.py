@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from heddle.call_summary import Call, cost_of, name_of, problem_of, tokens_of
 from heddle.errors import HeddleError
+from heddle.wire.call_summary import Call, cost_of, name_of, problem_of, tokens_of
 
 MOST_CHARACTERS = 24_000
 """Of one answer; every tool keeps within it, whatever its arguments."""
@@ -23,7 +23,7 @@ def cut(value: Any, most: int = PREVIEW) -> str:
     return text if len(text) <= most else f"{text[:most]}… (+{len(text) - most:,} characters)"
 
 
-def part(value: Any, offset: int, most: int) -> str:
+def cut_part(value: Any, offset: int, most: int) -> str:
     """A stretch of a value's text, with its place when it is not the whole."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     most = max(1, min(most, MOST_CHARACTERS - 1000))
@@ -35,7 +35,7 @@ def part(value: Any, offset: int, most: int) -> str:
     return f"{shown}\n[characters {offset:,} to {end:,} of {len(text):,}{rest}]"
 
 
-def bounded(lines: Iterable[str]) -> str:
+def join_lines(lines: Iterable[str]) -> str:
     """The lines as one answer; raises nothing, says how many lines did not fit."""
     kept, size, left = list[str](), 0, 0
     for line in lines:
@@ -49,7 +49,7 @@ def bounded(lines: Iterable[str]) -> str:
     return "\n".join(kept)
 
 
-def inside(value: Any, path: str) -> Any:
+def follow_path(value: Any, path: str) -> Any:
     """What a dotted path leads to; numbers are places in lists, JSON texts are looked into. Raises HeddleError."""
     here, walked = value, "the call"
     for step in (step for step in path.split(".") if step):
@@ -78,7 +78,7 @@ def _keys(value: Any) -> str:
     return f"{len(value)} items" if isinstance(value, list) else "no fields, it is a plain value"
 
 
-def figures(call: Call) -> str:
+def call_metrics(call: Call) -> str:
     """Status, latency, tokens and cost of a call, on one line."""
     weave = call["summary"].get("weave") or {}
     parts = [str(weave.get("status", "?"))]
@@ -92,6 +92,6 @@ def figures(call: Call) -> str:
 
 
 def headline(call: Call) -> str:
-    """One line about a call: name, figures, id, and the message of its failure."""
+    """One line about a call: name, call_metrics, id, and the message of its failure."""
     failed = f" · {cut(problem_of(call['exception']))}" if call.get("exception") else ""
-    return f"{name_of(call)} [{figures(call)}] id={call['id']}{failed}"
+    return f"{name_of(call)} [{call_metrics(call)}] id={call['id']}{failed}"

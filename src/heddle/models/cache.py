@@ -136,7 +136,7 @@ class LaneCache:
         self.block_tokens = BLOCK_TOKENS
         self.block_bytes = shape.token_bytes * BLOCK_TOKENS
         self.saves_blocks = True
-        self.capacities = capacities(shape.max_positions)
+        self.capacities = lane_capacities(shape.max_positions)
         self.slabs: dict[int, list[Slab]] = {}
 
     def capacity_for(self, tokens: int) -> int:
@@ -207,7 +207,7 @@ class LaneCache:
         return sum(slab.row_bytes * len(slab.lanes) for slabs in self.slabs.values() for slab in slabs)
 
 
-def capacities(max_positions: int) -> list[int]:
+def lane_capacities(max_positions: int) -> list[int]:
     """Sizes of lanes: doubling from 64, with a step between from 1024 on, up to the model's positions."""
     top = -(-max_positions // BLOCK_TOKENS) * BLOCK_TOKENS
     sizes = [64, 128, 256, 512]

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from heddle.models.config import ModelConfig, parse_config, read_json
+from heddle.models.attention import frequencies
+from heddle.models.folder import ModelConfig, Weights, parse_config, read_json
 from heddle.models.interfaces import ModelError
-from heddle.models.rope import frequencies
-from heddle.models.weights import Weights
 
 OUTPUT_HEAD = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from heddle.extras import install_command
 from heddle.models.interfaces import Batch, KeyValueCache, Lane, ModelError, SavedBlock, Span
 
 BLOCK_TOKENS = 16
@@ -61,7 +62,7 @@ class ObjectCache:
         self.lanes.remove(place)
 
     def save_block(self, lane: Lane, index: int) -> SavedBlock:
-        layers = cached_layers(cast(CacheLane, lane).cache)
+        layers = read_layers(cast(CacheLane, lane).cache)
         here = slice(index * BLOCK_TOKENS, (index + 1) * BLOCK_TOKENS)
         return CacheBlock([(keys[:, :, here].clone(), values[:, :, here].clone()) for keys, values in layers])
 
@@ -71,11 +72,13 @@ class ObjectCache:
         for layer in range(len(parts[0]) if parts else 0):
             keys = torch.cat([part[layer][0] for part in parts], dim=2)
             layers.append((keys, torch.cat([part[layer][1] for part in parts], dim=2)))
-        cast(CacheLane, lane).cache = filled_cache(layers)
+        cast(CacheLane, lane).cache = fill_cache(layers)
 
 
 class FallbackModel:
     """See `CausalModel`."""
+
+    batch_invariant = False
 
     def __init__(self, model: Any, folder: Path, dtype: torch.dtype, device: torch.device) -> None:
         self.model = model
@@ -100,7 +103,11 @@ class FallbackModel:
         """Bytes that one token takes in the cache, and whether the cache is plain keys and values of all tokens."""
         tokens = torch.zeros(1, 2, dtype=torch.int64, device=self.device)
         cache = self.model(input_ids=tokens, past_key_values=self.fresh_cache(), use_cache=True).past_key_values
-        held = [cached for layer in cache.layers for cached in tensors_of(layer)]
+        held = [
+            cached
+            for layer in cache.layers
+            for cached in [value for value in vars(layer).values() if isinstance(value, Tensor)]
+        ]
         plain = all(type(layer).__name__ == "DynamicLayer" for layer in cache.layers)
         return max(1, sum(cached.numel() * cached.element_size() for cached in held) // 2), plain
 
@@ -117,28 +124,45 @@ class FallbackModel:
     @torch.inference_mode()
     def forward(self, batch: Batch, cache: KeyValueCache) -> Tensor:  # noqa: ARG002
         """Logits, float32 [len(logit_rows), vocab_size]."""
+        return self.run_spans(batch)[0]
+
+    @torch.inference_mode()
+    def forward_with_states(self, batch: Batch, cache: KeyValueCache) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Logits and last hidden states, float32."""
+        return self.run_spans(batch, output_hidden_states=True)
+
+    def run_spans(self, batch: Batch, **options: bool) -> tuple[Tensor, Tensor]:
+        """Logits, and hidden states where the options ask for them, of the wanted rows."""
         wanted = list(batch.logit_rows)
-        results = [torch.empty(0, self.vocab_size, device=self.device)]
+        logits = [torch.empty(0, self.vocab_size, device=self.device)]
+        states = []
         first = 0
         for span in batch.prefills + batch.decodes:
             rows = [row - first for row in wanted if first <= row < first + span.count]
             tokens = batch.token_ids[first : first + span.count].to(self.device)
-            logits = self.run_span(span, tokens, rows)
-            results.append(logits)
+            own_logits, own_states = self.run_span(span, tokens, rows, **options)
+            logits.append(own_logits)
+            states.append(own_states)
             first += span.count
-        return torch.cat(results)
+        return torch.cat(logits), torch.cat(states)
 
-    def run_span(self, span: Span, tokens: Tensor, rows: list[int]) -> Tensor:
-        """Logits of some rows of one sequence's new tokens."""
+    def run_span(self, span: Span, tokens: Tensor, rows: list[int], **options: bool) -> tuple[Tensor, Tensor]:
+        """Logits (and hidden states, else an empty tensor) of some rows of one sequence's new tokens."""
         lane = cast(CacheLane, span.lane)
-        self.use_adapter(span.adapter)
+        if span.adapter is not None:
+            name = self.adapters[span.adapter]
+            self.adapted.base_model.enable_adapter_layers()
+            self.adapted.set_adapter(name)
+        elif self.adapted is not None:
+            self.adapted.base_model.disable_adapter_layers()
         lane.cache = self.cache_at(lane.cache, span.first_position)
         keep = torch.tensor(rows, dtype=torch.int64, device=self.device)
         extra = {"logits_to_keep": keep} if self.keeps_logits and rows else {}
-        result = self.model(input_ids=tokens[None], past_key_values=lane.cache, use_cache=True, **extra)
+        result = self.model(input_ids=tokens[None], past_key_values=lane.cache, use_cache=True, **extra, **options)
         lane.cache = result.past_key_values
         logits: Tensor = result.logits[0] if extra else result.logits[0, keep]
-        return logits.float()
+        states: Tensor = result.hidden_states[-1][0, keep] if options else logits.new_empty(0)
+        return logits.float(), states.float()
 
     def cache_at(self, cache: Any, position: int) -> Any:
         """A cache that holds exactly the tokens before a position."""
@@ -151,16 +175,7 @@ class FallbackModel:
             return cache
         if held < position or not self.plain_cache:
             raise ValueError(f"position {position} in a lane that holds {held} tokens")
-        return filled_cache([(keys[:, :, :position], values[:, :, :position]) for keys, values in cached_layers(cache)])
-
-    def use_adapter(self, adapter_id: str | None) -> None:
-        """Switch the adapter of the whole model."""
-        if adapter_id is not None:
-            name = self.adapters[adapter_id]
-            self.adapted.base_model.enable_adapter_layers()
-            self.adapted.set_adapter(name)
-        elif self.adapted is not None:
-            self.adapted.base_model.disable_adapter_layers()
+        return fill_cache([(keys[:, :, :position], values[:, :, :position]) for keys, values in read_layers(cache)])
 
     def load_adapter(self, adapter_id: str, folder: Path) -> None:
         """Read a PEFT LoRA folder; raises ModelError naming what does not fit."""
@@ -169,7 +184,8 @@ class FallbackModel:
         try:
             from peft import PeftConfig, PeftModel
         except ImportError:
-            raise ModelError(f"{folder}: adapters of this architecture need peft: pip install peft") from None
+            hint = install_command("transformers")
+            raise ModelError(f"{folder}: adapters of this architecture need peft: {hint}") from None
         name = f"adapter{self.loaded_adapters}"
         try:
             kind = PeftConfig.from_pretrained(str(folder)).peft_type
@@ -192,17 +208,12 @@ class FallbackModel:
             self.adapted.delete_adapter(name)
 
 
-def tensors_of(layer: Any) -> list[Tensor]:
-    """The tensors that a cache layer holds."""
-    return [value for value in vars(layer).values() if isinstance(value, Tensor)]
-
-
-def cached_layers(cache: Any) -> list[tuple[Tensor, Tensor]]:
+def read_layers(cache: Any) -> list[tuple[Tensor, Tensor]]:
     """Keys and values of each layer: [1, kv_heads, tokens, head_dim]."""
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def filled_cache(layers: Sequence[tuple[Tensor, Tensor]]) -> Any:
+def fill_cache(layers: Sequence[tuple[Tensor, Tensor]]) -> Any:
     """A plain cache that holds these keys and values."""
     from transformers import DynamicCache
 
@@ -217,7 +228,7 @@ def load_fallback(folder: Path, reason: str, dtype: torch.dtype, device: torch.d
     try:
         from transformers import AutoModelForCausalLM
     except ImportError:
-        text = f"{folder}: {reason} needs transformers: pip install 'heddle[transformers]'"
+        text = f"{folder}: {reason} needs transformers: {install_command('transformers')}"
         raise ModelError(text) from None
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(

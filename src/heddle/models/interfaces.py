@@ -86,6 +86,8 @@ class CausalModel(Protocol):
     max_positions: int
     device: torch.device
     dtype: torch.dtype
+    batch_invariant: bool
+    """Whether each row's results have the same bits whatever else is in the batch, in chunks and with any threads."""
 
     def new_cache(self) -> KeyValueCache:
         """An empty cache for this model."""
@@ -93,6 +95,10 @@ class CausalModel(Protocol):
 
     def forward(self, batch: Batch, cache: KeyValueCache) -> torch.Tensor:
         """Logits, float32 [len(logit_rows), vocab_size]; keys and values of all rows are in the cache afterwards."""
+        ...
+
+    def forward_with_states(self, batch: Batch, cache: KeyValueCache) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same, and what the last norm gives to the output layer in these rows: float32 [rows, hidden size]."""
         ...
 
     def load_adapter(self, adapter_id: str, folder: Path) -> None:

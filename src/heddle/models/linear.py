@@ -108,11 +108,11 @@ def make_linear(
     few_weights = weight.numel() < FEW_WEIGHTS and dtype == torch.float32
     half: Linear | None = None
     wanted = dtype == torch.float32 or (twofold and dtype == torch.bfloat16)
-    if wanted and (kind is HalfLinear or not few_weights) and fits_half(weight) and works(kind, torch.float32):
+    if wanted and (kind is HalfLinear or not few_weights) and fits_half(weight) and is_usable(kind, torch.float32):
         half = kind(weight.float(), None if bias is None else bias.float())
     if half is not None and dtype == torch.float32:
         return half
-    packs = not few_weights and works(PackedLinear, dtype)
+    packs = not few_weights and is_usable(PackedLinear, dtype)
     full = (PackedLinear if packs else PlainLinear)(weight.to(dtype), None if bias is None else bias.to(dtype))
     return full if half is None else TwofoldLinear(full, half)
 
@@ -130,7 +130,7 @@ def fits_half(weight: Tensor) -> bool:
 
 
 @cache
-def works(kind: Callable[[Tensor, Tensor | None], Linear], dtype: torch.dtype) -> bool:
+def is_usable(kind: Callable[[Tensor, Tensor | None], Linear], dtype: torch.dtype) -> bool:
     """Whether this torch has the parts (they are not public) and the products agree with plain ones."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(96, 64, generator=generator).bfloat16().to(dtype)
@@ -139,13 +139,15 @@ def works(kind: Callable[[Tensor, Tensor | None], Linear], dtype: torch.dtype) -
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return all(agrees(kind, weight, bias, rows) for rows in inputs)
+            return all(agrees_with_plain(kind, weight, bias, rows) for rows in inputs)
     except (AttributeError, RuntimeError, TypeError):
         return False
 
 
 @torch.inference_mode()
-def agrees(kind: Callable[[Tensor, Tensor | None], Linear], weight: Tensor, bias: Tensor, rows: Tensor) -> bool:
+def agrees_with_plain(
+    kind: Callable[[Tensor, Tensor | None], Linear], weight: Tensor, bias: Tensor, rows: Tensor
+) -> bool:
     """Compare with float64 for one input."""
     linear, bare = kind(weight, bias), kind(weight, None)
     exact = functional.linear(rows.double(), weight.double(), bias.double())

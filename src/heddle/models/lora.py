@@ -2,19 +2,20 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from heddle.models.config import ModelConfig, read_json
+from heddle.models.attention import interleave
+from heddle.models.folder import ModelConfig, read_json
 from heddle.models.interfaces import ModelError
-from heddle.models.rope import interleave
-from heddle.models.steps import Step
+from heddle.models.linear import Linear, PlainLinear
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -57,8 +58,8 @@ class Adapter:
 class Mixture:
     """Several adapters' pairs for one linear side by side; `owner` tells which adapter each rank column is of."""
 
-    down: Tensor
-    up: Tensor
+    down: Linear
+    up: Linear
     owner: tuple[int, ...]
 
 
@@ -79,10 +80,10 @@ class ActiveAdapters:
         mixture = self.layers[layer].get(linear)
         if mixture is None:
             return
-        inner = rows @ mixture.down.t()
+        inner = mixture.down(rows)
         if self.row_owner is not None:
             inner.mul_(self.mask(mixture.owner, inner))
-        result.addmm_(inner, mixture.up.t())
+        result.add_(mixture.up(inner))
 
     def mask(self, owner: tuple[int, ...], inner: Tensor) -> Tensor:
         """[rows, ranks]: 1 where the rank column is of the row's adapter."""
@@ -100,10 +101,31 @@ MOST_REPEATS = 2
 """Of a pattern that an adapter brings: they are matched where the model runs."""
 
 
+class StepAdapters(Protocol):
+    """Who asks for an adapter in one step."""
+
+    @property
+    def adapters(self) -> list[str | None]:
+        """Of each span."""
+        ...
+
+    @property
+    def counts(self) -> list[int]:
+        """Rows of each span."""
+        ...
+
+
 class AdapterStore:
     """The loaded adapters of a model."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        dtype: torch.dtype,
+        device: torch.device,
+        make_linear: Callable[[Tensor], Linear] = PlainLinear,
+    ) -> None:
+        self.make_linear = make_linear
         self.config = config
         self.dtype = dtype
         self.device = device
@@ -120,7 +142,7 @@ class AdapterStore:
         self.adapters.pop(adapter_id, None)
         self.mixed = {names: layers for names, layers in self.mixed.items() if adapter_id not in names}
 
-    def active(self, step: Step) -> ActiveAdapters | None:
+    def active(self, step: StepAdapters) -> ActiveAdapters | None:
         """What the rows of a step need; None when no row has an adapter."""
         names = tuple(sorted({name for name in step.adapters if name is not None}))
         if not names:
@@ -139,14 +161,14 @@ class AdapterStore:
         """The pairs of some adapters side by side; the last few such sets are kept."""
         layers = self.mixed.pop(names, None)
         if layers is None:
-            layers = mix([self.adapters[name] for name in names])
+            layers = mix([self.adapters[name] for name in names], self.make_linear)
         self.mixed[names] = layers
         if len(self.mixed) > KEPT_MIXTURES:
             del self.mixed[next(iter(self.mixed))]
         return layers
 
 
-def mix(adapters: list[Adapter]) -> list[dict[str, Mixture]]:
+def mix(adapters: list[Adapter], make_linear: Callable[[Tensor], Linear]) -> list[dict[str, Mixture]]:
     """Concatenate the pairs of several adapters for every linear."""
     layers = []
     for layer in range(len(adapters[0].layers)):
@@ -159,7 +181,7 @@ def mix(adapters: list[Adapter]) -> list[dict[str, Mixture]]:
                 downs, ups = [pair.down for _, pair in present], [pair.up for _, pair in present]
                 alone = len(present) == 1
                 down, up = (downs[0], ups[0]) if alone else (torch.cat(downs), torch.cat(ups, dim=1))
-                linears[linear] = Mixture(down, up, owner)
+                linears[linear] = Mixture(make_linear(down), make_linear(up), owner)
         layers.append(linears)
     return layers
 
@@ -186,7 +208,7 @@ def read_adapter(folder: Path, config: ModelConfig, dtype: torch.dtype, device: 
     if not found:
         raise ModelError(f"{folder}: {WEIGHTS} holds no LoRA weight")
     with torch.inference_mode():
-        return Adapter([fused_pairs(layer, found, settings, config, dtype, device) for layer in range(config.layers)])
+        return Adapter([fuse_pairs(layer, found, settings, config, dtype, device) for layer in range(config.layers)])
 
 
 def check_settings(folder: Path, settings: dict[str, Any]) -> None:
@@ -257,7 +279,7 @@ def check_pair(
         raise ModelError(f"{place}: lora_A {list(down)} and lora_B {list(up)} do not fit a linear {[outputs, inputs]}")
 
 
-def fused_pairs(
+def fuse_pairs(
     layer: int,
     found: dict[tuple[int, str], dict[str, Tensor]],
     settings: dict[str, Any],

@@ -1,5 +1,6 @@
 """The own forward pass of Llama, Mistral, Qwen2 and Qwen3 over mixed batches of prefill and decode."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,15 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from heddle.models.attention import attend, store
+from heddle.models.attention import Plan, RotaryTable, Step, attend, interleave, plan_step, store
 from heddle.models.cache import CacheShape, LaneCache
-from heddle.models.config import ModelConfig
+from heddle.models.folder import ModelConfig, Weights
 from heddle.models.interfaces import Batch, KeyValueCache
 from heddle.models.linear import Linear, make_linear
 from heddle.models.lora import ActiveAdapters, AdapterStore
-from heddle.models.rope import RotaryTable, interleave
-from heddle.models.steps import Plan, Step, plan_step
-from heddle.models.weights import Weights
 
 
 @dataclass(slots=True)
@@ -36,6 +34,8 @@ class Layer:
 class NativeModel:
     """See `CausalModel`."""
 
+    batch_invariant: bool = False
+
     def __init__(
         self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device, twofold: bool = False
     ) -> None:
@@ -49,7 +49,8 @@ class NativeModel:
         self.plan = Plan(config.heads, config.kv_heads, windows, dtype, device)
         self.rotary = RotaryTable(config.rope, config.head_dim, config.max_positions, device)
         self.adapters = AdapterStore(config, dtype, device)
-        reader = Reader(config, weights, dtype, device, twofold)
+        self.twofold = twofold
+        reader = Reader(config, weights, device, self.make_linear)
         with torch.inference_mode():
             # A copy, so that the mapping of the file ends with loading.
             embedding = weights.get("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
@@ -57,7 +58,11 @@ class NativeModel:
             self.layers = [reader.layer(index) for index in range(config.layers)]
             self.norm = reader.norm("model.norm.weight", config.hidden_size)
             head = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
-            self.head = make_linear(reader.stored(head, config.vocab_size, config.hidden_size), None, dtype, twofold)
+            self.head = self.make_linear(reader.read_tensor(head, config.vocab_size, config.hidden_size), None)
+
+    def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        """A product with these weights, as they were stored."""
+        return make_linear(weight, bias, self.dtype, self.twofold)
 
     def new_cache(self) -> LaneCache:
         """An empty cache for this model."""
@@ -69,6 +74,20 @@ class NativeModel:
     @torch.inference_mode()
     def forward(self, batch: Batch, cache: KeyValueCache) -> Tensor:  # noqa: ARG002
         """Logits, float32 [len(logit_rows), vocab_size]."""
+        return self.logits(self.states(batch))
+
+    @torch.inference_mode()
+    def forward_with_states(self, batch: Batch, cache: KeyValueCache) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Logits and the states that they are made of, float32 [len(logit_rows), hidden_size]."""
+        states = self.states(batch)
+        return self.logits(states), states.float()
+
+    def logits(self, states: Tensor) -> Tensor:
+        """What the output layer makes of states, float32."""
+        return self.head(states).float() if states.shape[0] else states.new_empty(0, self.vocab_size)
+
+    def states(self, batch: Batch) -> Tensor:
+        """Rows after the last norm, in the type of the model; new keys and values go into the lanes."""
         step = plan_step(batch, self.plan)
         adapters = self.adapters.active(step)
         rotation = self.rotary.at(step.positions, step.limit)
@@ -81,21 +100,19 @@ class NativeModel:
                 adapters = None if adapters is None else adapters.of_rows(step.logit_rows)
             if hidden.shape[0]:
                 self.mix(index, layer, hidden, mixed, adapters)
-        if not hidden.shape[0]:
-            return hidden.new_empty(0, self.vocab_size)
-        return self.head(self.normed(hidden, self.norm)).float()
+        return self.norm_rows(hidden, self.norm)
 
     def attention(
         self, index: int, layer: Layer, hidden: Tensor, rotation: Tensor, step: Step, adapters: ActiveAdapters | None
     ) -> Tensor:
         """Mixed values of all rows, [rows, heads * head_dim]; new keys and values go into the lanes."""
         heads, both = self.config.heads, self.config.heads + self.config.kv_heads
-        normed = self.normed(hidden, layer.attention_norm)
+        normed = self.norm_rows(hidden, layer.attention_norm)
         qkv = layer.qkv(normed)
         if adapters is not None:
             adapters.add_to(qkv, normed, index, "qkv")
         rows = qkv.view(hidden.shape[0], -1, self.config.head_dim)
-        self.turn(rows[:, :both], layer.query_key_norm, rotation)
+        self.rotate(rows[:, :both], layer.query_key_norm, rotation)
         store(rows[:, heads:], step, index)
         queries = rows[:, :heads].view(-1, self.config.kv_heads, heads // self.config.kv_heads, self.config.head_dim)
         return attend(queries, step, index, layer.window)
@@ -106,7 +123,7 @@ class NativeModel:
         if adapters is not None:
             adapters.add_to(result, mixed, index, "output")
         hidden.add_(result)
-        normed = self.normed(hidden, layer.mlp_norm)
+        normed = self.norm_rows(hidden, layer.mlp_norm)
         gate_up = layer.gate_up(normed)
         if adapters is not None:
             adapters.add_to(gate_up, normed, index, "gate_up")
@@ -117,7 +134,7 @@ class NativeModel:
             adapters.add_to(result, inner, index, "down")
         hidden.add_(result)
 
-    def normed(self, rows: Tensor, scale: Tensor) -> Tensor:
+    def norm_rows(self, rows: Tensor, scale: Tensor) -> Tensor:
         """Root-mean-square norm of float32 rows with a learned scale, in the type of the model."""
         return self.normalise(rows).mul_(scale).to(self.dtype)
 
@@ -126,7 +143,7 @@ class NativeModel:
         length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
         return rows * torch.addcmul(self.epsilon, length, length, value=1.0 / rows.shape[-1]).rsqrt_()
 
-    def turn(self, heads: Tensor, scale: Tensor | None, rotation: Tensor) -> None:
+    def rotate(self, heads: Tensor, scale: Tensor | None, rotation: Tensor) -> None:
         """Norm (Qwen3) and rotate queries and keys [rows, heads, head_dim] in place."""
         turned = heads.float()
         if scale is not None:
@@ -148,15 +165,18 @@ class Reader:
     """Tensors of a folder in the type, place and order in which the model uses them."""
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device, twofold: bool
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        device: torch.device,
+        make: Callable[[Tensor, Tensor | None], Linear],
     ) -> None:
         self.config = config
-        self.twofold = twofold
         self.weights = weights
-        self.dtype = dtype
         self.device = device
+        self.make = make
 
-    def stored(self, name: str, *shape: int) -> Tensor:
+    def read_tensor(self, name: str, *shape: int) -> Tensor:
         """One tensor in the type of the file."""
         return self.weights.get(name, *shape).to(self.device)
 
@@ -192,10 +212,10 @@ class Reader:
         """One linear out of projections (name, outputs, interleaved) that share their input."""
         weights, biases = [], []
         for name, outputs, turned in parts:
-            weight = self.stored(f"{prefix}{name}.weight", outputs, inputs)
+            weight = self.read_tensor(f"{prefix}{name}.weight", outputs, inputs)
             weights.append(interleave(weight, self.config.head_dim) if turned else weight)
             if bias:
-                offset = self.stored(f"{prefix}{name}.bias", outputs)
+                offset = self.read_tensor(f"{prefix}{name}.bias", outputs)
                 biases.append(interleave(offset, self.config.head_dim) if turned else offset)
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        return make_linear(weight, torch.cat(biases) if bias else None, self.dtype, self.twofold)
+        return self.make(weight, torch.cat(biases) if bias else None)

@@ -2,51 +2,138 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import sqlalchemy as sa
+
+from heddle.errors import HeddleError, NotFound
 from heddle.store.blobs.base import Blobs
-from heddle.store.control.groups import ControlGroups
-from heddle.store.sizes import Sizes
+from heddle.store.control.agents.spans import AgentSpans
+from heddle.store.control.annotation_queues import AnnotationQueues
+from heddle.store.control.coordination import Changes, Leases
+from heddle.store.control.costs import Costs
+from heddle.store.control.eval_jobs import EvalJobs, Replays
+from heddle.store.control.feedback import FeedbackRows
+from heddle.store.control.files import Files, files
+from heddle.store.control.inference import Adapters, InferenceRows, Meters
+from heddle.store.control.keys import Keys, Sessions
+from heddle.store.control.links import DatasetSources, Registry
+from heddle.store.control.log_records import LogRecords
+from heddle.store.control.metric_series import MetricSeries
+from heddle.store.control.monitors import Alerts, Deliveries, MonitorWaits
+from heddle.store.control.objects import Objects
+from heddle.store.control.projects import Projects, Providers, Runtimes
+from heddle.store.control.rejections import Rejections
+from heddle.store.control.repository import Executor, Instance, WriteStats
+from heddle.store.control.responses import Conversations, Responses
+from heddle.store.control.table_rows import RowTexts
+from heddle.store.control.tables import Tables
+from heddle.store.control.training import TrainJobs, TrainModels, TrainRuns, train_jobs, train_logs
+from heddle.store.data_folder import Sizes
+from heddle.store.query.aggregates import USED
+from heddle.wire import jsontext
+from heddle.wire.aggregates import AggregateRow, CallAggregate, Split
 from heddle.wire.calls import (
     CallRow,
     CallsQuery,
-    CallSums,
     DumpSlice,
     End,
     Ending,
-    MetricRow,
     OpActivity,
-    OpCount,
     ProjectActivity,
+    SearchProgress,
     Start,
     ThreadRow,
     UniformRun,
     UsageRow,
     UsageSum,
 )
-from heddle.wire.inference import CostOf, PriceChanges
+from heddle.wire.inference import PriceChanges
 from heddle.wire.outline import Outline, Span
-from heddle.wire.overview import ProjectOverview, TimeSpan
 from heddle.wire.spans import AgentSpan
-from heddle.wire.threads import ThreadStats
 from heddle.wire.trials import Trial, TrialsPage, TrialsQuery, TrialStats
 
+
+class ControlGroups:
+    """The groups of a store that live in the control tables.
+
+    Keys, which every caller needs, have an executor that nothing else can occupy; so have spans, whose sums take long.
+    `is_shared` says that other servers may work on the same tables.
+    """
+
+    def __init__(
+        self, executor: Executor, keys: Executor, spans: Executor, rows: RowTexts, is_shared: bool = False
+    ) -> None:
+        self.control = executor
+        instance = Instance(is_shared)
+        self.leases = Leases(executor, instance)
+        self.changes = Changes(executor, instance)
+        self.meters = Meters(executor, instance)
+        self.objects = Objects(executor, instance)
+        self.feedback = FeedbackRows(executor)
+        self.costs = Costs(executor, instance)
+        self.files = Files(executor, instance)
+        self.tables = Tables(executor, rows)
+        self.keys = Keys(keys)
+        self.sessions = Sessions(keys)
+        self.projects = Projects(executor)
+        self.inference = InferenceRows(executor)
+        self.adapters = Adapters(executor)
+        self.monitor_waits = MonitorWaits(executor)
+        self.alerts = Alerts(executor)
+        self.alert_deliveries = Deliveries(executor, instance)
+        self.train_models = TrainModels(executor)
+        self.train_jobs = TrainJobs(executor, instance)
+        self.train_runs = TrainRuns(executor)
+        self.annotation_queues = AnnotationQueues(executor)
+        self.registry = Registry(executor)
+        self.runtimes = Runtimes(executor)
+        self.providers = Providers(executor)
+        self.dataset_sources = DatasetSources(executor)
+        self.agent_spans = AgentSpans(spans)
+        self.log_records = LogRecords(executor)
+        self.metric_series = MetricSeries(spans)
+        self.rejections = Rejections(executor)
+        self.eval_jobs = EvalJobs(executor, instance)
+        self.replays = Replays(executor)
+        self.responses = Responses(executor, instance)
+        self.conversations = Conversations(executor)
+
+    async def ping(self) -> None:
+        """Commit a tiny write; raises what any other write would."""
+        await self.projects.write_heartbeat()
+
+
+class Looked(NamedTuple):
+    """What a check of stored things came to: how many were looked at, of how many, and what was wrong."""
+
+    looked_at: int
+    of: int
+    problems: list[str]
+
+
+BLOB_COLUMNS = (files.c.blob, train_jobs.c.payload, train_logs.c.payload)
+"""The columns of control tables that name blobs."""
+
+
+def named_blobs(connection: sa.Connection, keys: Sequence[str]) -> set[str]:
+    """Which of these blobs a file, a training job or a log names."""
+    chosen = sa.union(*(sa.select(column).where(column.in_(keys)) for column in BLOB_COLUMNS))
+    return set(connection.execute(chosen).scalars())
+
+
 T = TypeVar("T")
+
+logger = logging.getLogger("heddle.store")
 ORPHAN_SECONDS = 3600.0
+UPKEEP_SECONDS = 2.0
+TIDY_SECONDS = 1800
 _SHARE = 20
 """An answer is kept for so many times as long as it took, so that looking costs at most a twentieth of the time."""
-Quantiles = dict[tuple[int, str, str], list[float]]
-
-
-class StoreStats(Protocol):
-    """What the writer did since the start: commits, writes in them, and bytes that wait."""
-
-    groups: int
-    items: int
-    waiting_bytes: int
 
 
 class CallStore(Protocol):
@@ -57,60 +144,50 @@ class CallStore(Protocol):
 
         All of it is one transaction.
         """
-        ...
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
         """Give a call its display name; nothing happens for an unknown call."""
-        ...
 
     async def delete(self, project: str, ids: Sequence[str], user: str) -> int:
         """Hide calls and their descendants, and say so in the audit log; returns how many."""
-        ...
 
     async def purge_older(self, project: str, before: int) -> int:
         """Remove the calls that started before an instant for good; returns how many."""
-        ...
 
     async def exists(self, project: str, call_id: str) -> bool:
         """True when at least one half of the call is stored."""
-        ...
 
     def stream(self, query: CallsQuery) -> AsyncIterator[list[CallRow]]:
         """The selected calls in slices; an unknown field raises InvalidField before the first slice."""
-        ...
 
     async def count(self, query: CallsQuery) -> int:
         """How many calls are selected, at most the limit."""
-        ...
 
     async def otel_dumps(self, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
         """The dumps of live calls in the order of the ids, as many as fit one slice of memory; at least one is read.
 
         With `containing` only those whose text holds it as it is.
         """
-        ...
 
     async def bytes_of(self, query: CallsQuery) -> int:
         """The stored JSON bytes of the selected calls."""
-        ...
 
     async def storage_size(self, project: str) -> int:
         """The stored JSON bytes of all live calls of a project."""
-        ...
+
+    async def search_progress(self, project: str) -> SearchProgress:
+        """How far the index of text search is."""
 
     async def traces_of(self, project: str, ids: Sequence[str]) -> list[str]:
         """The traces that the calls belong to."""
-        ...
 
     async def usage(self, query: CallsQuery) -> list[UsageRow]:
         """The usage of the selected calls, in the default order."""
-        ...
 
     async def threads(
         self, project: str, thread_ids: Sequence[str] | None, after: int | None, before: int | None
     ) -> list[ThreadRow]:
         """Threads with an ended turn, their turn calls summed."""
-        ...
 
     has_endings: asyncio.Event
     """Set when a call of a watched project has ended."""
@@ -121,64 +198,18 @@ class CallStore(Protocol):
         `seen` is the number of changes of monitors by which the projects are known: once another server has changed
         one, the calls of every project are noted until this is told anew.
         """
-        ...
 
     async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
         """The oldest noted endings of one project (none of `skipping`) as a batch.
 
         The same again until it is dropped, also after a crash.
         """
-        ...
 
     async def count_endings(self) -> int:
         """How many noted endings wait."""
-        ...
 
     async def drop_endings(self, project: str) -> None:
         """Forget the batch of a project that was taken."""
-        ...
-
-
-class CallCountsStore(Protocol):
-    """How many calls there are, for people to look at."""
-
-    async def bounds(self, project: str) -> tuple[int, int] | None:
-        """The instants at which the first and the last call started, None without calls."""
-        ...
-
-    async def ops(self, project: str, limit: int) -> list[OpCount]:
-        """The ops that were called, the most called first."""
-        ...
-
-    async def sums(self, query: CallsQuery, start: int, width: int, buckets: int) -> list[CallSums]:
-        """Calls and failed calls per bucket of `width` microseconds from `start` on."""
-        ...
-
-
-class CallStatsStore(ABC):
-    """Bucketed sums of calls; buckets come as runs of equal width, so that one query serves one run."""
-
-    async def usage(
-        self, query: CallsQuery, runs: Sequence[UniformRun], metrics: Sequence[str], quantiles: Sequence[str]
-    ) -> tuple[list[MetricRow], Quantiles]:
-        """Token metrics per bucket and model, and all values in order of the metrics in `quantiles`."""
-        return await self._read(query, runs, metrics, quantiles, True)
-
-    async def calls(
-        self, query: CallsQuery, runs: Sequence[UniformRun], metrics: Sequence[str], quantiles: Sequence[str]
-    ) -> tuple[list[MetricRow], Quantiles]:
-        """Call metrics per bucket; the model of each row is empty."""
-        return await self._read(query, runs, metrics, quantiles, False)
-
-    @abstractmethod
-    async def _read(
-        self,
-        query: CallsQuery,
-        runs: Sequence[UniformRun],
-        metrics: Sequence[str],
-        quantiles: Sequence[str],
-        by_model: bool,
-    ) -> tuple[list[MetricRow], Quantiles]: ...
 
 
 class TraceSpanStore(Protocol):
@@ -186,22 +217,12 @@ class TraceSpanStore(Protocol):
 
     async def outline(self, project: str, trace_id: str, limit: int, selected: str | None = None) -> Outline:
         """The first `limit` calls of a trace by start; empty for a trace without live calls."""
-        ...
 
     async def spans(self, outline: Outline, start: int, stop: int) -> list[Span | None]:
         """What a slice of the outline shows; None stands for a call that was removed meanwhile."""
-        ...
 
 
-class ThreadSumStore(Protocol):
-    """StoreStats of threads."""
-
-    async def figures(self, project: str, thread_ids: Sequence[str], price: CostOf) -> list[ThreadStats]:
-        """The figures of the named threads, in that order."""
-        ...
-
-
-class Kept(Generic[T]):
+class CachedAnswer(Generic[T]):
     """The last answer to one question; who asks while it is looked for waits for the same."""
 
     def __init__(self) -> None:
@@ -224,13 +245,37 @@ class Kept(Generic[T]):
         self._good_until = 0.0
 
 
-class ProjectActivityStore(ABC):
-    """The projects of the store with their sums; sums that took long are kept for a while."""
+class CallAggregateStore(ABC):
+    """Sums of calls and of the tokens that they used. Project ids are internal, instants microseconds."""
 
     def __init__(self) -> None:
-        self._kept: Kept[list[ProjectActivity]] = Kept()
+        self._kept: CachedAnswer[list[ProjectActivity]] = CachedAnswer()
 
-    async def all(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
+    @abstractmethod
+    async def aggregate(self, request: CallAggregate) -> list[AggregateRow]:
+        """The groups that have any call."""
+
+    async def usage(
+        self, query: CallsQuery, runs: Sequence[UniformRun], by: str = "", split: Split | None = None
+    ) -> list[UsageSum]:
+        """Tokens that totals count per bucket, per model and, with `by`, per op, user or thread (or by a split)."""
+        keys = (by, "model") if by else ("model",)
+        rows = await self.aggregate(CallAggregate(query, USED, keys, runs, "totals", split=split))
+        return [UsageSum(row.bucket, row.keys[0] if by or split else "", row.keys[-1], **row.values) for row in rows]
+
+    @abstractmethod
+    async def bounds(self, project: str) -> tuple[int, int] | None:
+        """The instants at which the first and the last call started, None without calls."""
+
+    @abstractmethod
+    async def first_usage(self, project: str) -> int | None:
+        """When the first call that used tokens started; None where there is none."""
+
+    @abstractmethod
+    async def ops(self, project: str) -> list[OpActivity]:
+        """What was called, the last called first; times and errors are those of the newest calls of each."""
+
+    async def projects(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
         """Every project that holds a call or an object, or was made known; may be some seconds old.
 
         Lately means since an instant. `changes` tells when the prices of a project change; usage is summed up in
@@ -238,7 +283,7 @@ class ProjectActivityStore(ABC):
         """
         return await self._kept.get(lambda: self._look(since, changes))
 
-    def forget(self) -> None:
+    def forget_projects(self) -> None:
         """Look again when asked the next time."""
         self._kept.forget()
 
@@ -246,55 +291,19 @@ class ProjectActivityStore(ABC):
     async def _look(self, since: int, changes: PriceChanges) -> list[ProjectActivity]: ...
 
 
-class BreakdownStore(Protocol):
-    """Sums of a project by model, op and user."""
-
-    async def first_usage(self, project: str) -> int | None:
-        """When the first call that used tokens started; None where there is none."""
-        ...
-
-    async def usage(
-        self, project: str, by: str, lower: int, upper: int, shift: int, width: int, cuts: Sequence[int] = ()
-    ) -> list[UsageSum]:
-        """Tokens per bucket of `width` microseconds from `shift`, per model and, with `by` "op" or "user", per name.
-
-        No sum spans one of the instants in `cuts`.
-        """
-        ...
-
-    async def ops(self, project: str) -> list[OpActivity]:
-        """What was called, the last called first; times and errors are those of the newest calls of each."""
-        ...
-
-
-class OverviewStore(Protocol):
-    """A project over time."""
-
-    async def first_started_at(self, project: str) -> int | None:
-        """When the first call of a project started; None without any."""
-        ...
-
-    async def read(self, project: str, span: TimeSpan) -> ProjectOverview:
-        """The calls of a project in a span."""
-        ...
-
-
 class TrialStore(Protocol):
     """What evaluations came to, row by row; always in step with the calls that show them."""
 
     async def page(self, query: TrialsQuery) -> TrialsPage:
         """The rows that the query selects; raises InvalidRequest for a field that rows lack."""
-        ...
 
     async def of_rows(
         self, project: str, evaluations: Sequence[str], row_digests: Sequence[str], with_children: bool
     ) -> list[Trial]:
         """The trials of some rows with their calls, in the order of the rows, then in that in which they started."""
-        ...
 
     async def refs_in_scores(self, project: str, evaluations: Sequence[str]) -> set[str]:
         """The refs that stand in scores in the place of values."""
-        ...
 
     async def fold(
         self,
@@ -309,7 +318,6 @@ class TrialStore(Protocol):
         They come by evaluation, row digest and start. The function runs in a reader thread. `with_answers` adds how
         long the model took, and whether it answered.
         """
-        ...
 
 
 class Store(ControlGroups, ABC):
@@ -318,19 +326,16 @@ class Store(ControlGroups, ABC):
     schema: int
     blobs: Blobs
     calls: CallStore
-    call_counts: CallCountsStore
-    call_stats: CallStatsStore
+    call_aggregates: CallAggregateStore
     trials: TrialStore
     trace_spans: TraceSpanStore
-    thread_sums: ThreadSumStore
-    project_activity: ProjectActivityStore
-    breakdowns: BreakdownStore
-    overviews: OverviewStore
     _upkeep: asyncio.Task[None]
+    _tidied_at: float
+    """When everything was tidied up last, by the monotonic clock."""
 
     @property
     @abstractmethod
-    def figures(self) -> StoreStats:
+    def stats(self) -> WriteStats:
         """What the writer of calls did since the start."""
 
     @abstractmethod
@@ -355,7 +360,25 @@ class Store(ControlGroups, ABC):
         return await asyncio.to_thread(self.blobs.collect, ask, ORPHAN_SECONDS)
 
     def _read_text(self, key: str) -> str:
-        return self.blobs.read(key).decode()
+        """The JSON text in a blob; of one that is gone, what is missing, so that all other calls are still answered."""
+        try:
+            return self.blobs.read(key).decode()
+        except NotFound as error:
+            logger.error("%s", error.reason)
+            return jsontext.dumps({"missing": error.reason})
+
+    async def _keep_up(self) -> None:
+        """What is done now and then while the store is open; a failure of it is told, and tried again."""
+        while True:
+            await asyncio.sleep(UPKEEP_SECONDS)
+            try:
+                await self._do_upkeep()
+            except Exception as error:  # whatever it is, upkeep goes on
+                is_ours = not isinstance(error, HeddleError)
+                logger.warning("upkeep of the store was put off: %s", error, exc_info=is_ours)
+
+    async def _do_upkeep(self) -> None:
+        """One round of upkeep."""
 
     async def _stop_upkeep(self) -> None:
         self._upkeep.cancel()

@@ -1,20 +1,139 @@
-"""Which store the settings ask for: the embedded one, or calls on ClickHouse beside control tables elsewhere."""
+"""Which store the settings ask for; and its control tables without a server, as `heddle keys` works on them."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
-from heddle import modes
+import sqlalchemy as sa
+
+from heddle import paths
 from heddle.errors import HeddleError
 from heddle.settings import Settings
-from heddle.store import direct
 from heddle.store.base import Store
-from heddle.store.lock import DataLock
-from heddle.store.sqlite import store as sqlite
+from heddle.store.control.inference import adapters
+from heddle.store.control.keys import api_keys
+from heddle.store.control.repository import Executor
+from heddle.store.control.training import train_checkpoints
+from heddle.store.data_folder import DataLock, make_folder
+from heddle.store.sqlite import migrations
+from heddle.store.sqlite.database import open_writer
+from heddle.store.sqlite.store import DATABASE
+from heddle.store.sqlite.store import open_store as open_sqlite
+
+T = TypeVar("T")
 
 logger = logging.getLogger("heddle.store")
 _EMBEDDED = "sqlite"
+_BUSY_SECONDS = 15
+
+
+class DirectExecutor:
+    """An Executor (see control/repository.py) that opens the file for each piece of work."""
+
+    def __init__(self, database: Path) -> None:
+        self._engine = sa.create_engine(
+            f"sqlite:///{database}", poolclass=sa.pool.NullPool, connect_args={"timeout": _BUSY_SECONDS}
+        )
+
+    async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:  # noqa: ARG002
+        with self._engine.begin() as connection:
+            return work(connection)
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        with self._engine.connect() as connection:
+            return work(connection)
+
+
+def schema_version(database: Path) -> int:
+    """The number of the last migration of a database file; 0 where there is none. Raises HeddleError if unreadable."""
+    if not database.exists():
+        return 0
+    try:
+        with _read_only(database).connect() as connection:
+            return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
+    except sa.exc.DatabaseError as error:
+        raise HeddleError(f"{database} cannot be read: {error.orig}") from None
+
+
+def usable_keys(settings: Settings) -> int:
+    """How many keys are not revoked; 0 before the first migration. Raises HeddleError where they cannot be read."""
+    query = sa.select(sa.func.count()).select_from(api_keys).where(api_keys.c.revoked_at.is_(None))
+    if settings.control != _EMBEDDED:
+        if control_version(settings)[0] == 0:
+            return 0
+        from heddle.store.postgres.control import DirectPostgres
+
+        reading = DirectPostgres(settings).read(lambda connection: int(connection.execute(query).scalar_one()))
+        return asyncio.run(reading)
+    database = Path(settings.data) / DATABASE
+    if schema_version(database) == 0:
+        return 0
+    with _read_only(database).connect() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+def control_version(settings: Settings) -> tuple[int, int]:
+    """The last revision of the control tables on PostgreSQL, 0 in an empty database, and the newest that is known.
+
+    Raises Unavailable when it does not answer, ExtraMissing without the driver.
+    """
+    # The packages of PostgreSQL are an extra.
+    from heddle.store.postgres import migrate
+
+    return migrate.read_version(settings.control), migrate.current()
+
+
+def _read_only(database: Path) -> sa.Engine:
+    return sa.create_engine(f"sqlite:///file:{database}?mode=ro&uri=true", poolclass=sa.pool.NullPool)
+
+
+def migrate(settings: Settings) -> list[str]:
+    """Bring the database to the current schema; returns the titles of the steps. Raises HeddleError while in use."""
+    if settings.control != _EMBEDDED:
+        # The packages of PostgreSQL are an extra.
+        from heddle.store.postgres.migrate import migrate
+
+        return migrate(settings.control)
+    return _migrate_file(settings)
+
+
+def _migrate_file(settings: Settings) -> list[str]:
+    with DataLock(Path(settings.data)):
+        path = Path(settings.data) / DATABASE
+        schema_version(path)
+        session = open_writer(path, settings.durability, settings.max_database_bytes)
+        try:
+            return [f"step {step.number}: {step.title}" for step in migrations.migrate(session, path)]
+        finally:
+            session.close()
+
+
+def open_direct(settings: Settings) -> Executor:
+    """Work on the control tables; makes or migrates their database where that is needed."""
+    if settings.control != _EMBEDDED:
+        migrate(settings)
+        from heddle.store.postgres.control import DirectPostgres
+
+        return DirectPostgres(settings)
+    database = Path(settings.data) / DATABASE
+    found = schema_version(database)
+    if found > migrations.CURRENT:
+        raise HeddleError(f"{database} was written by a newer heddle (schema {found}); upgrade this one")
+    if found < migrations.CURRENT:
+        _migrate_file(settings)
+    return DirectExecutor(database)
+
+
+def policy_folders(database: Path) -> list[str]:
+    """The folders, relative to the data folder, of adapter versions and checkpoints; none under another schema."""
+    if schema_version(database) != migrations.CURRENT:
+        return []
+    query = sa.select(adapters.c.folder).union(sa.select(train_checkpoints.c.folder))
+    with _read_only(database).connect() as connection:
+        return sorted(connection.execute(query).scalars())
 
 
 @asynccontextmanager
@@ -25,22 +144,24 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
     """
     check(settings)
     if settings.control != _EMBEDDED:
-        Path(settings.data).mkdir(modes.FOLDER, parents=True, exist_ok=True)
+        make_folder(Path(settings.data))
         async with _opened(settings) as store:
             yield store
         return
     with DataLock(Path(settings.data)):
-        direct.schema_version(Path(settings.data) / sqlite.DATABASE)
+        schema_version(Path(settings.data) / DATABASE)
         async with _opened(settings) as store:
             yield store
 
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Store]:
-    _warn_of_readers(Path(settings.data))
+    if found := paths.open_to_others(Path(settings.data)):
+        remedy = paths.remedy(Path(settings.data))
+        logger.warning("other users of this machine can read what is stored: %s; %s", found, remedy)
     store: Store
     if settings.store == _EMBEDDED:
-        store = await sqlite.open_store(settings)
+        store = await open_sqlite(settings)
     else:
         # The packages of ClickHouse are an extra.
         from heddle.store.clickhouse.store import open_store
@@ -50,11 +171,6 @@ async def _opened(settings: Settings) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
-
-
-def _warn_of_readers(folder: Path) -> None:
-    if found := modes.open_to_others(folder):
-        logger.warning("other users of this machine can read what is stored: %s; %s", found, modes.remedy(folder))
 
 
 def check(settings: Settings) -> None:

@@ -4,11 +4,23 @@ from datetime import datetime
 
 from fastapi import Response
 
-from heddle.http import Admin, Empty, Reader, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group
+from heddle.http.routing import (
+    Admin,
+    Empty,
+    ProjectReq,
+    Reader,
+    RequestModel,
+    ResponseModel,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    group,
+)
 from heddle.store.control.costs import PriceRow
-from heddle.trace.calls.pack import instant
+from heddle.trace.calls.write import instant
 from heddle.trace.rows import PurgeReq, RowQueryReq, purge_ids
-from heddle.wire import ids, times
+from heddle.wire import times
 
 router = group("Costs")
 
@@ -28,10 +40,9 @@ class CostCreateInput(RequestModel):
     provider_id: str | None = None
 
 
-class CostCreateReq(RequestModel):
+class CostCreateReq(ProjectReq):
     """Prices to add, by model."""
 
-    project_id: str
     costs: dict[str, CostCreateInput]
     wb_user_id: str | None = None
 
@@ -71,6 +82,7 @@ class CostPurgeReq(PurgeReq):
     """Prices to delete, named by their ids."""
 
 
+_PRICES = tuple(name for name in CostCreateInput.model_fields if name.endswith("_token_cost"))
 _SHOWN: tuple[str, ...] = tuple(CostQueryOutput.model_fields)
 
 
@@ -86,14 +98,11 @@ async def cost_create(body: CostCreateReq, caller: Writer, store: StoreDep) -> R
 
 def _price(llm_id: str, cost: CostCreateInput, user: str, at: int) -> PriceRow:
     return PriceRow(
-        id=ids.uuid7(),
+        id=times.uuid7(),
         llm_id=llm_id,
         provider_id=cost.provider_id or "default",
         effective_date=at if cost.effective_date is None else instant(cost.effective_date),
-        prompt_token_cost=cost.prompt_token_cost,
-        completion_token_cost=cost.completion_token_cost,
-        cache_read_input_token_cost=cost.cache_read_input_token_cost,
-        cache_creation_input_token_cost=cost.cache_creation_input_token_cost,
+        **{name: getattr(cost, name) for name in _PRICES},
         prompt_token_cost_unit=cost.prompt_token_cost_unit or "USD",
         completion_token_cost_unit=cost.completion_token_cost_unit or "USD",
         created_by=user,

@@ -12,7 +12,8 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest, NotFound, TooLarge
-from heddle.http import (
+from heddle.http.routing import (
+    ProjectReq,
     Reader,
     RequestModel,
     ResponseModel,
@@ -25,8 +26,9 @@ from heddle.http import (
     page_limit,
 )
 from heddle.store.base import Store
-from heddle.store.control.dataset_sources import Source, SourceRow
-from heddle.wire import ids, jsontext, refs, times
+from heddle.store.control.links import Source, SourceRow
+from heddle.trace.rows import describe_row
+from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import CallRow, CallsQuery, Filter
 from heddle.wire.jsontypes import Json
 
@@ -54,10 +56,9 @@ class DatasetSourceLinkPayload(RequestModel):
     link_metadata: Json | None = None
 
 
-class DatasetSourcesLinkReq(RequestModel):
+class DatasetSourcesLinkReq(ProjectReq):
     """Body of /dataset_sources/link."""
 
-    project_id: str
     dataset_object_id: str
     dataset_digest: str
     links: list[DatasetSourceLinkPayload]
@@ -78,10 +79,9 @@ class DatasetSourcesLinkRes(ResponseModel):
     entries: list[LinkEntry]
 
 
-class DatasetSourcesLinkDeleteReq(RequestModel):
+class DatasetSourcesLinkDeleteReq(ProjectReq):
     """Body of /dataset_sources/link_delete."""
 
-    project_id: str
     link_ids: list[str]
     wb_user_id: str | None = None
 
@@ -99,10 +99,9 @@ class DatasetSourcesLinkDeleteRes(ResponseModel):
     entries: list[LinkDeleteEntry]
 
 
-class DatasetSourcesQueryReq(RequestModel):
+class DatasetSourcesQueryReq(ProjectReq):
     """Body of /dataset_sources/query."""
 
-    project_id: str
     dataset_object_id: str
     row_digests: list[str] | None = None
     source_kinds: list[Kind] | None = None
@@ -135,10 +134,9 @@ class DatasetSourcesQueryRes(ResponseModel):
     links: list[DatasetSourceLink]
 
 
-class SourceDatasetsQueryReq(RequestModel):
+class SourceDatasetsQueryReq(ProjectReq):
     """Body of /dataset_sources/source_datasets_query."""
 
-    project_id: str
     sources: list[SourceRef]
     include_deleted: bool = False
     wb_user_id: str | None = None
@@ -176,7 +174,7 @@ async def link(body: DatasetSourcesLinkReq, caller: Writer, store: StoreDep) -> 
         raise NotFound(f"Dataset {body.dataset_object_id[:200]}:{body.dataset_digest[:200]} not found")
     rows = [
         SourceRow(
-            id=ids.uuid7(),
+            id=times.uuid7(),
             project=project,
             dataset_object_id=body.dataset_object_id,
             dataset_digest=found.digest,
@@ -220,7 +218,7 @@ async def query(body: DatasetSourcesQueryReq, caller: Reader, settings: Settings
         offset=not_negative(body.offset, "offset") or 0,
     )
     seen = await _sources(store, project, rows)
-    return answer({"links": [_shown(row, *seen.get(row.source, (row.created_at, ""))) for row in rows]})
+    return answer({"links": [_describe(row, *seen.get(row.source, (row.created_at, ""))) for row in rows]})
 
 
 @router.post("/dataset_sources/source_datasets_query", response_model=SourceDatasetsQueryRes)
@@ -269,21 +267,10 @@ async def _calls(store: Store, project: str, by: str, names: list[str]) -> list[
     return found
 
 
-def _shown(row: SourceRow, started_at: int, name: str) -> Json:
-    return {
-        "id": row.id,
-        "row_digest": row.row_digest,
-        "source_kind": row.source_kind,
-        "source_id": row.source_id,
-        "source_trace_id": row.source_trace_id,
-        "source_started_at": times.to_iso(started_at),
-        "source_display_name": name,
-        "link_metadata": None if row.link_metadata is None else orjson.Fragment(row.link_metadata),
-        "added_by": row.added_by,
-        "created_at": times.to_iso(row.created_at),
-        "updated_at": times.to_iso(row.updated_at),
-        "deleted_at": times.optional_iso(row.deleted_at),
-    }
+def _describe(row: SourceRow, started_at: int, name: str) -> Json:
+    metadata = None if row.link_metadata is None else orjson.Fragment(row.link_metadata)
+    values = {"source_started_at": started_at, "source_display_name": name, "link_metadata": metadata}
+    return describe_row(DatasetSourceLink, row, **values)
 
 
 def _membership(source: Source, dataset: str, rows: list[SourceRow]) -> Json:

@@ -1,16 +1,185 @@
-"""Files: uploaded as multipart forms, addressed by their content, read back as bytes."""
+"""Files: uploaded as multipart forms while they arrive, addressed by their content, read back as bytes.
+
+Signed addresses let a browser load files of a project for a while without a key. An address carries its end and a
+signature; the secret behind it lies in the data folder, so that any server that shares it can check what another one
+has signed.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any, BinaryIO
+import hashlib
+import hmac
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 
-from heddle.errors import Conflict, NotFound
-from heddle.http import Reader, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot
-from heddle.trace.multipart import FileForm, boundary_of
-from heddle.wire import digests
+from heddle.auth import public_address
+from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.http.routing import ProjectReq, Reader, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot
+from heddle.store.base import Store
+from heddle.store.blobs.base import BlobWriter
+from heddle.store.control.files import StoredFile
+from heddle.store.data_folder import secret
+from heddle.wire import refs, times
+
+FILE_PART = "file"
+_WRITE_BYTES = 1 << 20
+_MAX_FIELD = 64 * 1024
+_MAX_HEADERS = 16 * 1024
+_MAX_PARTS = 20
+
+
+def boundary_of(content_type: str) -> bytes:
+    """The boundary of a multipart content type; raises ValidationFailed for anything else."""
+    kind, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary")
+    if kind != b"multipart/form-data" or not boundary:
+        raise ValidationFailed.at(["body"], "Expected multipart/form-data with a boundary", "multipart_invalid")
+    return boundary
+
+
+class FileForm:
+    """A form on its way in: its text fields, and its file.
+
+    A small file waits in memory; of a large one the most is in `writer`, which the caller ends by `keep` or `discard`.
+    """
+
+    def __init__(self, boundary: bytes, begin: Callable[[], BlobWriter], max_file: int) -> None:
+        self.fields: dict[str, str] = {}
+        self.file_name: str | None = None
+        self.writer: BlobWriter | None = None
+        self._begin = begin
+        self._max_file = max_file
+        self._waiting = bytearray()
+        self._file_size = 0
+        self._has_file = self._complete = False
+        self._parts = self._header_bytes = 0
+        self._name: str | None = None
+        self._text = bytearray()
+        self._header, self._value = bytearray(), bytearray()
+        self._disposition = b""
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._on_part_begin,
+                "on_header_field": self._on_header_field,
+                "on_header_value": self._on_header_value,
+                "on_header_end": self._on_header_end,
+                "on_headers_finished": self._on_headers_finished,
+                "on_part_data": self._on_part_data,
+                "on_part_end": self._on_part_end,
+                "on_end": self._on_end,
+            },
+        )
+
+    async def receive(self, chunks: AsyncIterator[bytes]) -> None:
+        """Read the whole form; raises ValidationFailed when it is none, TooLarge and StorageFull."""
+        async for chunk in chunks:
+            try:
+                self._parser.write(chunk)
+            except FormParserError as error:
+                raise ValidationFailed.at(["body"], f"The form cannot be read: {error}", "multipart_invalid") from None
+            if len(self._waiting) >= _WRITE_BYTES:
+                await asyncio.to_thread(self._write)
+        if not self._complete:
+            raise ValidationFailed.at(["body"], "The form ends too early", "multipart_invalid")
+
+    def field(self, name: str) -> str:
+        """A text field; raises ValidationFailed when it is missing."""
+        if name not in self.fields:
+            raise ValidationFailed.at(["body", name], "Field required", "missing")
+        return self.fields[name]
+
+    def require_file(self) -> None:
+        """Raise ValidationFailed when the form has no file."""
+        if not self._has_file:
+            raise ValidationFailed.at(["body", FILE_PART], "Field required", "missing")
+
+    def keep(self, check: Callable[[str], None]) -> tuple[str, int]:
+        """Make the file durable; returns the key of its blob and its size. Blocks.
+
+        `check(key)` may raise before anything is kept.
+        """
+        writer = self._write()
+        check(writer.key)
+        return writer.commit(), writer.size
+
+    async def discard(self) -> None:
+        """Leave nothing behind, unless the file was kept."""
+        if self.writer is not None and not self.writer.is_done:
+            await asyncio.to_thread(self.writer.discard)
+
+    def _decoded(self, name: str) -> str:
+        try:
+            return self._text.decode()
+        except UnicodeDecodeError:
+            raise ValidationFailed.at(["body", name], "The field is not UTF-8", "multipart_invalid") from None
+
+    def _write(self) -> BlobWriter:
+        if self.writer is None:
+            self.writer = self._begin()
+        waiting, self._waiting = bytes(self._waiting), bytearray()
+        self.writer.write(waiting)
+        return self.writer
+
+    def _on_part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            raise ValidationFailed.at(["body"], f"The form has more than {_MAX_PARTS} parts", "multipart_invalid")
+        self._disposition, self._name, self._header_bytes = b"", None, 0
+        self._text.clear()
+
+    def _on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+        self._count_header(end - start)
+
+    def _on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+        self._count_header(end - start)
+
+    def _count_header(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > _MAX_HEADERS:
+            raise ValidationFailed.at(["body"], "The headers of a part are too long", "multipart_invalid")
+
+    def _on_header_end(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._disposition = bytes(self._value)
+        self._header.clear()
+        self._value.clear()
+
+    def _on_headers_finished(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        self._name = options.get(b"name", b"").decode("utf-8", "replace")
+        if self._name == FILE_PART:
+            if self._has_file:
+                raise ValidationFailed.at(["body", FILE_PART], "The form has two files", "multipart_invalid")
+            self._has_file = True
+            self.file_name = options.get(b"filename", b"").decode("utf-8", "replace")
+
+    def _on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._name != FILE_PART:
+            self._text += data[start:end]
+            if len(self._text) > _MAX_FIELD:
+                raise ValidationFailed.at(["body", self._name or ""], f"Longer than {_MAX_FIELD} bytes", "too_long")
+            return
+        self._file_size += end - start
+        if self._file_size > self._max_file:
+            raise TooLarge(f"Request too large: the file is over the limit max_file = {self._max_file} bytes")
+        self._waiting += data[start:end]
+
+    def _on_part_end(self) -> None:
+        if self._name and self._name != FILE_PART:
+            self.fields[self._name] = self._decoded(self._name)
+
+    def _on_end(self) -> None:
+        self._complete = True
+
 
 UNNAMED = "<unnamed_file>"
 _CHUNK = 1 << 20
@@ -24,17 +193,14 @@ class FileCreateRes(ResponseModel):
     digest: str
 
 
-class FileContentReq(RequestModel):
+class FileContentReq(ProjectReq):
     """Body of /file/content."""
 
-    project_id: str
     digest: str
 
 
-class FilesStatsReq(RequestModel):
+class FilesStatsReq(ProjectReq):
     """Body of /files/query_stats."""
-
-    project_id: str
 
 
 class FilesStatsRes(ResponseModel):
@@ -43,7 +209,7 @@ class FilesStatsRes(ResponseModel):
     total_size_bytes: int
 
 
-_FORM: dict[str, Any] = {
+FILE_FORM: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -68,30 +234,30 @@ _FORM: dict[str, Any] = {
 }
 
 
-@router.post("/files/create", response_model=FileCreateRes, openapi_extra=_FORM, include_in_schema=False)
-@router.post("/file/create", response_model=FileCreateRes, openapi_extra=_FORM)
+@router.post("/files/create", response_model=FileCreateRes, openapi_extra=FILE_FORM, include_in_schema=False)
+@router.post("/file/create", response_model=FileCreateRes, openapi_extra=FILE_FORM)
 @hot
 async def file_create(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store a file; the same content again is the same file."""
     form = FileForm(boundary_of(request.headers.get("content-type", "")), store.blobs.begin, settings.max_file)
-    with store.files.arriving():
+    with store.files.note_arrival():
         try:
             await form.receive(request.stream())
             project, expected = caller.open(form.field("project_id")), form.fields.get("expected_digest")
             form.require_file()
-            blob, size = await asyncio.to_thread(form.keep, lambda key: _check(expected, _digest(key)))
+            blob, size = await asyncio.to_thread(form.keep, lambda key: _check_digest(expected, _digest_of_blob(key)))
         finally:
             await form.discard()
         name = (form.file_name or UNNAMED)[:_MAX_NAME]
-        await store.files.create(project, name, _digest(blob), size, blob)
-    return answer({"digest": _digest(blob)})
+        await store.files.create(project, name, _digest_of_blob(blob), size, blob)
+    return answer({"digest": _digest_of_blob(blob)})
 
 
-def _digest(key: str) -> str:
-    return digests.encode_sha256(bytes.fromhex(key))
+def _digest_of_blob(key: str) -> str:
+    return refs.encode_sha256(bytes.fromhex(key))
 
 
-def _check(expected: str | None, digest: str) -> None:
+def _check_digest(expected: str | None, digest: str) -> None:
     if expected and expected != digest:
         raise Conflict(f"Digest mismatch for file: expected {expected[:100]}, got {digest}")
 
@@ -111,13 +277,11 @@ async def file_content(body: FileContentReq, caller: Reader, store: StoreDep) ->
     """The bytes of a file."""
     project, files = caller.open(body.project_id), store.files
     found = await files.find(project, body.digest)
-    if found is None and digests.looks_like_digest(body.digest):
+    if found is None and refs.looks_like_digest(body.digest):
         found = await files.expect(project, body.digest)
     if found is None:
         raise NotFound(f"File {body.digest[:100]} not found")
-    stream = await asyncio.to_thread(store.blobs.open, found.blob)
-    headers = {"content-length": str(found.size)}
-    return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers=headers)
+    return await _send(store, found, {})
 
 
 @router.post("/files/stats", response_model=FilesStatsRes, include_in_schema=False)
@@ -132,3 +296,102 @@ async def chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
     with stream:
         while chunk := await asyncio.to_thread(stream.read, _CHUNK):
             yield chunk
+
+
+LASTS = 900 * times.SECOND
+MOST_URIS = 1000
+_FILE = "/file/"
+
+
+class ResolveUrlReq(ProjectReq):
+    """Body of /files/resolve_url; a uri is a file's digest, or `weave:///entity/project/file/<digest>`."""
+
+    uris: list[str]
+
+
+class ResolveUrlRes(ResponseModel):
+    """One address per uri, in that order, and when they end."""
+
+    download_urls: list[str]
+    expires_at: str | None = None
+
+
+@router.post("/files/resolve_url", response_model=ResolveUrlRes)
+async def resolve_url(
+    request: Request, body: ResolveUrlReq, caller: Reader, settings: SettingsDep, store: StoreDep
+) -> Response:
+    """Addresses of files that can be loaded without a key until they end."""
+    project = caller.open(body.project_id)
+    if len(body.uris) > MOST_URIS:
+        raise InvalidRequest(f"uris has {len(body.uris)} entries, at most {MOST_URIS} are allowed")
+    wanted = [_digest_of_uri(uri, project) for uri in body.uris]
+    for digest in dict.fromkeys(wanted):
+        if await store.files.find(project, digest) is None:
+            raise NotFound(f"File {digest[:100]} not found")
+    expires = times.now() + LASTS
+    base = f"{public_address(settings, str(request.base_url))}files/download?"
+    key = await asyncio.to_thread(secret, Path(settings.data))
+    urls = [base + urlencode(sign_query(key, project, digest, expires)) for digest in wanted]
+    return answer({"download_urls": urls, "expires_at": times.to_iso(expires)})
+
+
+@router.get(
+    "/files/download",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def download(
+    project: Annotated[str, Query()],
+    digest: Annotated[str, Query()],
+    expires: Annotated[int, Query()],
+    signature: Annotated[str, Query()],
+    settings: SettingsDep,
+    store: StoreDep,
+) -> Response:
+    """The bytes of a file, by an address of /files/resolve_url; 403 for one that has ended or was not made here."""
+    key = await asyncio.to_thread(secret, Path(settings.data))
+    check_signature(key, project, digest, expires, signature, times.now())
+    found = await store.files.find(project, digest)
+    if found is None:
+        raise NotFound(f"File {digest[:100]} not found")
+    # What was uploaded must not run as a page of this server; pages of others may show it, as its address is the key.
+    headers = {"content-disposition": "attachment", "cross-origin-resource-policy": "cross-origin"}
+    return await _send(store, found, headers)
+
+
+async def _send(store: Store, file: StoredFile, headers: Mapping[str, str]) -> Response:
+    stream = await asyncio.to_thread(store.blobs.open, file.blob)
+    size = {"content-length": str(file.size)}
+    return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers={**size, **headers})
+
+
+def check_signature(key: bytes, project: str, digest: str, expires: int, signature: str, now: int) -> None:
+    """Raise Forbidden for an address that was not made here, or has ended."""
+    if not hmac.compare_digest(_signature(key, project, digest, expires), signature.encode("utf-8", "replace")):
+        raise Forbidden("The address was not made by this server; ask /files/resolve_url again")
+    if now >= expires:
+        raise Forbidden(f"The address ended at {times.to_iso(expires)}; ask /files/resolve_url again")
+
+
+def sign_query(key: bytes, project: str, digest: str, expires: int) -> dict[str, str]:
+    """The query of an address."""
+    signature = _signature(key, project, digest, expires).decode()
+    return {"project": project, "digest": digest, "expires": str(expires), "signature": signature}
+
+
+def _digest_of_uri(uri: str, project: str) -> str:
+    """The digest that a uri of the project (internal id) names; raises InvalidRequest."""
+    if refs.looks_like_digest(uri):
+        return uri
+    prefix = f"{refs.INTERNAL}{project}{_FILE}"
+    if uri.startswith(prefix) and refs.looks_like_digest(uri.removeprefix(prefix)):
+        return uri.removeprefix(prefix)
+    shown = refs.to_external(uri) if uri.startswith(refs.INTERNAL) else uri
+    raise InvalidRequest(
+        f"{shown[:300]!r} is no file of this project: a digest, or weave:///entity/project/file/<digest>, is needed"
+    )
+
+
+def _signature(key: bytes, project: str, digest: str, expires: int) -> bytes:
+    said = "\n".join((project, digest, str(expires))).encode("utf-8", "replace")
+    return hmac.new(key, said, hashlib.sha256).hexdigest().encode()

@@ -1,54 +1,271 @@
-"""Objects: versioned values under a name, with tags and aliases."""
+"""Objects: versioned values under a name, with tags and aliases; their routes and rules."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
-from heddle import json_schemas
 from heddle.auth import Caller
-from heddle.errors import Conflict, InvalidRequest, NotFound
-from heddle.http import (
+from heddle.errors import Conflict, InvalidField, InvalidRequest, ValidationFailed
+from heddle.http.routing import (
     Empty,
+    ProjectReq,
     Reader,
+    RequestModel,
+    ResponseModel,
     SettingsDep,
     StoreDep,
     Writer,
     answer,
+    body_schema,
     group,
     hot,
-    inlined_body,
     local,
     not_negative,
+    off_loop,
     page_limit,
+    parse_body,
+    validate,
 )
-from heddle.request_body import off_loop, parse_body, validated
-from heddle.store.control.object_rows import NewVersion, ObjectFilter, ObjectVersion
-from heddle.trace.builtin_classes import kind_of, normalise
-from heddle.trace.builtin_classes.specs import AnnotationSpec
-from heddle.trace.object_models import (
-    AliasesListRes,
-    ObjAddTagsReq,
-    ObjCreateReq,
-    ObjCreateRes,
-    ObjDeleteReq,
-    ObjDeleteRes,
-    ObjectVersionFilter,
-    ObjQueryReq,
-    ObjQueryRes,
-    ObjReadReq,
-    ObjReadRes,
-    ObjRemoveAliasesReq,
-    ObjRemoveTagsReq,
-    ObjSchemaForInsert,
-    ObjSetAliasesReq,
-    TagsListRes,
-)
-from heddle.trace.object_rules import check_monitor, check_name
-from heddle.wire import digests, jsontext, times
+from heddle.ipc import json_schemas
+from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
+from heddle.trace.builtin_classes import AnnotationSpec, kind_of, normalise
+from heddle.trace.calls.models import PageReq
+from heddle.trace.rows import describe_row
+from heddle.wire import calls, jsontext, query, refs
+from heddle.wire.jsontypes import Json
+
+MAX_NAME, MAX_ALIAS, MAX_TAG = 128, 128, 256
+MAX_LABELS = 1000
+
+_BAD_IN_NAME = re.compile(r"[^\w.-]")
+_TAG = re.compile(r"[-\w]+( [-\w]+)*")
+_RESERVED_ALIAS = re.compile(r"v\d+")
+_MONITORS = frozenset(("Monitor", "ClassifierMonitor"))
+_AGENT_SPAN_OPS = frozenset(("weave.genai.turn_ended",))
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidField for characters that a name cannot have, InvalidRequest for one that is too long."""
+    if bad := sorted(set(_BAD_IN_NAME.findall(name))):
+        raise InvalidField(
+            f"Invalid object name: {name[:200]}. Contains invalid characters: {bad[:20]}. "
+            "Letters, digits, '_', '.' and '-' are allowed."
+        )
+    if not name:
+        raise InvalidField("Object name cannot be empty")
+    if len(name) > MAX_NAME:
+        raise InvalidRequest(f"Object name is longer than {MAX_NAME} characters: {name}")
+
+
+def check_count(labels: list[str]) -> list[str]:
+    """The labels, each once; raises ValueError for too many."""
+    if len(labels) > MAX_LABELS:
+        raise ValueError(f"at most {MAX_LABELS} names are allowed at once")
+    return list(dict.fromkeys(labels))
+
+
+def check_tags(tags: list[str]) -> list[str]:
+    """The tags, each once; raises ValueError for a bad one."""
+    for tag in tags:
+        if not tag:
+            raise ValueError("tag name must not be empty")
+        if len(tag) > MAX_TAG:
+            raise ValueError(f"tag name must be at most {MAX_TAG} characters")
+        if not _TAG.fullmatch(tag):
+            raise ValueError(
+                f"tag name {tag!r} is invalid: only alphanumeric characters, hyphens, underscores, "
+                "and single spaces between words are allowed"
+            )
+    return check_count(tags)
+
+
+def check_aliases(aliases: list[str]) -> list[str]:
+    """The aliases, each once; raises ValueError for a bad one."""
+    for alias in aliases:
+        if not alias.strip():
+            raise ValueError("alias name must not be empty or blank")
+        if len(alias) > MAX_ALIAS:
+            raise ValueError(f"alias name must be at most {MAX_ALIAS} characters")
+        if bad := [character for character in "/:" if character in alias]:
+            raise ValueError(f"alias name cannot contain character {bad[0]!r}")
+        if alias == "latest" or _RESERVED_ALIAS.fullmatch(alias):
+            raise ValueError(f"alias name {alias!r} is reserved")
+    return check_count(aliases)
+
+
+def check_monitor(base_class: str | None, leaf_class: str | None, value: Any) -> None:
+    """Raise InvalidField or InvalidRequest when a monitor's query uses fields that calls do not have.
+
+    A query that is none is left alone, as is the one of a monitor of agent spans.
+    """
+    if not _MONITORS.intersection((base_class, leaf_class)) or not isinstance(value, dict):
+        return
+    ops = value.get("op_names")
+    if isinstance(ops, list) and any(op in _AGENT_SPAN_OPS for op in ops if isinstance(op, str)):
+        return
+    try:
+        parsed = query.parse_stored(value.get("query"))
+    except ValidationFailed:
+        return
+    for field in query.fields(parsed):
+        calls.resolve_field(field)
+
+
+Aliases = Annotated[list[str], AfterValidator(check_aliases)]
+Tags = Annotated[list[str], AfterValidator(check_tags)]
+
+
+class ObjSchemaForInsert(ProjectReq):
+    """A version to create; `set_base_object_class` is the old name of `builtin_object_class`."""
+
+    object_id: str
+    val: Any
+    builtin_object_class: str | None = None
+    set_base_object_class: str | None = None
+    expected_digest: str | None = None
+    wb_user_id: str | None = None
+
+
+class ObjCreateReq(RequestModel):
+    """Body of /obj/create."""
+
+    obj: ObjSchemaForInsert
+
+
+class ObjCreateRes(ResponseModel):
+    """Where the version is found."""
+
+    digest: str
+    object_id: str | None = None
+
+
+class ObjReadReq(ProjectReq):
+    """Body of /obj/read; `digest` may also be `latest`, `v<N>` or an alias."""
+
+    object_id: str
+    digest: str
+    metadata_only: bool | None = False
+    include_tags_and_aliases: bool | None = False
+
+
+class ObjSchema(ResponseModel):
+    """A version."""
+
+    project_id: str
+    object_id: str
+    created_at: datetime
+    deleted_at: datetime | None = None
+    digest: str
+    version_index: int
+    is_latest: int
+    kind: str
+    base_object_class: str | None
+    leaf_object_class: str | None = None
+    val: Any
+    wb_user_id: str | None = None
+    size_bytes: int | None = None
+    tags: list[str] | None = None
+    aliases: list[str] | None = None
+
+
+class ObjReadRes(ResponseModel):
+    """The version."""
+
+    obj: ObjSchema
+
+
+class ObjectVersionFilter(RequestModel):
+    """Which versions: all conditions together, any entry of a list."""
+
+    base_object_classes: list[str] | None = None
+    exclude_base_object_classes: list[str] | None = None
+    leaf_object_classes: list[str] | None = None
+    object_ids: list[str] | None = None
+    is_op: bool | None = None
+    latest_only: bool | None = None
+    tags: list[str] | None = None
+    aliases: list[str] | None = None
+
+
+class ObjQueryReq(PageReq):
+    """Body of /objs/query."""
+
+    filter: ObjectVersionFilter | None = None
+    metadata_only: bool | None = False
+    include_storage_size: bool | None = False
+    include_tags_and_aliases: bool | None = False
+
+
+class ObjQueryRes(ResponseModel):
+    """The versions."""
+
+    objs: list[ObjSchema]
+
+
+class ObjDeleteReq(ProjectReq):
+    """Body of /obj/delete; without digests all versions."""
+
+    object_id: str
+    digests: list[str] | None = None
+
+
+class DeletedVersion(ResponseModel):
+    """A version that was deleted."""
+
+    digest: str
+    base_object_class: str | None = None
+    leaf_object_class: str | None = None
+
+
+class ObjDeleteRes(ResponseModel):
+    """What was deleted."""
+
+    num_deleted: int
+    deleted_versions: list[DeletedVersion] | None = None
+
+
+class ObjAddTagsReq(ProjectReq):
+    """Body of PUT .../tags."""
+
+    tags: Tags
+
+
+class ObjRemoveTagsReq(ProjectReq):
+    """Body of .../tags/remove; names are not checked, so that anything that is there can be removed."""
+
+    tags: Annotated[list[str], AfterValidator(check_count)]
+
+
+class ObjSetAliasesReq(ProjectReq):
+    """Body of PUT .../aliases."""
+
+    digest: str
+    aliases: Aliases
+
+
+class ObjRemoveAliasesReq(ProjectReq):
+    """Body of .../aliases/remove."""
+
+    aliases: Aliases
+
+
+class TagsListRes(ResponseModel):
+    """Every tag of the project."""
+
+    tags: list[str]
+
+
+class AliasesListRes(ResponseModel):
+    """Every alias of the project."""
+
+    aliases: list[str]
+
 
 MAX_DELETED = 100
 MAX_FILTER_LIST = 5000
@@ -57,12 +274,12 @@ router: APIRouter = group("Objects")
 ProjectParameter = Annotated[str, Query()]
 
 
-@router.post("/obj/create", response_model=ObjCreateRes, openapi_extra=inlined_body(ObjCreateReq))
+@router.post("/obj/create", response_model=ObjCreateRes, openapi_extra=body_schema(ObjCreateReq))
 @hot
 async def obj_create(request: Request, caller: Writer, store: StoreDep) -> Response:
     """Store a version of an object; the same value again is the same version, and becomes the latest."""
     body = await request.body()
-    obj = await off_loop(len(body), lambda: _read(body, caller))
+    obj = await off_loop(len(body), lambda: _parse_object(body, caller))
     if AnnotationSpec.__name__ in (obj.builtin_object_class, obj.set_base_object_class):
         new = await json_schemas.processes.run(prepare, obj, caller.open, caller.user)
     else:
@@ -79,13 +296,7 @@ async def obj_read(body: ObjReadReq, caller: Reader, store: StoreDep) -> Respons
     wants_value, wants_labels = not body.metadata_only, bool(body.include_tags_and_aliases)
     found = await store.objects.read(project, body.object_id, body.digest, wants_value, wants_labels)
     name = f"{body.object_id}:{body.digest}"[:500]
-    if found is None:
-        raise NotFound(f"Obj {name} not found")
-    if found.deleted_at is not None:
-        deleted_at = times.to_iso(found.deleted_at)
-        reason = f"{found.object_id}:v{found.version_index} was deleted at {deleted_at}"
-        raise NotFound(reason, deleted_at=deleted_at)
-    return answer({"obj": _shown(body.project_id, found, with_size=False)})
+    return answer({"obj": _describe(body.project_id, require_live(found, name), with_size=False)})
 
 
 @router.post("/objs/query", response_model=ObjQueryRes)
@@ -102,7 +313,7 @@ async def objs_query(body: ObjQueryReq, caller: Reader, settings: SettingsDep, s
         with_labels=bool(body.include_tags_and_aliases),
     )
     with_size = bool(body.include_storage_size)
-    return answer({"objs": [_shown(body.project_id, version, with_size) for version in found]})
+    return answer({"objs": [_describe(body.project_id, version, with_size) for version in found]})
 
 
 @router.post("/obj/delete", response_model=ObjDeleteRes)
@@ -162,8 +373,8 @@ async def aliases(project_id: ProjectParameter, caller: Reader, store: StoreDep)
     return answer({"aliases": await store.objects.aliases(caller.open(project_id))})
 
 
-def _read(body: bytes, caller: Caller) -> ObjSchemaForInsert:
-    return validated(_CREATE, parse_body(body, caller, keep_non_finite=True)).obj
+def _parse_object(body: bytes, caller: Caller) -> ObjSchemaForInsert:
+    return validate(_CREATE, parse_body(body, caller, keep_non_finite=True)).obj
 
 
 def prepare(obj: ObjSchemaForInsert, open_project: Callable[[str], str], user: str) -> NewVersion:
@@ -173,8 +384,8 @@ def prepare(obj: ObjSchemaForInsert, open_project: Callable[[str], str], user: s
     """
     project = open_project(obj.project_id)
     value, base_class, leaf_class = normalise(obj.val, obj.builtin_object_class or obj.set_base_object_class)
-    canonical = digests.large_canonical_json(value)
-    digest = digests.bytes_digest(canonical.encode())
+    canonical = refs.large_canonical_json(value)
+    digest = refs.bytes_digest(canonical.encode())
     if obj.expected_digest and obj.expected_digest != digest:
         raise Conflict(
             f"Digest mismatch for obj {obj.object_id[:200]!r}: expected {obj.expected_digest[:100]}, got {digest}"
@@ -182,7 +393,7 @@ def prepare(obj: ObjSchemaForInsert, open_project: Callable[[str], str], user: s
     check_monitor(base_class, leaf_class, value)
     check_name(obj.object_id)
     val = _stored_text(value, canonical)
-    return NewVersion(project, kind_of(value), obj.object_id, digest, val, base_class, leaf_class, user)
+    return NewVersion(project, kind_of(value), obj.object_id, digest, val, len(canonical), base_class, leaf_class, user)
 
 
 def _stored_text(value: Any, canonical: str) -> str:
@@ -206,21 +417,12 @@ def _bounded(name: str, entries: Sequence[str]) -> Sequence[str]:
 _LISTS = ("object_ids", "base_object_classes", "exclude_base_object_classes", "leaf_object_classes", "tags", "aliases")
 
 
-def _shown(project_id: str, version: ObjectVersion, with_size: bool) -> dict[str, Any]:
-    return {
-        "project_id": project_id,
-        "object_id": version.object_id,
-        "created_at": times.to_iso(version.created_at),
-        "deleted_at": times.optional_iso(version.deleted_at),
-        "digest": version.digest,
-        "version_index": version.version_index,
-        "is_latest": version.is_latest,
-        "kind": version.kind,
-        "base_object_class": version.base_object_class,
-        "leaf_object_class": version.leaf_object_class,
-        "val": {} if version.val is None else orjson.Fragment(version.val),
-        "wb_user_id": version.user,
-        "size_bytes": version.size if with_size else None,
-        "tags": version.tags,
-        "aliases": version.aliases,
-    }
+def _describe(project_id: str, version: ObjectVersion, with_size: bool) -> Json:
+    return describe_row(
+        ObjSchema,
+        version,
+        project_id=project_id,
+        val={} if version.val is None else orjson.Fragment(version.val),
+        wb_user_id=version.user,
+        size_bytes=version.size if with_size else None,
+    )

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from dataclasses import asdict, dataclass, fields
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
@@ -29,13 +30,14 @@ class Tokens:
     @classmethod
     def of(cls, usage: Mapping[str, Any]) -> "Tokens":
         """The numbers of one entry of `summary.usage`; what is no number counts 0."""
+        get = usage.get
         return cls(
-            requests=_count(usage.get("requests")),
-            prompt_tokens=_count(usage.get("prompt_tokens")) + _count(usage.get("input_tokens")),
-            completion_tokens=_count(usage.get("completion_tokens")) + _count(usage.get("output_tokens")),
-            total_tokens=_count(usage.get("total_tokens")),
-            cache_read_input_tokens=_count(usage.get("cache_read_input_tokens")),
-            cache_creation_input_tokens=_count(usage.get("cache_creation_input_tokens")),
+            to_tokens(get("requests")),
+            to_tokens(get("prompt_tokens")) + to_tokens(get("input_tokens")),
+            to_tokens(get("completion_tokens")) + to_tokens(get("output_tokens")),
+            to_tokens(get("total_tokens")),
+            to_tokens(get("cache_read_input_tokens")),
+            to_tokens(get("cache_creation_input_tokens")),
         )
 
     @property
@@ -49,13 +51,23 @@ class Tokens:
         return self.prompt_tokens - cached if cached <= self.prompt_tokens else self.prompt_tokens
 
 
-def _count(value: Any) -> int:
-    if isinstance(value, int):
-        return int(value)
-    try:
-        return int(value) if isinstance(value, (float, str)) else 0
-    except (ValueError, OverflowError):
+_TOKENS = tuple(one.name for one in fields(Tokens))
+_tokens_of = attrgetter(*_TOKENS)
+_MAX_TOKENS = 10**12
+"""The most that one call counts with, so that sums over millions of calls fit 64 bits."""
+
+
+def to_tokens(value: Any) -> int:
+    """A reported count as an integer; texts of numbers count, anything else is 0."""
+    if value is None:
         return 0
+    if type(value) is int and -_MAX_TOKENS <= value <= _MAX_TOKENS:
+        return value
+    if isinstance(value, (int, float)):
+        return int(max(-_MAX_TOKENS, min(_MAX_TOKENS, value))) if value - value == 0 else 0
+    if isinstance(value, str) and len(value) < 20 and value.strip().lstrip("+-").isdigit():
+        return to_tokens(int(value)) if value.strip().lstrip("+-").isascii() else 0
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +93,17 @@ class PricedUsage:
 
     def __add__(self, other: "PricedUsage") -> "PricedUsage":
         """Both together."""
-        return PricedUsage(
-            self.prompt_tokens_total_cost + other.prompt_tokens_total_cost,
-            self.completion_tokens_total_cost + other.completion_tokens_total_cost,
-            self.cache_read_input_tokens_total_cost + other.cache_read_input_tokens_total_cost,
-            self.cache_creation_input_tokens_total_cost + other.cache_creation_input_tokens_total_cost,
-        )
+        return PricedUsage(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     @property
     def total(self) -> float:
         """All four parts together."""
         prompt = self.prompt_tokens_total_cost + self.cache_read_input_tokens_total_cost
         return prompt + self.cache_creation_input_tokens_total_cost + self.completion_tokens_total_cost
+
+
+_COSTS = tuple(one.name for one in fields(PricedUsage))
+_costs_of = attrgetter(*_COSTS)
 
 
 class CallCosts(NamedTuple):
@@ -120,22 +131,16 @@ def call_costs(usage: Mapping[str, Any], pick: Pick) -> CallCosts:
 
 def cost_entry(tokens: Tokens, price: PriceRow) -> dict[str, Any]:
     """One entry of `summary.weave.costs`."""
-    return {
-        **asdict(tokens),
-        **asdict(PricedUsage.of(tokens, price)),
-        "prompt_token_cost": price.prompt_token_cost,
-        "completion_token_cost": price.completion_token_cost,
-        "cache_read_input_token_cost": price.cache_read_input_token_cost,
-        "cache_creation_input_token_cost": price.cache_creation_input_token_cost,
-        "prompt_token_cost_unit": price.prompt_token_cost_unit,
-        "completion_token_cost_unit": price.completion_token_cost_unit,
-        "effective_date": times.to_iso(price.effective_date),
-        "provider_id": price.provider_id,
-        "pricing_level": price.pricing_level,
-        "pricing_level_id": price.pricing_level_id,
-        "created_at": times.to_iso(price.created_at),
-        "created_by": price.created_by,
-    }
+    counts = dict(zip(_TOKENS, _tokens_of(tokens), strict=True))
+    costs = dict(zip(_COSTS, _costs_of(PricedUsage.of(tokens, price)), strict=True))
+    return counts | costs | _shown(price)
+
+
+@lru_cache(maxsize=1024)
+def _shown(price: PriceRow) -> dict[str, Any]:
+    """What costs tell of their price."""
+    instants = {name: times.to_iso(getattr(price, name)) for name in ("effective_date", "created_at")}
+    return {name: value for name, value in asdict(price).items() if name not in ("id", "llm_id")} | instants
 
 
 class Prices:

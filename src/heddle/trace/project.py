@@ -1,23 +1,58 @@
 """Projects: how much they hold, how long calls are kept, and settings that SDKs ask for."""
 
+import logging
 from typing import Annotated, Literal
 
 from fastapi import Depends, Response
 from pydantic import Field
 
-from heddle.http import Admin, Reader, RequestModel, ResponseModel, Service, StoreDep, answer, group
-from heddle.retention import Retention
+from heddle.http.routing import Admin, ProjectReq, Reader, ResponseModel, Service, StoreDep, answer, group
+from heddle.jobs.runner import Loop
+from heddle.store.base import Store
+from heddle.wire import times
 
-RetentionDep = Annotated[Retention, Depends(Service("retention"))]
+logger = logging.getLogger("heddle.retention")
 router = group("Projects")
-
 MAX_RETENTION_DAYS = 36_500
 
 
-class ProjectStatsReq(RequestModel):
+class Retention(Loop):
+    """Looks every `interval` seconds, on one of several servers, and at once when it is woken."""
+
+    def __init__(self, store: Store, interval: float) -> None:
+        super().__init__(self._look, logger, "old calls could not be deleted now", interval)
+        self._store = store
+        self._interval = interval
+
+    async def _look(self) -> float:
+        if await self._store.leases.take("retention", self._interval) or self.was_woken:
+            await self.purge()
+        return self._interval
+
+    async def purge(self) -> int:
+        """Delete what is too old in every project; returns how many calls that were."""
+        total = 0
+        for project, days in await self._store.projects.with_retention():
+            before = times.now() - days * times.DAY
+            deleted = await self._store.calls.purge_older(project, before)
+            await self._store.metric_series.purge_older(project, before)
+            await self._store.log_records.purge_older(project, before)
+            if deleted:
+                details = {"calls": deleted, "before": times.to_iso(before), "retention_days": days}
+                await self._store.projects.note("heddle", "retention.purge", project, details)
+                logger.info("deleted %d calls that were older than %d days", deleted, days)
+            total += deleted
+        if total:
+            await self._store.collect_files()
+        return total
+
+
+RetentionDep = Annotated[Retention, Depends(Service("retention"))]
+
+
+class ProjectStatsReq(ProjectReq):
     """Which sizes are wanted."""
 
-    project_id: str
     include_trace_storage_size: bool | None = True
     include_object_storage_size: bool | None = True
     include_table_storage_size: bool | None = True
@@ -33,10 +68,8 @@ class ProjectStatsRes(ResponseModel):
     files_storage_size_bytes: int
 
 
-class ProjectTTLSettingsReadReq(RequestModel):
+class ProjectTTLSettingsReadReq(ProjectReq):
     """A project."""
-
-    project_id: str
 
 
 class ProjectTTLSettingsReadRes(ResponseModel):
@@ -45,10 +78,9 @@ class ProjectTTLSettingsReadRes(ResponseModel):
     retention_days: int | None = None
 
 
-class ProjectTTLSettingsUpdateReq(RequestModel):
+class ProjectTTLSettingsUpdateReq(ProjectReq):
     """The new retention; null keeps calls for ever."""
 
-    project_id: str
     retention_days: int | None = Field(default=None, ge=1, le=MAX_RETENTION_DAYS)
     wb_user_id: str | None = None
 
@@ -59,10 +91,8 @@ class ProjectTTLSettingsUpdateRes(ResponseModel):
     retention_days: int | None
 
 
-class IngestSamplingSettingsReq(RequestModel):
+class IngestSamplingSettingsReq(ProjectReq):
     """A project."""
-
-    project_id: str
 
 
 class IngestSamplingSettingsRes(ResponseModel):

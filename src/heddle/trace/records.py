@@ -1,36 +1,161 @@
-"""The trace service as other rooms use it: the same writes and reads as over HTTP, without HTTP."""
+"""The trace service as other features use it: the same writes and reads as over HTTP, without HTTP; and prices."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, cast
 
 import orjson
 from pydantic import TypeAdapter
 
 from heddle.auth import Caller, Scope
-from heddle.request_body import validated
+from heddle.errors import InvalidRequest
+from heddle.http.routing import OFF_LOOP_BYTES, parse_body, validate
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.object_rows import ObjectFilter
-from heddle.trace.calls.models import CallsQueryReq
+from heddle.store.control.coordination import SUCCEEDED
+from heddle.store.control.objects import ObjectFilter
+from heddle.store.control.training import JobRow, ModelRow
+from heddle.trace.calls.models import (
+    CallsFilter,
+    CallsQueryReq,
+    CompletedCallSchemaForInsert,
+    EndedCallSchemaForInsert,
+    SortBy,
+    StartedCallSchemaForInsert,
+)
 from heddle.trace.calls.read import CallReader, retention_of
+from heddle.trace.calls.write import CallWrites, Packer
 from heddle.trace.feedback.models import FeedbackCreateReq
 from heddle.trace.feedback.routes import prepare as prepare_feedback
-from heddle.trace.inference_calls import LenientWrites, lenient
-from heddle.trace.object_models import ObjSchemaForInsert
+from heddle.trace.objects import ObjSchemaForInsert
 from heddle.trace.objects import prepare as prepare_object
+from heddle.trace.prices import PricedUsage, Tokens, default_prices
 from heddle.trace.refs import RefReader, readable
-from heddle.trace.tables import packed
-from heddle.wire import digests, jsontext, refs
+from heddle.trace.tables import pack_rows
+from heddle.wire import jsontext, refs, times
+from heddle.wire.inference import CostOf, InferenceCall, ModelPrice
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Published, op_value
+from heddle.wire.query import parse_query
+from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Call, CallEnd, CallStart, NewFeedback, Published, op_value
+from heddle.wire.training import CallSelection
+
+
+def lenient(value: Any, caller: Caller) -> Any:
+    """The value of texts that a model or its user made: refs in internal form; what only looks like one stays text."""
+    if isinstance(value, dict):
+        return {key: lenient(item, caller) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [lenient(item, caller) for item in value]
+    if not isinstance(value, str):
+        return value
+    value = jsontext.clean_text(value)
+    if not value.startswith((refs.EXTERNAL, refs.INTERNAL)):
+        return value
+    try:
+        return refs.convert_ref(value, caller.may_read)
+    except InvalidRequest:
+        return value if value.startswith(refs.EXTERNAL) else f"{refs.PRIVATE}{value[len(refs.INTERNAL) :]}"
+
+
+class InferencePrices:
+    """What tokens cost in a project, by its own prices and the default ones."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def __call__(self, project: str) -> CostOf:
+        """The prices of a project (internal id; empty: the default prices)."""
+        own = await self._store.costs.project_rows(project) if project else {}
+        prices = default_prices()
+
+        def cost(
+            model: str,
+            at: int,
+            *,
+            requests: int,
+            prompt_tokens: int,
+            completion_tokens: int,
+            cached_tokens: int,
+            created_tokens: int = 0,
+        ) -> float | None:
+            price = prices.pick(own, model, at)
+            if price is None:
+                return None
+            total = prompt_tokens + completion_tokens
+            tokens = Tokens(requests, prompt_tokens, completion_tokens, total, cached_tokens, created_tokens)
+            return PricedUsage.of(tokens, price).total
+
+        return cost
+
+    async def changes(self, project: str) -> list[int]:
+        """The instants at which the price of some model changes in a project (internal id), in order."""
+        return default_prices().changes(await self._store.costs.project_rows(project) if project else {})
+
+    def of_provider(self, provider: str) -> list[ModelPrice]:
+        """The newest default price of every model of a provider, by name."""
+        return [
+            ModelPrice(
+                model=row.llm_id,
+                since=times.to_iso(row.effective_date)[:10],
+                prompt=row.prompt_token_cost,
+                completion=row.completion_token_cost,
+                cache_read=row.cache_read_input_token_cost,
+                cache_creation=row.cache_creation_input_token_cost,
+            )
+            for row in default_prices().of_provider(provider)
+        ]
+
+
+OP_NAME = "heddle.training_job"
+_EXPANDED = ("inputs.messages", "inputs.tools", "output")
+_NAMES = uuid.UUID("0d2ac7a5-53a5-5f0c-9d4e-3f6b0a1e7c11")
+"""What the ids of the jobs' calls are derived under."""
+
+
+def call_id_of(job_id: str) -> str:
+    """The id of the call that shows a training job."""
+    return str(uuid.uuid5(_NAMES, job_id))
+
+
+def _to_internal(value: Mapping[str, Any] | None, caller: Caller) -> Any:
+    """A copy with its refs in internal form."""
+    return parse_body(orjson.dumps(value or {}), caller)
+
+
+def _job_call(model: ModelRow, job: JobRow) -> InferenceCall:
+    name = f"{model.entity}/{model.project}/{model.name}"
+    succeeded = job.state == SUCCEEDED
+    output: Json = {"state": job.state, "step": job.step, "metrics": job.metrics or {}, "error": job.error}
+    if succeeded and job.step is not None:
+        output["policy"] = f"wandb-artifact:///{name}:step{job.step}"
+    inputs: Json = {"model": f"wandb-artifact:///{name}", "base_model": model.base_model, "lora": model.lora}
+    inputs |= {"kind": job.kind, "parent_step": job.parent_step}
+    return InferenceCall(
+        caller=Caller(job.created_by, frozenset((Scope.READ, Scope.WRITE))),
+        project=model.project_id,
+        op_name=OP_NAME,
+        id=call_id_of(job.id),
+        trace_id=call_id_of(job.id),
+        started_at=times.to_datetime(job.started_at or job.created_at),
+        ended_at=times.to_datetime(job.ended_at or times.now()),
+        inputs={**inputs, **{key: value for key, value in job.config.items() if value is not None}},
+        output=output,
+        exception=None if succeeded else (job.error or job.state),
+        attributes={"kind": "training", "job_id": job.id, "model_id": model.id},
+        display_name=f"train {model.name}" + ("" if job.step is None else f" to step {job.step}"),
+    )
+
 
 _FEEDBACK: TypeAdapter[Sequence[FeedbackCreateReq]] = TypeAdapter(Sequence[FeedbackCreateReq])
 _QUERY: TypeAdapter[CallsQueryReq] = TypeAdapter(CallsQueryReq)
+_CALL: TypeAdapter[CompletedCallSchemaForInsert] = TypeAdapter(CompletedCallSchemaForInsert)
+_COMPLETED = frozenset(CompletedCallSchemaForInsert.model_fields).intersection(InferenceCall.__slots__)
 
 
 class TraceRecords:
-    """Records of this server."""
+    """The Records of this server; also a CompletionSink, a CallSource, and the observer that shows jobs as calls."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings
@@ -52,8 +177,8 @@ class TraceRecords:
         """Store a file and return its digest."""
         caller.require(Scope.WRITE)
         project, store = caller.open(project_id), self._store
-        digest = digests.bytes_digest(content)
-        with store.files.arriving():
+        digest = refs.bytes_digest(content)
+        with store.files.note_arrival():
             blob = await asyncio.to_thread(store.blobs.put_bytes, content)
             await store.files.create(project, name, digest, len(content), blob)
         return digest
@@ -72,17 +197,17 @@ class TraceRecords:
         project = caller.open(project_id)
 
         def pack() -> tuple[list[str], dict[str, str]]:
-            return packed([lenient(row, caller) for row in rows])
+            return pack_rows([lenient(row, caller) for row in rows])
 
         row_digests, texts = await asyncio.to_thread(pack)
-        digest = digests.table_digest(row_digests)
+        digest = refs.table_digest(row_digests)
         await self._store.tables.create(project, digest, row_digests, texts)
         return digest, row_digests
 
     async def join_table(self, caller: Caller, project_id: str, row_digests: Sequence[str]) -> str:
         """Store a table of rows that are stored already; returns its digest."""
         caller.require(Scope.WRITE)
-        digest = digests.table_digest(row_digests)
+        digest = refs.table_digest(row_digests)
         await self._store.tables.create(caller.open(project_id), digest, row_digests, {})
         return digest
 
@@ -102,52 +227,100 @@ class TraceRecords:
         digest = await self.put_file(caller, project_id, OP_FILE, PLACEHOLDER_SOURCE.encode())
         return await self.publish(caller, project_id, name, op_value(digest))
 
-    async def start_call(self, caller: Caller, project_id: str, start: Mapping[str, Any]) -> None:
-        """Store the first half of a call."""
-        caller.require(Scope.WRITE)
-        body = {"start": {**start, "project_id": project_id}}
-        await LenientWrites(self._settings, self._store, caller, project_id).start(jsontext.dumps_bytes(body))
-
-    async def end_call(self, caller: Caller, project_id: str, end: Mapping[str, Any]) -> None:
-        """Store the second half of a call."""
-        caller.require(Scope.WRITE)
-        body = {"end": {**end, "project_id": project_id}}
-        await LenientWrites(self._settings, self._store, caller, project_id).end(jsontext.dumps_bytes(body))
-
-    async def complete_calls(self, caller: Caller, project_id: str, calls: Sequence[Mapping[str, Any]]) -> None:
-        """Store whole calls in one commit."""
-        caller.require(Scope.WRITE)
-        body = {"batch": [{**call, "project_id": project_id} for call in calls]}
-        await LenientWrites(self._settings, self._store, caller, project_id).complete(jsontext.dumps_bytes(body))
-
     async def write_calls(
-        self, caller: Caller, project_id: str, starts: Sequence[Mapping[str, Any]], ends: Sequence[Mapping[str, Any]]
+        self, caller: Caller, project_id: str, starts: Sequence[CallStart], ends: Sequence[CallEnd]
     ) -> None:
         """Store halves of calls in one commit."""
         caller.require(Scope.WRITE)
-        batch = [{"mode": "start", "req": {"start": {**start, "project_id": project_id}}} for start in starts]
-        batch += [{"mode": "end", "req": {"end": {**end, "project_id": project_id}}} for end in ends]
-        await LenientWrites(self._settings, self._store, caller, project_id).batch(
-            jsontext.dumps_bytes({"batch": batch})
-        )
+
+        def pack(packer: Packer) -> None:
+            for start in starts:
+                given = _given(start, caller) | {"started_at": times.to_datetime(start.started_at)}
+                packer.start(StartedCallSchemaForInsert(project_id=project_id, **given))
+            for end in ends:
+                given = _given(end, caller) | {"ended_at": times.to_datetime(end.ended_at)}
+                packer.end(EndedCallSchemaForInsert(project_id=project_id, **given))
+
+        await self._write(caller, project_id, [*starts, *ends], pack)
+
+    async def store(self, call: InferenceCall) -> None:
+        """Store a whole call; raises HeddleError when it cannot be stored."""
+        caller = cast(Caller, call.caller)
+
+        def pack(packer: Packer) -> None:
+            values = {name: getattr(call, name) for name in _COMPLETED}
+            values |= {"project_id": call.project, "summary": {"usage": call.usage} if call.usage else {}}
+            packer.complete(validate(_CALL, lenient(values, caller)))
+
+        await self._write(caller, call.project, [call], pack)
+
+    async def _write(
+        self,
+        caller: Caller,
+        project_id: str,
+        records: Sequence[CallStart | CallEnd | InferenceCall],
+        pack: Callable[[Packer], None],
+    ) -> None:
+        values = [getattr(record, item.name) for record in records for item in fields(record)]
+        size = jsontext.estimate_size(values, OFF_LOOP_BYTES)
+        await CallWrites(self._settings, self._store, caller, project_id).write(pack, size)
 
     async def delete_calls(self, caller: Caller, project_id: str, call_ids: Sequence[str]) -> int:
         """Hide calls with their descendants; returns how many."""
         caller.require(Scope.WRITE)
         return await self._store.calls.delete(caller.open(project_id), list(call_ids), caller.user)
 
-    async def add_feedback(self, caller: Caller, project_id: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    async def add_feedback(self, caller: Caller, project_id: str, rows: Sequence[NewFeedback]) -> list[str]:
         """Store feedback; one with the id of a stored row replaces it."""
         caller.require(Scope.WRITE)
-        bodies = [lenient({**row, "project_id": project_id}, caller) for row in rows]
-        prepared = await prepare_feedback(validated(_FEEDBACK, bodies), caller, self._store)
+        bodies = [{**_given(row, caller), "project_id": project_id} for row in rows]
+        prepared = await prepare_feedback(validate(_FEEDBACK, bodies), caller, self._store)
         await self._store.feedback.create(prepared)
         return [row["id"] for row in prepared]
 
-    async def read_calls(self, caller: Caller, project_id: str, **request: Any) -> AsyncIterator[list[Json]]:
-        """The selected calls in slices, as parsed lines of /calls/stream_query with refs in internal form."""
+    async def read_calls(self, caller: Caller, project_id: str, **request: Any) -> AsyncIterator[list[Call]]:
+        """The selected calls in slices."""
         caller.require(Scope.READ)
-        body = validated(_QUERY, lenient({**request, "project_id": project_id}, caller))
+        body = validate(_QUERY, lenient({**request, "project_id": project_id}, caller))
         retention = await retention_of(self._store, caller.open(project_id))
         async for slice_ in CallReader(self._store, caller, body, retention).slices():
-            yield [orjson.loads(orjson.dumps(call)) for call in slice_]
+            yield [_call(orjson.loads(orjson.dumps(line))) for line in slice_]
+
+    async def read(self, caller: Caller, selection: CallSelection) -> AsyncIterator[bytes]:
+        """The selected calls with their feedback as JSON lines, refs in messages followed; raises HeddleError."""
+        caller.require(Scope.READ)
+        project = caller.open(selection.project_id)
+        request = CallsQueryReq(
+            project_id=selection.project_id,
+            filter=CallsFilter(**_to_internal(selection.filter, caller)),
+            query=parse_query(_to_internal(selection.query, caller)) if selection.query is not None else None,
+            sort_by=None if selection.sort_by is None else [SortBy.model_validate(term) for term in selection.sort_by],
+            limit=selection.limit,
+            columns=["id", "trace_id"] if selection.ids_only else None,
+            include_feedback=not selection.ids_only,
+            expand_columns=None if selection.ids_only else list(_EXPANDED),
+        )
+        reader = CallReader(self._store, caller, request, await retention_of(self._store, project))
+        async for lines in reader.stream():
+            yield lines
+
+    async def ended(self, model: ModelRow, job: JobRow) -> None:
+        """Store a job as a call; the same job again is the same call. Raises HeddleError when it cannot be stored."""
+        await self.store(_job_call(model, job))
+
+
+_CALL_FIELDS = frozenset(item.name for item in fields(Call))
+_DEEPEST = jsontext.MAX_DEPTH - 5
+"""Levels of one field: a body of /call/upsert_batch puts it into five more."""
+
+
+def _given(record: CallStart | CallEnd | NewFeedback, caller: Caller) -> Json:
+    """The fields that have a value, with refs in internal form; raises InvalidRequest for what is nested too deep."""
+    values = {item.name: getattr(record, item.name) for item in fields(record)}
+    if any(jsontext.depth(value) > _DEEPEST for value in values.values()):
+        raise InvalidRequest(f"JSON is nested deeper than {_DEEPEST} levels")
+    return {name: lenient(value, caller) for name, value in values.items() if value is not None}
+
+
+def _call(line: Json) -> Call:
+    return Call(**{name: value for name, value in line.items() if name in _CALL_FIELDS})

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -9,9 +10,10 @@ from fastapi import APIRouter, Response
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound
-from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, answer, group, local
+from heddle.http.routing import Reader, RequestModel, ResponseModel, StoreDep, answer, group, local, off_loop
 from heddle.store.base import Store
-from heddle.wire import refpath, refs
+from heddle.wire import refs
+from heddle.wire.calls import CallRow
 
 MAX_REFS = 1000
 MAX_HOPS = 100
@@ -75,7 +77,7 @@ class _Walk:
                 return
             edge, part = self.edges[0]
             self.edges = self.edges[1:]
-            self.value = refpath.step(self.value, edge, part)
+            self.value = refs.follow_edge(self.value, edge, part)
 
     def _leave(self, text: str) -> None:
         """Note what must be read before the path goes on; another project's values are never read."""
@@ -94,10 +96,14 @@ class _Walk:
 
 
 class RefReader:
-    """Reads refs in rounds, each with one look-up per project for all refs that need one."""
+    """Reads refs in rounds, each with one look-up per project for all refs that need one.
 
-    def __init__(self, store: Store) -> None:
+    Unless it is strict, what is missing reads as null.
+    """
+
+    def __init__(self, store: Store, is_strict: bool = True) -> None:
         self._store = store
+        self._is_strict = is_strict
         self._contents: dict[Version, Any] = {}
 
     async def read(self, targets: Sequence[refs.Ref]) -> list[Any]:
@@ -124,9 +130,11 @@ class RefReader:
             found = await self._store.objects.contents(project, wanted)
             for name, text in found.items():
                 self._contents[project, *name] = None if text is None else orjson.loads(text)
-        missing = {ref.version for walk in walks if (ref := walk.next_object) and _key(ref) not in self._contents}
-        if missing:
-            names = sorted(missing)
+        missing = {key for walk in walks if walk.next_object and (key := _key(walk.next_object)) not in self._contents}
+        if not self._is_strict:
+            self._contents.update(dict.fromkeys(missing))
+        elif missing:
+            names = sorted({version for _, _, version in missing})
             reason = f"Ref read contains {len(walks)} refs; missing object digests: {names}"
             raise NotFound(reason[:2000], missing_object_digests=names)
 
@@ -141,12 +149,45 @@ class RefReader:
             by_project.setdefault(walk.project, set()).add(walk.next_row or "")
         for project, digests in by_project.items():
             found = await self._store.tables.row_values(project, digests)
-            if unknown := sorted(digests - found.keys()):
+            unknown = sorted(digests - found.keys())
+            if unknown and self._is_strict:
                 raise NotFound(f"Row {unknown[0][:100]} not found")
             for walk in walks:
                 if walk.project == project and walk.next_row is not None:
-                    walk.value, walk.next_row = orjson.loads(found[walk.next_row]), None
+                    walk.value, walk.next_row = orjson.loads(found.get(walk.next_row, "null")), None
 
 
 def _key(ref: refs.Ref) -> Version:
     return ref.project, ref.name, ref.version
+
+
+async def fill_refs(store: Store, project: str, values: Sequence[Any]) -> list[Any]:
+    """The values with rows, parts of objects and media of the project in the place of refs to them; other refs stay."""
+    texts = list(islice(dict.fromkeys(text for value in values for text in refs.find(value)), MAX_REFS))
+    known = {text: ref for text in texts if (ref := _parse(text)) and ref.kind == "object" and ref.project == project}
+    if not known:
+        return list(values)
+    read = await RefReader(store, is_strict=False).read(list(known.values()))
+    pairs = zip(known.items(), read, strict=True)
+    found = {text: value for (text, ref), value in pairs if ref.edges or _is_custom(value)}
+    return [refs.replace(value, found) for value in values]
+
+
+async def fill_bodies(store: Store, project: str, calls: Sequence[CallRow]) -> dict[str, tuple[Any, Any]]:
+    """Inputs and output of those calls that hold refs, by id, with what the refs point to."""
+    holding = [call for call in calls if refs.INTERNAL in (call.inputs or "") or refs.INTERNAL in (call.output or "")]
+    texts = [text or "null" for call in holding for text in (call.inputs, call.output)]
+    values = await off_loop(sum(map(len, texts)), lambda: [orjson.loads(text) for text in texts])
+    filled = await fill_refs(store, project, values)
+    return {call.id: (filled[2 * at], filled[2 * at + 1]) for at, call in enumerate(holding)}
+
+
+def _is_custom(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("_type") == "CustomWeaveType"
+
+
+def _parse(text: str) -> refs.Ref | None:
+    try:
+        return refs.parse(text)
+    except InvalidRequest:
+        return None

@@ -14,12 +14,12 @@ from pydantic import Field
 
 from heddle.auth import Scope
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, Writer, answer, group
+from heddle.http.routing import Reader, RequestModel, ResponseModel, StoreDep, Writer, answer, group
 from heddle.store.base import Store
-from heddle.store.control.object_rows import NewVersion, ObjectFilter, ObjectVersion
-from heddle.store.control.registry import LinkRow
-from heddle.trace.object_models import Aliases
-from heddle.trace.object_rules import check_name
+from heddle.store.control.links import LinkRow
+from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
+from heddle.trace.objects import Aliases, check_name
+from heddle.trace.rows import describe_row
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 
@@ -135,18 +135,13 @@ async def versions(project_id: ProjectParameter, portfolio_name: str, caller: Re
         raise NotFound(f"Portfolio {portfolio_name[:200]} not found in registry {project_id}")
     found = await _versions(store, project, [portfolio_name])
     found.sort(key=lambda version: version.version_index)
-    return answer({"versions": [_shown(project, version, sources.get(version.digest, [])) for version in found]})
+    return answer({"versions": [_describe(project, version, sources.get(version.digest, [])) for version in found]})
 
 
 async def _source(store: Store, source: refs.Ref) -> ObjectVersion:
     found = await store.objects.read(source.project, source.name, source.version)
-    if found is None or found.kind != source.kind:
-        raise NotFound(f"Obj {source.name}:{source.version} not found"[:500])
-    if found.deleted_at is not None:
-        deleted_at = times.to_iso(found.deleted_at)
-        reason = f"{found.object_id}:v{found.version_index} was deleted at {deleted_at}"
-        raise NotFound(reason, deleted_at=deleted_at)
-    return found
+    same_kind = found if found is not None and found.kind == source.kind else None
+    return require_live(same_kind, f"{source.name}:{source.version}"[:500])
 
 
 async def _copy(store: Store, origin: str, project: str, portfolio: str, version: ObjectVersion, user: str) -> None:
@@ -163,7 +158,8 @@ async def _copy(store: Store, origin: str, project: str, portfolio: str, version
         if file is not None:
             await store.files.create(project, file.name, digest, file.size, file.blob)
     classes = (version.base_object_class, version.leaf_object_class)
-    await store.objects.create(NewVersion(project, version.kind, portfolio, version.digest, val, *classes, user))
+    new = NewVersion(project, version.kind, portfolio, version.digest, val, version.size, *classes, user)
+    await store.objects.create(new)
 
 
 def _files(value: Any) -> Iterator[str]:
@@ -200,14 +196,13 @@ def _portfolio(name: str, found: list[ObjectVersion]) -> Json:
     }
 
 
-def _shown(project: str, version: ObjectVersion, sources: list[str]) -> Json:
-    return {
-        "version_index": version.version_index,
-        "digest": version.digest,
-        "ref": refs.object_ref(project, version.kind, version.object_id, version.digest),
-        "source_refs": sources,
-        "aliases": version.aliases or [],
-        "tags": version.tags or [],
-        "created_at": times.to_iso(version.created_at),
-        "created_by": version.user or "",
-    }
+def _describe(project: str, version: ObjectVersion, sources: list[str]) -> Json:
+    return describe_row(
+        RegistryVersion,
+        version,
+        ref=refs.object_ref(project, version.kind, version.object_id, version.digest),
+        source_refs=sources,
+        aliases=version.aliases or [],
+        tags=version.tags or [],
+        created_by=version.user or "",
+    )

@@ -1,10 +1,11 @@
 """The routers of trace."""
 
 from heddle.trace import (
+    charts,
     costs,
     dataset_sources,
-    file_urls,
     files,
+    metrics,
     objects,
     project,
     refs,
@@ -13,27 +14,28 @@ from heddle.trace import (
     stats,
     tables,
     threads,
-    usage,
 )
 from heddle.trace.agents import routes as agents
 from heddle.trace.alerts import routes as alerts
-from heddle.trace.calls import routes as calls
+from heddle.trace.calls import read as calls_read
+from heddle.trace.calls import write as calls_write
 from heddle.trace.feedback import routes as feedback
 from heddle.trace.otel import routes as otel
 
 ROUTERS = tuple(
     module.router
     for module in (
-        calls,
+        calls_write,
+        calls_read,
         otel,
         agents,
-        usage,
         stats,
+        charts,
+        metrics,
         threads,
         costs,
         feedback,
         files,
-        file_urls,
         objects,
         registry,
         dataset_sources,

@@ -1,26 +1,27 @@
-"""What the routes over small tables share: their request models, and the purge by ids."""
+"""What routes over stored rows share: requests, the purge by ids, and the rows as answers."""
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
-from heddle.errors import InvalidRequest
-from heddle.http import RequestModel, page_limit
+from heddle.errors import InvalidRequest, ValidationFailed
+from heddle.http.routing import ProjectReq, ResponseModel, page_limit
 from heddle.settings import Settings
-from heddle.store.control.rowtable import RowRequest, Sort
-from heddle.trace.calls.models import SortBy
+from heddle.store.control.row_queries import RowRequest, Sort
+from heddle.trace.calls.models import PageReq
+from heddle.trace.calls.write import instant
+from heddle.wire import times
+from heddle.wire.jsontypes import Json
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
 
 MAX_FIELDS, MAX_SORT_TERMS = 500, 20
 
 
-class RowQueryReq(RequestModel):
+class RowQueryReq(PageReq):
     """A selection of a small table's rows."""
 
-    project_id: str
     fields: list[str] | None = None
     query: QueryBody | None = None
-    sort_by: list[SortBy] | None = None
-    limit: int | None = None
-    offset: int | None = None
 
     def selection(self, settings: Settings, fields: Sequence[str] | None) -> RowRequest:
         """The request in the store's terms; raises TooLarge for a limit beyond the setting max_page_rows."""
@@ -32,10 +33,33 @@ class RowQueryReq(RequestModel):
         return RowRequest(fields, self.query, sorts, page_limit(settings, self.limit), self.offset)
 
 
-class PurgeReq(RequestModel):
+def describe_row(model: type[ResponseModel], row: object, **values: Any) -> Json:
+    """The fields of an answer: these values, all others out of a stored row, whose instants become ISO text."""
+    found = {name: values[name] if name in values else getattr(row, name) for name in model.model_fields}
+    instants = {name: times.to_iso(found[name]) for name in found if name.endswith("_at") and type(found[name]) is int}
+    return found | instants
+
+
+class TimeRangeReq(ProjectReq):
+    """A range of time in buckets; it ends now unless it says otherwise."""
+
+    start: datetime
+    end: datetime | None = None
+    granularity: int | None = None
+    timezone: str | None = "UTC"
+
+    def bounds(self, most_days: int) -> tuple[int, int]:
+        """Start and end in microseconds; raises ValidationFailed for a range that ends too early, or is too long."""
+        start, end = instant(self.start), times.now() if self.end is None else instant(self.end)
+        if end < start or end - start > most_days * times.DAY:
+            told = f"end must be after start, and the range at most {most_days} days"
+            raise ValidationFailed.at(["body", "end"], told)
+        return start, end
+
+
+class PurgeReq(ProjectReq):
     """Rows to delete for good, named by their ids."""
 
-    project_id: str
     query: QueryBody
 
 

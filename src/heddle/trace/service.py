@@ -7,8 +7,8 @@ from fastapi import Request, Response
 import heddle
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.http import MetricsDep, Reader, RequestModel, ResponseModel, SettingsDep, StateDep, answer, group
-from heddle.metrics import CONTENT_TYPE
+from heddle.http.metrics import CONTENT_TYPE
+from heddle.http.routing import MetricsDep, Reader, RequestModel, ResponseModel, SettingsDep, StateDep, answer, group
 from heddle.settings import TABLE
 from heddle.wire import refs
 
@@ -23,7 +23,20 @@ _LIMITS = (
     "large_field_bytes", "write_queue_bytes", "max_database_bytes", "query_timeout",
 )  # fmt: skip
 _PLACES = frozenset(
-    ("data", "host", "providers", "alert_webhooks", "training_sources", "store", "control", "files")
+    (
+        "data",
+        "host",
+        "providers",
+        "otlp_export_endpoint",
+        "alert_webhooks",
+        "alert_emails",
+        "smtp",
+        "smtp_from",
+        "training_sources",
+        "store",
+        "control",
+        "files",
+    )
     + ("vllm_urls", "vllm_command", "vllm_arguments", "model", "adapters", "public_url", "trusted_proxies")
 )
 
@@ -74,14 +87,15 @@ class ProjectsInfoRes(ResponseModel):
 @router.get("/server_info", response_model=ServerInfoRes)
 async def server_info(request: Request, settings: SettingsDep) -> Response:
     """Versions and limits, and for who has a key the settings; no secrets, no folders, no addresses."""
-    shown = TABLE if isinstance(request.scope.get("heddle.caller"), Caller) else ()
+    knows = isinstance(request.scope.get("heddle.caller"), Caller)
+    shown = [row for row in TABLE if knows and row.name not in _PLACES and not row.kind.is_secret]
     return answer(
         {
             "min_required_weave_python_version": MINIMUM_WEAVE_PYTHON,
             "trace_server_version": TRACE_SERVER_VERSION,
             "heddle_version": heddle.__version__,
             "limits": {name: getattr(settings, name) for name in _LIMITS},
-            "settings": {row.name: getattr(settings, row.name) for row in shown if row.name not in _PLACES},
+            "settings": {row.name: getattr(settings, row.name) for row in shown},
         }
     )
 

@@ -1,23 +1,179 @@
-"""Calls over time: usage per model and figures of calls, in buckets (contract: trace-core, section 7, /calls/stats)."""
+"""Token usage of traces, rolled up along their calls, and usage and metrics of calls over time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal
 
 from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from heddle.errors import ValidationFailed
-from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, answer, group
+from heddle.errors import InvalidRequest
+from heddle.http.routing import ProjectReq, Reader, RequestModel, ResponseModel, StoreDep, answer, group
+from heddle.store.base import Store
 from heddle.trace.calls.models import CallsFilter
-from heddle.trace.calls.pack import instant
 from heddle.trace.calls.read import filter_of, retention_of
 from heddle.trace.prices import PricedUsage, ProjectPrices, Tokens, default_prices
-from heddle.wire import times
-from heddle.wire.buckets import MAX_RANGE_DAYS, AggregationType, Buckets, make_buckets, percentile_name, percentile_of
-from heddle.wire.calls import CallsQuery, MetricRow, UniformRun
+from heddle.trace.rows import TimeRangeReq
+from heddle.wire import jsontext, refs, times
+from heddle.wire.aggregates import AggregateRow, CallAggregate, Measure, Value, uniform_runs
+from heddle.wire.buckets import (
+    MAX_RANGE_DAYS,
+    AggregationType,
+    Buckets,
+    filled,
+    make_buckets,
+    percentile_name,
+    percentile_of,
+)
+from heddle.wire.calls import CallsQuery, Filter, UsageRow
+from heddle.wire.query import QueryBody
 
 router: APIRouter = group("Calls")
+
+Entry = dict[str, Any]
+_CALLS_PER_PIECE = 500
+
+
+class TraceUsageReq(ProjectReq):
+    """Body of /trace/usage."""
+
+    filter: CallsFilter | None = None
+    query: QueryBody | None = None
+    include_costs: bool = False
+    limit: int = 10000
+
+
+class CallsUsageReq(ProjectReq):
+    """Body of /calls/usage."""
+
+    call_ids: list[str]
+    include_costs: bool = False
+    limit: int = 10000
+
+
+class LLMAggregatedUsage(ResponseModel):
+    """Tokens of one model, own and of all descendants."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    prompt_tokens_total_cost: float | None = None
+    completion_tokens_total_cost: float | None = None
+    cache_read_input_tokens_total_cost: float | None = None
+    cache_creation_input_tokens_total_cost: float | None = None
+
+
+class UsageRes(ResponseModel):
+    """Usage per call and model; calls that still run are listed; models without a price are named."""
+
+    call_usage: dict[str, dict[str, LLMAggregatedUsage]]
+    unfinished_call_ids: list[str]
+    x_unpriced_models: list[str] | None = Field(default=None)
+
+
+@router.post("/trace/usage", response_model=UsageRes)
+async def trace_usage(body: TraceUsageReq, caller: Reader, store: StoreDep) -> Response:
+    """Usage of the selected calls, each with its selected descendants."""
+    project = caller.open(body.project_id)
+    chosen = filter_of(body.filter, project)
+    query = CallsQuery(
+        project, chosen, body.query, limit=_limit(body.limit), retention=await retention_of(store, project)
+    )
+    rows = await store.calls.usage(query)
+    return await _answer(store, project, rows, [row.id for row in rows], body.include_costs)
+
+
+@router.post("/calls/usage", response_model=UsageRes)
+async def calls_usage(body: CallsUsageReq, caller: Reader, store: StoreDep) -> Response:
+    """Usage of the named calls with all their descendants."""
+    project = caller.open(body.project_id)
+    limit = _limit(body.limit)
+    traces = await store.calls.traces_of(project, body.call_ids) if body.call_ids else []
+    rows = await store.calls.usage(CallsQuery(project, Filter(trace_ids=tuple(traces)), limit=limit)) if traces else []
+    return await _answer(store, project, rows, body.call_ids, body.include_costs)
+
+
+def _limit(limit: int) -> int:
+    if limit < 0:
+        raise InvalidRequest("limit must not be negative")
+    return min(limit, 2**62)
+
+
+async def _answer(store: Store, project: str, rows: Sequence[UsageRow], ids: Sequence[str], costs: bool) -> Response:
+    prices = await store.costs.project_rows(project) if costs else None
+    rolled = roll_up(rows, {row.id: own_usage(row, prices) for row in rows})
+    body: Entry = {"unfinished_call_ids": sorted(row.id for row in rows if not row.ended)}
+    if prices is not None:
+        pick = default_prices().pick
+        unpriced = {
+            entry.model for row in rows for entry in row.usage if pick(prices, entry.model, row.started_at) is None
+        }
+        body["x_unpriced_models"] = sorted(unpriced)
+    return StreamingResponse(_written(body, rolled, list(dict.fromkeys(ids))), media_type="application/json")
+
+
+async def _written(body: Entry, rolled: dict[str, dict[str, Entry]], ids: Sequence[str]) -> AsyncIterator[bytes]:
+    """The answer in pieces: the text of a large trace is not held as a whole."""
+    yield jsontext.dumps_bytes(body)[:-1] + b',"call_usage":{'
+    for start in range(0, len(ids), _CALLS_PER_PIECE):
+        piece = {call_id: rolled.get(call_id, {}) for call_id in ids[start : start + _CALLS_PER_PIECE]}
+        yield (b"," if start else b"") + refs.convert_out(jsontext.dumps_bytes(piece))[1:-1]
+    yield b"}}"
+
+
+def own_usage(row: UsageRow, prices: ProjectPrices | None) -> dict[str, Entry]:
+    """A call's own entries by model; all-zero ones are dropped. Cost fields are null without prices."""
+    entries: dict[str, Entry] = {}
+    for usage in row.usage:
+        total = usage.total or usage.prompt + usage.completion
+        caches = usage.cache_read, usage.cache_creation
+        tokens = Tokens(usage.requests, usage.prompt, usage.completion, total, *caches)
+        entry: Entry = asdict(tokens)
+        if any(entry.values()):
+            priced = None if prices is None else default_prices().pick(prices, usage.model, row.started_at)
+            costs = asdict(PricedUsage.of(tokens, priced))
+            entries[usage.model] = entry | (dict.fromkeys(costs) if prices is None else costs)
+    return entries
+
+
+def roll_up(rows: Sequence[UsageRow], own: dict[str, dict[str, Entry]]) -> dict[str, dict[str, Entry]]:
+    """Each call's entries with those of its descendants added, bottom-up; a cycle of parents keeps its own.
+
+    The sums take the place of `own`.
+    """
+    total = own
+    parent_of = {row.id: row.parent_id for row in rows}
+    waiting = dict.fromkeys(parent_of, 0)
+    for parent in parent_of.values():
+        if parent in waiting:
+            waiting[parent] += 1
+    ready = [call_id for call_id, children in waiting.items() if children == 0]
+    while ready:
+        call_id = ready.pop()
+        parent = parent_of[call_id]
+        if parent is None or parent not in waiting:
+            continue
+        for model, entry in total[call_id].items():
+            _add(total[parent], model, entry)
+        waiting[parent] -= 1
+        if waiting[parent] == 0:
+            ready.append(parent)
+    return total
+
+
+def _add(target: dict[str, Entry], model: str, entry: Entry) -> None:
+    present = target.get(model)
+    if present is None:
+        target[model] = dict(entry)
+        return
+    for name, value in entry.items():
+        present[name] = value if present[name] is None else present[name] + (value or 0)
+
 
 UsageMetric = Literal[
     "input_tokens",
@@ -30,35 +186,32 @@ UsageMetric = Literal[
     "total_cost",
 ]
 CallMetric = Literal["latency_ms", "call_count", "error_count"]
-_COSTS = ("input_cost", "output_cost", "total_cost")
-_ZERO_WHEN_MISSING = ("sum", "count", "avg")
-Values = dict[tuple[int, str, str], list[float]]
+_COST_METRICS = ("input_cost", "output_cost", "total_cost")
 
 
-class UsageMetricSpec(RequestModel):
+class Spec(RequestModel):
+    """What to compute of a metric."""
+
+    metric: str
+    aggregations: list[AggregationType] = Field(default_factory=lambda: [AggregationType.SUM])
+    percentiles: list[float] = Field(default_factory=list)
+
+
+class UsageMetricSpec(Spec):
     """What to compute of one usage metric."""
 
     metric: UsageMetric
-    aggregations: list[AggregationType] = Field(default_factory=lambda: [AggregationType.SUM])
-    percentiles: list[float] = Field(default_factory=list)
 
 
-class CallMetricSpec(RequestModel):
+class CallMetricSpec(Spec):
     """What to compute of one call metric."""
 
     metric: CallMetric
-    aggregations: list[AggregationType] = Field(default_factory=lambda: [AggregationType.SUM])
-    percentiles: list[float] = Field(default_factory=list)
 
 
-class CallStatsReq(RequestModel):
+class CallStatsReq(TimeRangeReq):
     """Body of /calls/stats."""
 
-    project_id: str
-    start: datetime
-    end: datetime | None = None
-    granularity: int | None = None
-    timezone: str | None = "UTC"
     filter: CallsFilter | None = None
     usage_metrics: list[UsageMetricSpec] | None = None
     call_metrics: list[CallMetricSpec] | None = None
@@ -75,18 +228,11 @@ class CallStatsRes(ResponseModel):
     call_buckets: list[dict[str, Any]]
 
 
-Spec = UsageMetricSpec | CallMetricSpec
-
-
 @router.post("/calls/stats", response_model=CallStatsRes)
 async def calls_stats(body: CallStatsReq, caller: Reader, store: StoreDep) -> Response:
     """Usage and figures of calls per time bucket."""
     project = caller.open(body.project_id)
-    start, end = instant(body.start), times.now() if body.end is None else instant(body.end)
-    if end < start or end - start > MAX_RANGE_DAYS * times.DAY:
-        raise ValidationFailed.at(
-            ["body", "end"], f"end must be after start, and the range at most {MAX_RANGE_DAYS} days"
-        )
+    start, end = body.bounds(MAX_RANGE_DAYS)
     timezone = body.timezone or "UTC"
     result = {
         "start": times.to_iso(start),
@@ -103,44 +249,37 @@ async def calls_stats(body: CallStatsReq, caller: Reader, store: StoreDep) -> Re
         result["granularity"] = buckets.granularity
         if body.usage_metrics:
             tokens, costs = _with_tokens(body.usage_metrics)
-            rows, values = await store.call_stats.usage(query, runs, [spec.metric for spec in tokens], _ordered(tokens))
+            sums = [Measure(f"sum_{spec.metric}", "sum", Value(spec.metric)) for spec in tokens if costs]
+            measures = list(dict.fromkeys([*_measures(tokens), *sums]))
+            rows = await store.call_aggregates.aggregate(CallAggregate(query, measures, ("model",), runs, "usage"))
             prices = await store.costs.project_rows(project) if costs else None
-            result["usage_buckets"] = _usage_buckets(buckets, tokens, rows, values, costs, prices)
+            result["usage_buckets"] = _usage_buckets(buckets, tokens, rows, costs, prices)
         if body.call_metrics:
-            rows, values = await store.call_stats.calls(
-                query, runs, list(dict.fromkeys(spec.metric for spec in body.call_metrics)), _ordered(body.call_metrics)
-            )
-            result["call_buckets"] = _buckets(buckets, [""], body.call_metrics, rows, values)
+            calls = CallAggregate(query, _measures(body.call_metrics), runs=runs)
+            rows = await store.call_aggregates.aggregate(calls)
+            result["call_buckets"] = _buckets(buckets, [()], body.call_metrics, rows)
     return answer(result)
 
 
-def uniform_runs(buckets: Buckets, start: int, end: int) -> list[UniformRun]:
-    """The buckets as runs of equal width, so that the store computes a bucket's number by one division."""
-    starts = [*buckets.starts]
-    widths = [following - first for first, following in zip(starts, [*starts[1:], end], strict=True)]
-    if len(widths) > 1:
-        widths[-1] = max(widths[-1], widths[-2])
-    runs: list[UniformRun] = []
-    for index, (first, width) in enumerate(zip(starts, widths, strict=True)):
-        upper = min(first + width, end)
-        if runs and runs[-1].width == width:
-            runs[-1] = runs[-1]._replace(upper=upper)
-        else:
-            runs.append(UniformRun(index, first, max(width, 1), max(first, start), upper))
-    return runs
+def _kinds(spec: Spec) -> list[AggregationType]:
+    return spec.aggregations or ([] if spec.percentiles else [AggregationType.SUM])
 
 
-def _ordered(specs: Sequence[Spec]) -> list[str]:
-    """The metrics of which quantiles are asked for."""
+def _measures(specs: Sequence[Spec]) -> list[Measure]:
+    """What is to be computed, named as buckets show it, and the values of which percentiles are asked for."""
+    found = [Measure("count")]
     for spec in specs:
+        value = Value(spec.metric)
+        found += [Measure(f"{kind}_{spec.metric}", kind, value) for kind in _kinds(spec)]
         for percentile in spec.percentiles:
             percentile_name(percentile)
-    return list(dict.fromkeys(spec.metric for spec in specs if spec.percentiles))
+            found.append(Measure(f"values_{spec.metric}", "values", value))
+    return list(dict.fromkeys(found))
 
 
 def _with_tokens(specs: Sequence[UsageMetricSpec]) -> tuple[list[UsageMetricSpec], list[str]]:
     """The token metrics (those that costs need are added as sums), and the cost metrics asked for."""
-    costs = [name for name in _COSTS if any(spec.metric == name for spec in specs)]
+    costs = [name for name in _COST_METRICS if any(spec.metric == name for spec in specs)]
     tokens = [spec for spec in specs if spec.metric not in costs]
     known = {spec.metric for spec in tokens}
     if {"input_cost", "total_cost"} & set(costs) and "input_tokens" not in known:
@@ -153,21 +292,21 @@ def _with_tokens(specs: Sequence[UsageMetricSpec]) -> tuple[list[UsageMetricSpec
 def _usage_buckets(
     buckets: Buckets,
     specs: Sequence[UsageMetricSpec],
-    rows: Sequence[MetricRow],
-    values: Values,
+    rows: Sequence[AggregateRow],
     costs: Sequence[str],
     prices: ProjectPrices | None,
 ) -> list[dict[str, Any]]:
-    models = sorted({row.model for row in rows})
-    result = _buckets(buckets, models, specs, rows, values)
+    models = sorted({row.keys for row in rows})
+    result = _buckets(buckets, models, specs, rows)
     if prices is not None:
-        sums = {(row.bucket, row.model, row.metric): row.total for row in rows}
+        found = {(row.bucket, row.keys): row.values for row in rows}
         cells = [(index, model) for index in range(len(buckets.starts)) for model in models]
         for bucket, (index, model) in zip(result, cells, strict=True):
-            found = cost_of_sums(
-                prices, model, {spec.metric: sums.get((index, model, spec.metric), 0) for spec in specs}
+            values = found.get((index, model), {})
+            dollars = cost_of_sums(
+                prices, model[0], {spec.metric: values.get(f"sum_{spec.metric}", 0) for spec in specs}
             )
-            bucket.update({f"sum_{name}": found[name] for name in costs})
+            bucket.update({f"sum_{name}": dollars[name] for name in costs})
     return result
 
 
@@ -185,51 +324,23 @@ def cost_of_sums(prices: ProjectPrices, model: str, sums: Mapping[str, float]) -
 
 
 def _buckets(
-    buckets: Buckets, models: Sequence[str], specs: Sequence[Spec], rows: Sequence[MetricRow], values: Values
+    buckets: Buckets, models: Sequence[tuple[str, ...]], specs: Sequence[Spec], rows: Sequence[AggregateRow]
 ) -> list[dict[str, Any]]:
-    """One dict per bucket and model, with every figure asked for; figures of nothing are 0 or null."""
-    found = {(row.bucket, row.model, row.metric): row for row in rows}
+    """One dict per bucket and model, with all that is asked for; sums, counts and averages of nothing are 0."""
+    found = {(row.bucket, row.keys): row.values for row in rows}
     result = []
     for index, start in enumerate(buckets.starts):
         for model in models:
+            values = found.get((index, model), {})
             bucket: dict[str, Any] = {"timestamp": times.to_iso(start)}
-            if model:
-                bucket["model"] = model
-            count = 0
+            if any(model):
+                bucket["model"] = model[0]
             for spec in specs:
-                row = found.get((index, model, spec.metric))
-                count = max(count, row.calls if row else 0)
-                bucket.update(_figures(spec, row, values.get((index, model, spec.metric), [])))
-            result.append({**bucket, "count": count})
+                bucket |= filled(
+                    {name: values.get(name) for name in (f"{kind}_{spec.metric}" for kind in _kinds(spec))}
+                )
+                ordered = values.get(f"values_{spec.metric}", [])
+                for percentile in spec.percentiles:
+                    bucket[f"{percentile_name(percentile)}_{spec.metric}"] = percentile_of(ordered, percentile)
+            result.append({**bucket, "count": values.get("count", 0)})
     return result
-
-
-def _figures(spec: Spec, row: MetricRow | None, ordered: list[float]) -> dict[str, float | None]:
-    aggregations = spec.aggregations or ([] if spec.percentiles else [AggregationType.SUM])
-    figures: dict[str, float | None] = {}
-    for kind in aggregations:
-        figure = _figure(kind, row)
-        figures[f"{kind}_{spec.metric}"] = 0 if figure is None and kind.startswith(_ZERO_WHEN_MISSING) else figure
-    for percentile in spec.percentiles:
-        figures[f"{percentile_name(percentile)}_{spec.metric}"] = percentile_of(ordered, percentile)
-    return figures
-
-
-def _figure(kind: AggregationType, row: MetricRow | None) -> float | None:
-    if row is None:
-        return None
-    match kind:
-        case AggregationType.SUM:
-            return row.total
-        case AggregationType.AVG:
-            return row.total / row.known if row.known else None
-        case AggregationType.MIN:
-            return row.smallest
-        case AggregationType.MAX:
-            return row.largest
-        case AggregationType.COUNT:
-            return row.known
-        case AggregationType.COUNT_TRUE:
-            return row.ones
-        case _:
-            return row.zeros

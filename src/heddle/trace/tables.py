@@ -2,49 +2,186 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from heddle.auth import Scope
 from heddle.errors import Conflict, InvalidRequest, NotFound
-from heddle.http import (
+from heddle.http.routing import (
+    OFF_LOOP_BYTES,
+    ProjectReq,
     Reader,
+    RequestModel,
+    ResponseModel,
     SettingsDep,
     StoreDep,
     Writer,
     answer,
+    body_schema,
+    check_in_slices,
     group,
-    inlined_body,
     local,
     not_negative,
+    off_loop,
     page_limit,
+    parse_body,
+    validate,
 )
-from heddle.request_body import OFF_LOOP_BYTES, off_loop, parse_body, validated
 from heddle.store.control.tables import TableRow
-from heddle.trace.table_models import (
-    Row,
-    TableAppendSpec,
-    TableCreateFromDigestsReq,
-    TableCreateFromDigestsRes,
-    TableCreateReq,
-    TableCreateRes,
-    TableInsertSpec,
-    TablePopSpec,
-    TableQueryReq,
-    TableQueryRes,
-    TableQueryStatsBatchReq,
-    TableQueryStatsBatchRes,
-    TableQueryStatsReq,
-    TableQueryStatsRes,
-    TableUpdateReq,
-    TableUpdateRes,
-)
-from heddle.wire import digests, jsontext, refs, rowsort, tableedit
+from heddle.trace.calls.models import PageReq
+from heddle.wire import jsontext, refs, table_rows
 from heddle.wire.jsontypes import Json
+
+Row = dict[str, Any]
+
+
+class TableSchemaForInsert(ProjectReq):
+    """A table whose rows come along."""
+
+    rows: Annotated[list[Row], check_in_slices("table", "rows")]
+    expected_digest: str | None = None
+
+
+class TableCreateReq(RequestModel):
+    """Body of /table/create."""
+
+    table: TableSchemaForInsert
+
+
+class TableCreateRes(ResponseModel):
+    """Digests of the table and of each row."""
+
+    digest: str
+    row_digests: list[str] = Field(default_factory=list)
+
+
+class TableCreateFromDigestsReq(ProjectReq):
+    """Body of /table/create_from_digests."""
+
+    row_digests: Annotated[list[str], check_in_slices("row_digests")]
+    expected_digest: str | None = None
+
+
+class TableCreateFromDigestsRes(ResponseModel):
+    """Digest of the table."""
+
+    digest: str
+
+
+class TableAppendSpecPayload(RequestModel):
+    """The row."""
+
+    row: Row
+
+
+class TableAppendSpec(RequestModel):
+    """Append a row."""
+
+    append: TableAppendSpecPayload
+
+
+class TablePopSpecPayload(RequestModel):
+    """Which row."""
+
+    index: int
+
+
+class TablePopSpec(RequestModel):
+    """Take a row out."""
+
+    pop: TablePopSpecPayload
+
+
+class TableInsertSpecPayload(RequestModel):
+    """Which row, and where."""
+
+    index: int
+    row: Row
+
+
+class TableInsertSpec(RequestModel):
+    """Put a row in."""
+
+    insert: TableInsertSpecPayload
+
+
+class TableUpdateReq(ProjectReq):
+    """Body of /table/update."""
+
+    base_digest: str
+    updates: Annotated[list[TableAppendSpec | TablePopSpec | TableInsertSpec], check_in_slices("updates")]
+
+
+class TableUpdateRes(ResponseModel):
+    """Digests of the new table and of the row that each update touched."""
+
+    digest: str
+    updated_row_digests: list[str] = Field(default_factory=list)
+
+
+class TableRowFilter(RequestModel):
+    """Only rows with one of these digests."""
+
+    row_digests: list[str] | None = None
+
+
+class TableQueryReq(PageReq):
+    """Body of /table/query."""
+
+    digest: str
+    filter: TableRowFilter | None = None
+
+
+class TableRowSchema(ResponseModel):
+    """A row and its place in the whole table."""
+
+    digest: str
+    val: Any
+    original_index: int | None = None
+
+
+class TableQueryRes(ResponseModel):
+    """The rows."""
+
+    rows: list[TableRowSchema]
+
+
+class TableQueryStatsReq(ProjectReq):
+    """Body of /table/query_stats."""
+
+    digest: str
+
+
+class TableQueryStatsRes(ResponseModel):
+    """How many rows; 0 for an unknown table."""
+
+    count: int
+
+
+class TableQueryStatsBatchReq(ProjectReq):
+    """Body of /table/query_stats_batch."""
+
+    digests: list[str] | None = Field(default_factory=list)
+    include_storage_size: bool | None = False
+
+
+class TableStatsRow(ResponseModel):
+    """Figures of one table."""
+
+    count: int
+    digest: str
+    storage_size_bytes: int | None = None
+
+
+class TableQueryStatsBatchRes(ResponseModel):
+    """Figures of those tables that exist."""
+
+    tables: list[TableStatsRow]
+
 
 MAX_SORT_TERMS = 20
 _CREATE: TypeAdapter[TableCreateReq] = TypeAdapter(TableCreateReq)
@@ -54,16 +191,16 @@ router: APIRouter = group("Tables")
 T = TypeVar("T")
 
 
-@router.post("/table/create", response_model=TableCreateRes, openapi_extra=inlined_body(TableCreateReq))
+@router.post("/table/create", response_model=TableCreateRes, openapi_extra=body_schema(TableCreateReq))
 async def table_create(request: Request, caller: Writer, store: StoreDep) -> Response:
     """Store a table with its rows."""
     body = await request.body()
 
     def prepare() -> tuple[str, str, list[str], dict[str, str]]:
-        table = validated(_CREATE, parse_body(body, caller, keep_non_finite=True)).table
+        table = validate(_CREATE, parse_body(body, caller, keep_non_finite=True)).table
         project = caller.open(table.project_id)
-        row_digests, rows = packed(table.rows)
-        return project, _expected(digests.table_digest(row_digests), table.expected_digest), row_digests, rows
+        row_digests, rows = pack_rows(table.rows)
+        return project, _check_digest(refs.table_digest(row_digests), table.expected_digest), row_digests, rows
 
     project, digest, row_digests, rows = await off_loop(len(body), prepare)
     await store.tables.create(project, digest, row_digests, rows)
@@ -73,15 +210,15 @@ async def table_create(request: Request, caller: Writer, store: StoreDep) -> Res
 @router.post(
     "/table/create_from_digests",
     response_model=TableCreateFromDigestsRes,
-    openapi_extra=inlined_body(TableCreateFromDigestsReq),
+    openapi_extra=body_schema(TableCreateFromDigestsReq),
 )
 async def table_create_from_digests(request: Request, caller: Writer, store: StoreDep) -> Response:
     """Store a table of rows that came before, or will come."""
     body = await request.body()
 
     def prepare() -> tuple[str, str, list[str]]:
-        table = validated(_FROM_DIGESTS, parse_body(body, caller))
-        digest = _expected(digests.table_digest(table.row_digests), table.expected_digest)
+        table = validate(_FROM_DIGESTS, parse_body(body, caller))
+        digest = _check_digest(refs.table_digest(table.row_digests), table.expected_digest)
         return caller.open(table.project_id), digest, table.row_digests
 
     project, digest, row_digests = await off_loop(len(body), prepare)
@@ -89,22 +226,27 @@ async def table_create_from_digests(request: Request, caller: Writer, store: Sto
     return answer({"digest": digest})
 
 
-@router.post("/table/update", response_model=TableUpdateRes, openapi_extra=inlined_body(TableUpdateReq))
+@router.post("/table/update", response_model=TableUpdateRes, openapi_extra=body_schema(TableUpdateReq))
 async def table_update(request: Request, caller: Writer, store: StoreDep) -> Response:
     """Make a new table out of one that is there."""
     body = await request.body()
 
-    def prepare() -> tuple[str, str, list[tableedit.Edit], dict[str, str]]:
-        asked = validated(_UPDATE, parse_body(body, caller, keep_non_finite=True))
+    def prepare() -> tuple[str, str, list[table_rows.Edit], dict[str, str]]:
+        asked = validate(_UPDATE, parse_body(body, caller, keep_non_finite=True))
         rows: dict[str, str] = {}
-        return caller.open(asked.project_id), asked.base_digest, [_edit(step, rows) for step in asked.updates], rows
+        return (
+            caller.open(asked.project_id),
+            asked.base_digest,
+            [_parse_edit(step, rows) for step in asked.updates],
+            rows,
+        )
 
     project, base, edits, rows = await off_loop(len(body), prepare)
     tables = store.tables
     count = await tables.count(project, base)
     if count is None:
         raise NotFound(f"Table {base[:100]} not found")
-    pieces, touched = await asyncio.to_thread(tableedit.apply, count, edits)
+    pieces, touched = await asyncio.to_thread(table_rows.apply_edits, count, edits)
     if any(isinstance(token, int) for token in touched):
         # The digest of a row that was there tells what it says.
         caller.require(Scope.READ)
@@ -127,31 +269,31 @@ async def table_query(body: TableQueryReq, caller: Reader, settings: SettingsDep
         caller.open(body.project_id),
         body.digest,
         row_digests=wanted,
-        sort=[rowsort.parse(term.field, term.direction == "desc") for term in terms],
+        sort=[table_rows.parse_sort(term.field, term.direction == "desc") for term in terms],
         limit=limit,
         offset=not_negative(body.offset, "offset") or 0,
     )
     first = await anext(pages, list[TableRow]())
     if limit is not None and limit <= len(first):
-        return answer({"rows": [_shown(row) for row in first]})
-    return StreamingResponse(_written(first, pages), media_type="application/json")
+        return answer({"rows": [_describe(row) for row in first]})
+    return StreamingResponse(_write_pages(first, pages), media_type="application/json")
 
 
-def _shown(row: TableRow) -> Json:
+def _describe(row: TableRow) -> Json:
     return {"digest": row.digest, "val": orjson.Fragment(row.val), "original_index": row.position}
 
 
-async def _written(first: list[TableRow], pages: AsyncIterator[list[TableRow]]) -> AsyncIterator[bytes]:
+async def _write_pages(first: list[TableRow], pages: AsyncIterator[list[TableRow]]) -> AsyncIterator[bytes]:
     """The answer of any length, a page at a time."""
-    yield b'{"rows":[' + _listed(first)
+    yield b'{"rows":[' + _write_rows(first)
     async for page in pages:
         if page:
-            yield b"," + _listed(page)
+            yield b"," + _write_rows(page)
     yield b"]}"
 
 
-def _listed(rows: list[TableRow]) -> bytes:
-    return refs.convert_out(jsontext.dumps_bytes([_shown(row) for row in rows]))[1:-1]
+def _write_rows(rows: list[TableRow]) -> bytes:
+    return refs.convert_out(jsontext.dumps_bytes([_describe(row) for row in rows]))[1:-1]
 
 
 @router.post("/table/query_stats", response_model=TableQueryStatsRes)
@@ -172,7 +314,7 @@ async def table_query_stats_batch(body: TableQueryStatsBatchReq, caller: Reader,
     return answer({"tables": shown})
 
 
-def packed(rows: Sequence[Row]) -> tuple[list[str], dict[str, str]]:
+def pack_rows(rows: Sequence[Row]) -> tuple[list[str], dict[str, str]]:
     """The digest of each row in order, and the JSON text of each distinct row as it is to be returned."""
     order: list[str] = []
     texts: dict[str, str] = {}
@@ -181,27 +323,27 @@ def packed(rows: Sequence[Row]) -> tuple[list[str], dict[str, str]]:
         text = jsontext.dumps(row)
         digest = known.get(text)
         if digest is None:
-            digest = known[text] = digests.value_digest(row, is_large=len(text) > OFF_LOOP_BYTES)
+            digest = known[text] = refs.value_digest(row, is_large=len(text) > OFF_LOOP_BYTES)
             texts.setdefault(digest, text)
         order.append(digest)
     return order, texts
 
 
-def _expected(digest: str, expected: str | None) -> str:
+def _check_digest(digest: str, expected: str | None) -> str:
     if expected and expected != digest:
         raise Conflict(f"Digest mismatch for the table: expected {expected[:100]}, got {digest}")
     return digest
 
 
-def _edit(step: TableAppendSpec | TablePopSpec | TableInsertSpec, rows: dict[str, str]) -> tableedit.Edit:
+def _parse_edit(step: TableAppendSpec | TablePopSpec | TableInsertSpec, rows: dict[str, str]) -> table_rows.Edit:
     if isinstance(step, TablePopSpec):
-        return tableedit.Edit("pop", step.pop.index)
+        return table_rows.Edit("pop", step.pop.index)
     if isinstance(step, TableInsertSpec):
-        return tableedit.Edit("insert", step.insert.index, _pack_one(step.insert.row, rows))
-    return tableedit.Edit("append", row=_pack_one(step.append.row, rows))
+        return table_rows.Edit("insert", step.insert.index, _pack_one(step.insert.row, rows))
+    return table_rows.Edit("append", row=_pack_one(step.append.row, rows))
 
 
 def _pack_one(row: Row, rows: dict[str, str]) -> str:
-    [digest], text = packed([row])
+    [digest], text = pack_rows([row])
     rows.update(text)
     return digest

@@ -7,13 +7,26 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from heddle.errors import InvalidRequest
-from heddle.http import Lines, Reader, RequestModel, ResponseModel, StoreDep, group, line, lines, local, not_negative
-from heddle.trace.calls.models import SortBy
-from heddle.trace.calls.pack import instant
+from heddle.http.routing import (
+    Lines,
+    Reader,
+    RequestModel,
+    ResponseModel,
+    StoreDep,
+    group,
+    json_lines,
+    lines,
+    local,
+    not_negative,
+)
+from heddle.trace.calls.models import PageReq, SortBy
 from heddle.trace.calls.read import MAX_FILTER_ENTRIES
+from heddle.trace.calls.write import instant
+from heddle.trace.rows import describe_row
 from heddle.wire import times
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import ThreadRow
+from heddle.wire.jsontypes import Json
 
 router: APIRouter = group("Threads")
 _LINES_PER_CHUNK = 256
@@ -36,14 +49,10 @@ class ThreadsQueryFilter(RequestModel):
     thread_ids: list[str] | None = None
 
 
-class ThreadsQueryReq(RequestModel):
+class ThreadsQueryReq(PageReq):
     """Body of /threads/stream_query."""
 
-    project_id: str
     filter: ThreadsQueryFilter | None = None
-    limit: int | None = None
-    offset: int | None = None
-    sort_by: list[SortBy] | None = None
 
 
 class ThreadSchema(ResponseModel):
@@ -95,17 +104,15 @@ def _sorted(rows: list[ThreadRow], key: Callable[[ThreadRow], Any], descending: 
 
 async def _chunks(rows: list[ThreadRow]) -> AsyncIterator[bytes]:
     for start in range(0, len(rows), _LINES_PER_CHUNK):
-        yield b"".join(line(_thread(row)) for row in rows[start : start + _LINES_PER_CHUNK])
+        yield json_lines(map(_describe, rows[start : start + _LINES_PER_CHUNK]))
 
 
-def _thread(row: ThreadRow) -> dict[str, Any]:
-    return {
-        "thread_id": row.thread_id,
-        "turn_count": row.turn_count,
-        "start_time": times.to_iso(row.start_time),
-        "last_updated": times.optional_iso(row.last_updated),
-        "first_turn_id": row.first_turn_id,
-        "last_turn_id": row.last_turn_id,
-        "p50_turn_duration_ms": percentile_of(row.durations, 50),
-        "p99_turn_duration_ms": percentile_of(row.durations, 99),
-    }
+def _describe(row: ThreadRow) -> Json:
+    return describe_row(
+        ThreadSchema,
+        row,
+        start_time=times.to_iso(row.start_time),
+        last_updated=times.optional_iso(row.last_updated),
+        p50_turn_duration_ms=percentile_of(row.durations, 50),
+        p99_turn_duration_ms=percentile_of(row.durations, 99),
+    )

@@ -15,7 +15,7 @@ from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge, Validat
 from heddle.paths import OutsideRoot, resolve
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.wire import digests, jsontext, refs
+from heddle.wire import jsontext, refs
 from heddle.wire.jsontypes import Json
 
 PARAM = "training_data_url"
@@ -40,7 +40,7 @@ class TrainingData:
         """
         if url.startswith((refs.EXTERNAL, refs.INTERNAL)):
             return await self._dataset(caller, url, max_bytes)
-        if digests.looks_like_digest(url):
+        if refs.looks_like_digest(url):
             return await _parsed(await self._file(caller, project_id, url, max_bytes))
         if not any(_lies_under(url, source) for source in self._sources):
             raise _refused(url, self._sources)

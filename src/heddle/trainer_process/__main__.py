@@ -5,21 +5,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from heddle import modes
-from heddle.trainer_process.serve import serve
-from heddle.trainer_process.task import Trainer
-from heddle.training.base import Message, Renderer, Task
-from heddle.training.queue.messages import Request, Warm
+from heddle import paths
+from heddle.trainer_process.serve import Trainer, serve
+from heddle.training.messages import Message, Request, Task, Warm
+from heddle.training.sequences import Renderer
 
 
 class TorchTrainer:
     """The trainer with the chat template that inference uses; keeps the last base model and its tokenizer."""
 
     def __init__(self) -> None:
-        from heddle.training.trainer.ranks import join
+        from heddle.training.trainer.ranks import join_ranks
         from heddle.training.trainer.run import PolicyCache
 
-        self._ranks = join()
+        self._ranks = join_ranks()
         self._cache = PolicyCache()
         self._renderers: dict[str, Renderer] = {}
         self.rank = self._ranks.rank
@@ -58,7 +57,7 @@ def start() -> Trainer:
 
 def main(arguments: list[str]) -> None:
     """Run with command-line arguments; for starters that call a function, such as Ray Train."""
-    modes.keep_private()
+    paths.keep_private()
     serve(arguments, start)
 
 

@@ -4,16 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heddle.training.calls.from_calls import trajectory_groups
-    from heddle.training.calls.rewards import Reward
-    from heddle.training.fetch import fetch_trajectory_groups
+    from heddle.training.calls import Reward, trajectory_groups
+    from heddle.training.source import fetch_trajectory_groups
 
 __all__ = ["Reward", "fetch_trajectory_groups", "trajectory_groups"]
-_HOMES = {
-    "Reward": "calls.rewards",
-    "fetch_trajectory_groups": "fetch",
-    "trajectory_groups": "calls.from_calls",
-}
+_HOMES = {"Reward": "calls", "trajectory_groups": "calls", "fetch_trajectory_groups": "source"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,9 +12,10 @@ import json
 import os
 import shutil
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 
-from heddle.training.base import Task
+from heddle.training.messages import Task
 
 ROOT = "handover"
 """The folder of these folders inside the data folder."""
@@ -31,7 +32,7 @@ def offer(root: Path, task: Task, beat_seconds: float) -> Path:
     begun = root / f".{folder.name}"
     begun.mkdir()
     (begun / BEAT).write_text(f"{beat_seconds:g}", encoding="ascii")
-    (begun / TASK).write_text(json.dumps(_relative(task, root.parent, folder).as_json(), indent=2), encoding="utf-8")
+    (begun / TASK).write_text(json.dumps(asdict(_relative(task, root.parent, folder)), indent=2), encoding="utf-8")
     begun.rename(folder)
     return folder
 
@@ -60,14 +61,14 @@ def read(folder: Path) -> Task:
     task = Task(**json.loads((folder / TASK).read_bytes()))
     places = {name: getattr(task, name) for name in _PLACES}
     paths = {name: str((folder / place).resolve()) for name, place in places.items() if place is not None}
-    return Task(**task.as_json() | paths)
+    return Task(**asdict(task) | paths)
 
 
 def _relative(task: Task, data: Path, folder: Path) -> Task:
     """The task with paths that are right wherever the data folder is mounted."""
     places = {name: getattr(task, name) for name in _PLACES}
     inside = {name: place for name, place in places.items() if place and Path(place).is_relative_to(data)}
-    return Task(**task.as_json() | {name: os.path.relpath(place, folder) for name, place in inside.items()})
+    return Task(**asdict(task) | {name: os.path.relpath(place, folder) for name, place in inside.items()})
 
 
 def _made_at(folder: Path) -> float:

@@ -1,30 +1,103 @@
-"""Training as one service of the server: its models, its queue, its logs, and whether it is possible here."""
+"""Training as one service of the server: its models, its jobs, and whether it is possible here."""
 
+import asyncio
 import importlib.util
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import Annotated, Protocol
 
-from heddle.errors import ExtraMissing, Unavailable
+from fastapi import Depends
+
+from heddle.auth import Caller
+from heddle.errors import Conflict, ExtraMissing, InvalidRequest, NotFound, Unavailable
+from heddle.extras import install_command
+from heddle.http.routing import Service
 from heddle.paths import TRAINING
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.training.bodies.data import DatasetReader
-from heddle.training.bodies.intake import Intake
-from heddle.training.queue.promotion import Promotion
-from heddle.training.queue.retention import Retention
+from heddle.store.control.training import OPEN, JobRow, ModelRow, TrainJobs, TrainModels
+from heddle.training import files
+from heddle.training.config import RlConfig
+from heddle.training.intake import GROUPS, Intake, Taken
+from heddle.training.models import TrainableModels, resources
+from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
-from heddle.training.services.jobs import Sources, TrainingQueue
-from heddle.training.services.logs import TrainingLogs
-from heddle.training.services.models import TrainableModels
-from heddle.training.services.rollouts import LoadRenderer, Rollouts
-from heddle.wire.policies import PolicyHost
-from heddle.wire.training import CallSource
+from heddle.training.rollouts import LoadRenderer, Rollouts
+from heddle.training.schemas.requests import CreateSftJob, JobHead, SourceRequest, default_max_tokens, resolve_config
+from heddle.training.schemas.trajectories import check_rows
+from heddle.training.source import resolve_source
+from heddle.wire import times
+from heddle.wire.jsontypes import Json
+from heddle.wire.training import CallSource, PolicyHost
 
-INSTALL = "pip install 'heddle[training]'"
 _NEEDED = ("torch", "numpy", "safetensors", "tokenizers", "jinja2")
 
 
+def unknown_cursor(after: str) -> InvalidRequest:
+    """The answer to an `after` that is no item of the list; to begin again silently would repeat items."""
+    return InvalidRequest(f"after: there is no item {after[:100]!r} in this list", param="after")
+
+
+class DatasetReader(Protocol):
+    """Reads training data with somebody's rights."""
+
+    async def read(self, caller: Caller, project_id: str, url: str, max_bytes: int) -> list[Json]:
+        """The rows of a JSONL file or a dataset, in order; a bare file digest lies in `project_id` (`entity/project`).
+
+        Raises ValidationFailed at `training_data_url` for an address that is not allowed, NotFound, Forbidden, TooLarge
+        beyond `max_bytes`, and InvalidRequest for content that cannot be read (with its line).
+        """
+        ...
+
+
+_ADDRESS = re.compile(r"wandb-artifact:/{2,3}([^/:@]+)/([^/:@]+)/([^/:@]+)(?::step|@)(\d{1,15})")
+_STEP, _PATH = "kl_penalty_reference_step", "kl_ref_adapter_path"
+
+
+async def reference_folder(
+    models: TrainModels, jobs: TrainJobs, model: ModelRow, settings: RlConfig, caller: Caller
+) -> str | None:
+    """The checkpoint folder of `kl_ref_adapter_path`, relative to the data folder; None where a job names none.
+
+    Raises InvalidRequest for a reference that is not there and will not be.
+    """
+    if settings.kl_penalty_reference_step is not None:
+        await _check_step(models, jobs, model, settings.kl_penalty_reference_step)
+    if settings.kl_ref_adapter_path is None:
+        return None
+    found = _ADDRESS.fullmatch(settings.kl_ref_adapter_path)
+    if found is None:
+        raise _bad_reference(_PATH, "it is the address of a step, such as wandb-artifact:///entity/project/name:step3")
+    entity, project, name, step = found.groups()
+    other = await models.find_named(entity, project, name)
+    if other is None or not caller.reaches(other.project_id):
+        raise _bad_reference(_PATH, f"there is no model {name!r} in {entity}/{project}")
+    if (other.base_model, other.lora) != (model.base_model, model.lora):
+        raise _bad_reference(_PATH, f"the model {name!r} has another base model or LoRA shape")
+    for row in await models.checkpoints(other.id):
+        if row.step == int(step):
+            return row.folder
+    raise _bad_reference(_PATH, f"the model {name!r} has no step {step}")
+
+
+async def _check_step(models: TrainModels, jobs: TrainJobs, model: ModelRow, step: int) -> None:
+    steps = [row.step for row in await models.checkpoints(model.id)]
+    to_come = sum(job.state in OPEN for job in await jobs.of_model(model.id))
+    newest = max(steps, default=0)
+    if step not in steps and not newest < step <= newest + to_come:
+        raise _bad_reference(_STEP, f"the model has no step {step}")
+
+
+def _bad_reference(field: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{field}: {reason}", param=field)
+
+
 class Training:
-    """What the training routes work with. The supervisor is started and stopped by whoever made it."""
+    """The models and jobs of this server. The supervisor is started and stopped with it."""
 
     def __init__(
         self,
@@ -36,28 +109,31 @@ class Training:
         calls: CallSource,
         datasets: DatasetReader,
         promotion: Promotion,
+        count_refusal: Callable[[str], None],
         load_renderer: LoadRenderer | None = None,
     ) -> None:
         self.settings = settings
-        self._supervisor = supervisor
         self.policies = policies
-        self.retention = Retention(settings, store.train_models, store.train_jobs, policies)
-        supervisor.publisher.retain = self.retention.retain
-        self.models = TrainableModels(settings, store, policies, supervisor, self.retention)
-        self.jobs = TrainingQueue(settings, store, self.models, supervisor, Sources(calls, datasets, promotion))
-        self.logs = TrainingLogs(store.train_models)
-        self.rollouts = Rollouts(self.jobs.body, load_renderer)
-        self.intake = Intake(store.blobs, Path(settings.data) / TRAINING)
+        self.supervisor = supervisor
+        self.models = TrainableModels(settings, store, policies, supervisor)
+        self.rollouts = Rollouts(self.body_path, load_renderer)
+        self.intake = Intake(store.blobs, Path(settings.data) / TRAINING, count_refusal)
+        self._table = store.train_models
+        self._jobs = store.train_jobs
+        self._blobs = store.blobs
+        self._calls = calls
+        self._datasets = datasets
+        self._promotion = promotion
 
     async def start(self) -> None:
         """Begin to work on what waits, where the settings let this server train."""
         if self.settings.training == "on" and not self.missing:
             await self.models.finish()
-            await self._supervisor.start()
+            await self.supervisor.start()
 
     async def stop(self) -> None:
         """End the training processes; the next server goes on with their jobs."""
-        await self._supervisor.stop()
+        await self.supervisor.stop()
 
     @property
     def missing(self) -> list[str]:
@@ -69,4 +145,107 @@ class Training:
         if self.settings.training == "off":
             raise Unavailable("This server trains no models; start it with --training on", retry_after=60)
         if self.missing:
-            raise ExtraMissing(f"Training needs an extra that is not installed: {INSTALL}")
+            raise ExtraMissing(f"Training needs an extra that is not installed: {install_command('training')}")
+
+    async def create_job(self, taken: Taken, caller: Caller) -> JobRow:
+        """Queue a job on trajectories; its body is durable already. Raises NotFound, InvalidRequest, Busy, ..."""
+        head = JobHead.model_validate(taken.head)
+        model = await self.models.find(str(head.model_id), caller)
+        settings = resolve_config(head.experimental_config)
+        reference = await reference_folder(self._table, self._jobs, model, settings, caller)
+        config = await self._make_config(model, settings.as_json(), head, caller)
+        config["kl_reference"] = reference
+        key = taken.key
+        if key is None:
+            assert isinstance(head.source, SourceRequest)
+            found = await resolve_source(
+                head.source, self._calls, caller, max_bytes=self.settings.max_training_body, policy=model.name
+            )
+            config["source"] = {**head.source.model_dump(exclude_none=True), "counts": found.counts}
+            key = await self._keep_payload({GROUPS: found.groups})
+        return await self._add_job(model, "rl", config, key, caller)
+
+    async def create_sft_job(self, wanted: CreateSftJob, caller: Caller) -> JobRow:
+        """Queue a job on chat rows, which are read and kept first. Raises what `DatasetReader.read` does, ..."""
+        model = await self.models.find(str(wanted.model_id), caller)
+        config = await self._make_config(model, wanted.settings().as_json(), wanted, caller)
+        limit = self.settings.max_training_body
+        rows = await self._datasets.read(caller, model.project_id, wanted.training_data_url, limit)
+        key = await self._keep_payload({"rows": await asyncio.to_thread(check_rows, rows)})
+        config["source"] = {"training_data_url": wanted.training_data_url, "rows": len(rows)}
+        return await self._add_job(model, "sft", config, key, caller)
+
+    async def _make_config(
+        self, model: ModelRow, settings: Json, wanted: JobHead | CreateSftJob, caller: Caller
+    ) -> Json:
+        base = await self.models.base(model.base_model)
+        shape = await self.models.shape(base)
+        promotion = await self._promotion.check(wanted.promotion, caller)
+        if promotion is not None and promotion["max_tokens"] is None:
+            promotion["max_tokens"] = default_max_tokens(base.max_model_len)
+        return {
+            "settings": settings,
+            "promotion": promotion,
+            "source": None,
+            **resources(self.settings, base, shape.parameters),
+        }
+
+    async def _keep_payload(self, value: Json) -> str:
+        return await asyncio.to_thread(lambda: self._blobs.put(BytesIO(files.write_payload(value))))
+
+    async def _add_job(self, model: ModelRow, kind: str, config: Json, key: str, caller: Caller) -> JobRow:
+        if model.id in self.models.ending:
+            raise Conflict(f"The model {model.name!r} is being deleted")
+        row = JobRow(
+            id=str(uuid.uuid4()),
+            model_id=model.id,
+            kind=kind,
+            config=config,
+            payload=key,
+            created_at=times.now(),
+            created_by=caller.user,
+        )
+        await self._jobs.add(row, self.settings.training_queue)
+        self.supervisor.wake()
+        return row
+
+    async def find_job(self, job_id: str, caller: Caller) -> JobRow:
+        """A job of a model that the caller's key reaches; raises NotFound for any other."""
+        job = await self._jobs.find(job_id.lower())
+        if job is not None:
+            model = await self._table.find(job.model_id)
+            # Whose job it was is not known any more once its model is gone.
+            reaches = caller.reaches(model.project_id) if model else caller.entity is None and caller.project is None
+            if reaches:
+                return job
+        raise NotFound("TrainingJob not found")
+
+    async def list_reached_jobs(self, caller: Caller) -> list[JobRow]:
+        """The jobs of every model that the caller's key reaches, oldest first."""
+        models = await self.models.list_reached(caller)
+        rows = [job for model in models for job in await self._jobs.of_model(model.id)]
+        return sorted(rows, key=lambda job: job.number)
+
+    async def cancel_job(self, job: JobRow) -> JobRow:
+        """Give a job up; returns it as it is then. One that runs ends within seconds. Raises Conflict."""
+        if not await self.supervisor.cancel(job.id):
+            raise Conflict(f"The job has ended already: {(await self._jobs.find(job.id) or job).state}")
+        return await self._jobs.find(job.id) or replace(job, cancel_asked=True)
+
+    async def find_event_place(self, job: JobRow, event_id: str | None) -> int:
+        """The place of the event that a client saw last, -1 for none; raises InvalidRequest for an unknown one."""
+        if not event_id:
+            return -1
+        place = await self._jobs.event_place(job.id, event_id)
+        if place is None:
+            raise unknown_cursor(event_id)
+        return place
+
+    def body_path(self, key: str) -> Path:
+        """Where the body of a job or a log lies; raises NotFound when it was removed."""
+        if not key:
+            raise NotFound("The body was removed with its model")
+        return self._blobs.path(key)
+
+
+TrainingDep = Annotated[Training, Depends(Service("training"))]

@@ -3,16 +3,16 @@
 from heddle.ui import pages, session
 from heddle.ui.reads import (
     calls,
+    calls_change,
     calls_export,
-    costs,
+    errors,
     evaluations,
-    ops,
+    example,
     overview,
     projects,
     settings,
-    threads,
     trace,
-    trajectories,
+    values,
 )
 from heddle.ui.reads import inference as ui_inference
 from heddle.ui.reads import training as ui_training
@@ -22,18 +22,18 @@ ROUTERS = tuple(
     for module in (
         session,
         calls,
+        calls_change,
         calls_export,
-        costs,
-        ops,
+        errors,
         projects,
         settings,
         overview,
         ui_training,
         ui_inference,
-        trajectories,
-        threads,
         evaluations,
+        example,
         trace,
+        values,
         pages,
     )
 )

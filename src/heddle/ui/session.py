@@ -7,11 +7,11 @@ from collections.abc import Callable
 from fastapi import Request, Response
 from pydantic import Field
 
-from heddle import cookies
-from heddle.auth import Caller, Scope, caller_with, hash_key
+from heddle.auth import Caller, Scope, hash_key, is_own_write, session_cookie, session_token
 from heddle.errors import Busy, Forbidden, NotAuthenticated
-from heddle.http import AuthenticatorDep, RequestModel, SettingsDep, StoreDep, answer, group, validated_body
-from heddle.server_state import ServerState
+from heddle.http.routing import AuthenticatorDep, RequestModel, SettingsDep, StoreDep, answer, group, validate_body
+from heddle.http.state import ServerState
+from heddle.store.control.keys import SESSION_SECONDS
 from heddle.wire import times
 
 router = group("Pages")
@@ -59,17 +59,17 @@ _attempts = Attempts()
 async def session(request: Request) -> Response:
     """Who the browser acts for; also right where a link from another site kept the cookie from its first request."""
     caller = request.scope.get("heddle.caller")
-    told = _told(caller) if isinstance(caller, Caller) else {"user": None, "admin": False}
-    return _uncached(answer(told))
+    told = _describe(caller) if isinstance(caller, Caller) else {"user": None, "admin": False}
+    return _forbid_caching(answer(told))
 
 
 @router.post("/_ui/session", include_in_schema=False)
 async def log_in(request: Request, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
     """A new session of a key; raises NotAuthenticated for an unusable one, Busy after too many of them."""
-    _insist_on_own_page(request)
-    given = await validated_body(LoginReq, request)
+    _require_own_page(request)
+    given = await validate_body(LoginReq, request)
     if not authenticator.needs_key:
-        return _uncached(answer(_told(request.scope["heddle.caller"])))
+        return _forbid_caching(answer(_describe(request.scope["heddle.caller"])))
     # It is looked up by its hash: how long that takes says nothing about keys.
     row = await store.keys.find(hash_key(given.key.strip()))
     if row is None or row.revoked_at is not None:
@@ -78,12 +78,12 @@ async def log_in(request: Request, settings: SettingsDep, store: StoreDep, authe
         _attempts.check(address)
         _attempts.failed(address)
         raise NotAuthenticated(_WRONG)
-    before = cookies.token_of(dict(request.scope["headers"]), "POST")
+    before = session_token(dict(request.scope["headers"]), "POST")
     if before is not None:
         await store.sessions.end(before)
         authenticator.forget()
     token = await store.sessions.begin(row.id, times.now())
-    response = _uncached(answer(_told(caller_with(row))))
+    response = _forbid_caching(answer(_describe(Caller.of(row))))
     response.headers["Set-Cookie"] = _cookie(request, settings.root_path, token)
     return response
 
@@ -93,50 +93,50 @@ async def log_out(
     request: Request, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep
 ) -> Response:
     """End the browser's session."""
-    _insist_on_own_page(request)
-    token = cookies.token_of(dict(request.scope["headers"]), "DELETE")
+    _require_own_page(request)
+    token = session_token(dict(request.scope["headers"]), "DELETE")
     if token is not None:
         await store.sessions.end(token)
         authenticator.forget()
-    response = _uncached(answer({}))
+    response = _forbid_caching(answer({}))
     response.headers["Set-Cookie"] = _cookie(request, settings.root_path, "", seconds=0)
     return response
 
 
-def kept_cookie(request: Request, root_path: str) -> str | None:
+def renew_cookie(request: Request, root_path: str) -> str | None:
     """The cookie once more, so that the browser keeps it as long as the server keeps the session; None without one."""
-    token = cookies.token_of(dict(request.scope["headers"]), "GET")
+    token = session_token(dict(request.scope["headers"]), "GET")
     caller = request.scope.get("heddle.caller")
     is_of_session = isinstance(caller, Caller) and caller.key_id is not None and token is not None
     return _cookie(request, root_path, token) if is_of_session and token else None
 
 
-async def is_still_welcome(request: Request, state: ServerState) -> bool:
+async def may_continue(request: Request, state: ServerState) -> bool:
     """False when who opened a long answer may not go on: the key was revoked, the session or the server ends."""
     try:
-        await state.authenticator.recognise(dict(request.scope["headers"]), request.method)
+        await state.authenticator.authenticate(dict(request.scope["headers"]), request.method)
     except NotAuthenticated:
         return False
     return not state.stopping
 
 
-def _told(caller: Caller) -> dict[str, object]:
+def _describe(caller: Caller) -> dict[str, object]:
     return {"user": caller.user, "admin": caller.has(Scope.ADMIN)}
 
 
-def _cookie(request: Request, root_path: str, token: str, seconds: int = cookies.SECONDS) -> str:
+def _cookie(request: Request, root_path: str, token: str, seconds: int = SESSION_SECONDS) -> str:
     told = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     is_secure = "https" in (request.url.scheme, told)
-    return cookies.set_cookie(token, root_path, is_secure, seconds)
+    return session_cookie(token, root_path, is_secure, seconds)
 
 
-def _insist_on_own_page(request: Request) -> None:
-    if not cookies.is_own_write(dict(request.scope["headers"])):
+def _require_own_page(request: Request) -> None:
+    if not is_own_write(dict(request.scope["headers"])):
         raise Forbidden(
             "Only a page of this server may do this; a proxy in front of it must pass Host or X-Forwarded-Host on"
         )
 
 
-def _uncached(response: Response) -> Response:
+def _forbid_caching(response: Response) -> Response:
     response.headers["Cache-Control"] = "no-store"
     return response

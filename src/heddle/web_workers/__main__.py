@@ -1,6 +1,7 @@
 """A worker process: `python -m heddle.web_workers FOLDER LISTENER`, started by the writing process, ends with it."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
@@ -11,17 +12,41 @@ import uvloop
 from fastapi.routing import APIRoute
 
 from heddle.app import create_app
-from heddle.connections import Connections
-from heddle.errors import Unavailable
-from heddle.http_server import Server, collect_seldom, configure
+from heddle.errors import HeddleError, Unavailable
+from heddle.http.connections import Connections
+from heddle.http.metrics import Metrics
+from heddle.http.server import BackgroundStream, Server, collect_seldom, configure
+from heddle.http.state import ServerState
 from heddle.ipc.child import die_with_parent, log_to_parent
 from heddle.ipc.rpc import Client
-from heddle.output import BackgroundStream
-from heddle.web_workers.app import Fork, WorkerState
-from heddle.web_workers.methods import READY, SETTINGS
-from heddle.web_workers.proxy import Proxy
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.trace.otel.reading import from_dump
+from heddle.trace.records import InferencePrices, TraceRecords
+from heddle.web_workers.proxy import Fork, Proxy
 from heddle.web_workers.store import open_worker_store
-from heddle.web_workers.supervisor import METHODS, REQUESTS
+from heddle.web_workers.supervisor import COUNTED, METHODS, READY, REQUESTS, SETTINGS
+
+_REPORT_SECONDS = 1.0
+
+
+class WorkerState(ServerState):
+    """What a worker has; what it counts and sees goes to the writing process."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        super().__init__(settings, store, TraceRecords(settings, store), InferencePrices(store), from_dump, Metrics())
+
+    async def report(self, writing: Client) -> None:
+        """Tell, again and again, what was answered and which keys were used."""
+        while True:
+            await asyncio.sleep(_REPORT_SECONDS)
+            await self.report_once(writing)
+
+    async def report_once(self, writing: Client) -> None:
+        """Tell what is to be told now."""
+        with contextlib.suppress(HeddleError):
+            await writing.call(COUNTED, self.metrics.take_increases())
+            await self.authenticator.note_use()
 
 
 async def _serve(folder: Path, listener: socket.socket) -> None:
@@ -31,7 +56,7 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
     state = WorkerState(settings, store)
     app = create_app(settings, state, only_local=True)
     routes = [route for route in app.routes if isinstance(route, APIRoute)]
-    connections = Connections(settings, state.metrics.refused, settings.workers)
+    connections = Connections(settings, state.metrics.count_refusal, settings.workers)
     config = configure(settings, Fork(app, routes, Proxy(folder / REQUESTS)), connections)
     server = Server(config, state, BackgroundStream(None))
     # New connections are to be closed after each answer, as the server stops soon.
@@ -39,7 +64,8 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
     background = [asyncio.create_task(state.report(writing)), asyncio.create_task(_end_with(writing, server))]
     await writing.call(READY)
     try:
-        await server.serve(sockets=[listener])
+        async with state.span_export.running():
+            await server.serve(sockets=[listener])
     finally:
         for task in background:
             task.cancel()

@@ -2,12 +2,17 @@
 
 import asyncio
 import contextlib
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from httptools import HttpParserError, HttpResponseParser
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heddle.http.middleware import TRACES
 
 CLIENT = b"x-heddle-client"
 """Who the worker's client is: address and port; nobody but workers reaches the socket."""
@@ -131,7 +136,8 @@ class _Answer:
         with contextlib.suppress(OSError, HttpParserError):
             while not self._is_whole and (data := await loop.sock_recv(connection, _PART)):
                 self._parser.feed_data(data)
-                for message in self._taken():
+                messages, self._messages = self._messages, []
+                for message in messages:
                     self._has_begun = True
                     await self._send(message)
         if self._is_whole:
@@ -141,12 +147,48 @@ class _Answer:
         else:
             raise ConnectionError("the writing process broke off an answer")
 
-    def _taken(self) -> Iterator[Message]:
-        messages, self._messages = self._messages, []
-        yield from messages
-
 
 async def _answer_away(send: Send) -> None:
     body, headers = _AWAY
     await send({"type": "http.response.start", "status": 503, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class Fork:
+    """An ASGI application: what is local goes to one, the rest to the other."""
+
+    def __init__(self, local: ASGIApp, routes: Iterable[APIRoute], elsewhere: Proxy) -> None:
+        self._local = local
+        self._elsewhere = elsewhere
+        self._plain: set[str] = set()
+        self._patterns: list[re.Pattern[str]] = []
+        for route in routes:
+            if "{" in route.path:
+                self._patterns.append(route.path_regex)
+            else:
+                self._plain.add(route.path)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        path: str = scope["path"]
+        if path.startswith(f"{TRACES}/"):
+            path = path.removeprefix(TRACES)
+        is_local = scope["method"] == "POST" and (
+            path in self._plain or any(pattern.match(path) for pattern in self._patterns)
+        )
+        await (self._local if is_local else self._elsewhere)(scope, receive, send)
+
+
+class Private:
+    """The application of the writing process as workers reach it: with the address of their client."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request that a worker passed on."""
+        client = next((value.decode() for name, value in scope["headers"] if name == CLIENT), "")
+        host, _, port = client.rpartition(":")
+        headers = [pair for pair in scope["headers"] if pair[0] != CLIENT]
+        named = (host, int(port)) if port else None
+        await self._app({**scope, "headers": headers, "client": named}, receive, send)

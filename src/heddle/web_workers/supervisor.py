@@ -1,33 +1,76 @@
-"""The writing process's side: it starts the web workers, starts dead ones again, and lets them end before itself."""
+"""The writing process's side: it starts the web workers, does what they call for, and lets them end before itself."""
 
 import asyncio
+import contextlib
 import logging
+import os
 import shutil
 import signal
 import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from heddle.http_server import Server, collect_seldom, configure
-from heddle.ipc.child import Child
+from heddle.errors import HeddleError
+from heddle.http.server import BackgroundStream, Server, collect_seldom, configure
+from heddle.http.state import ServerState
+from heddle.ipc.child import Child, Restarts, keep_running
 from heddle.ipc.rpc import Server as RpcServer
-from heddle.output import BackgroundStream
-from heddle.server_state import ServerState
-from heddle.web_workers.app import Private
-from heddle.web_workers.methods import Methods
+from heddle.store.sqlite.store import SqliteStore
+from heddle.web_workers.proxy import Private
 
 logger = logging.getLogger("heddle.web_workers")
+
+COUNTED = "counted"
+SETTINGS = "settings"
+WISH = "wish"
+READY = "ready"
+STORE_METHODS = frozenset((
+    "calls.write", "files.create", "objects.create", "keys.used", "log_records.add", "rejections.add", "feedback.move",
+))  # fmt: skip
+
+
+class Methods:
+    """The methods, on the state of the writing process."""
+
+    def __init__(self, state: ServerState, ready: Callable[[], None]) -> None:
+        """`ready` is called when a worker says that it can answer."""
+        self._state = state
+        self._ready = ready
+
+    async def __call__(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Do what a worker asks for; raises HeddleError, also for what went wrong here, which the log tells."""
+        try:
+            if method in STORE_METHODS:
+                group, _, name = method.partition(".")
+                return await getattr(getattr(self._state.store, group), name)(*arguments)
+            if method == READY:
+                return self._ready()
+            if method == SETTINGS:
+                return self._state.settings
+            if method == WISH:
+                store = self._state.store
+                assert isinstance(store, SqliteStore), "workers are for SQLite"
+                return store.indexes.wish(*arguments)
+            assert method == COUNTED, method
+            return self._state.metrics.add(*arguments)
+        except HeddleError:
+            raise
+        except Exception as error:  # whatever it is, the worker must not wait for ever
+            logger.exception("%s failed", method)
+            raise HeddleError("Internal server error") from error
+
 
 MODULE = "heddle.web_workers"
 REQUESTS, METHODS = "requests", "methods"
 """Sockets in the folder of the workers: for requests that are passed on, and for calls of methods."""
+_FOLDER = "heddle-web-workers-"
 _LOOK_SECONDS = 0.1
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-_LIVED_SECONDS = 10.0
+_RESTARTS = Restarts(first=0.1, longest=10.0, steady=10.0)
 _END_SECONDS = 5.0
 """What a worker may take beyond the grace that its requests have."""
 
@@ -40,7 +83,8 @@ async def serve_with_workers(
     `say` is called once all of them can answer.
     """
     # Only this user can enter the folder.
-    folder = Path(tempfile.mkdtemp(prefix="heddle-web-workers-"))
+    _remove_left_folders()
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
     try:
         supervisor = _Supervisor(state, folder, listener, say)
         methods = RpcServer(Methods(state, supervisor.is_ready))
@@ -55,24 +99,31 @@ async def serve_with_workers(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _remove_left_folders() -> None:
+    """Remove the folders of this user's servers that were killed: nobody listens there any more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            if folder.stat().st_uid != os.getuid():
+                continue
+            try:
+                probe.connect(str(folder / METHODS))
+            except ConnectionRefusedError:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 class _Writing(Server):
     """The server of the writing process, which only workers reach."""
 
     def __init__(
         self, config: uvicorn.Config, state: ServerState, out: BackgroundStream, supervisor: "_Supervisor"
     ) -> None:
-        super().__init__(config, state, out)
+        super().__init__(config, state, out, announce=supervisor.start)
         self._supervisor = supervisor
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and let the workers come."""
-        await super().startup(sockets)
-        self._supervisor.start()
-
-    async def drained(self) -> None:
+    async def wait_for_drain(self) -> None:
         """Let the workers finish first: what they have taken needs this process."""
         self._supervisor.drain()
-        await super().drained()
+        await super().wait_for_drain()
         await self._supervisor.stop()
 
 
@@ -87,7 +138,7 @@ class _Supervisor:
         self._not_ready = state.settings.workers
         self._children: set[Child] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self._stopping = asyncio.Event()
+        self._is_stopping = False
 
     def is_ready(self) -> None:
         """A worker can answer."""
@@ -97,11 +148,17 @@ class _Supervisor:
 
     def start(self) -> None:
         """Start all of them."""
-        self._tasks = [asyncio.create_task(self._keep()) for _ in range(self._state.settings.workers)]
+        self._tasks = [
+            asyncio.create_task(keep_running(self._live, _RESTARTS, logger, is_wanted=self._is_wanted))
+            for _ in range(self._state.settings.workers)
+        ]
+
+    def _is_wanted(self) -> bool:
+        return not self._is_stopping
 
     def drain(self) -> None:
         """Let them close each connection after its answer."""
-        self._stopping.set()
+        self._is_stopping = True
         for child in self._children:
             child.tell(signal.SIGUSR1)
 
@@ -117,19 +174,7 @@ class _Supervisor:
             child.kill()
             await asyncio.to_thread(child.end)
 
-    async def _keep(self) -> None:
-        """One worker after the other, as long as the server runs."""
-        clock, pause = asyncio.get_running_loop().time, _FIRST_PAUSE
-        while not self._stopping.is_set():
-            begun = clock()
-            how = await self._one()
-            if self._stopping.is_set():
-                return
-            logger.error("%s; another one takes its place", how)
-            pause = _FIRST_PAUSE if clock() - begun > _LIVED_SECONDS else min(2 * pause, _LONGEST_PAUSE)
-            await asyncio.sleep(pause)
-
-    async def _one(self) -> str:
+    async def _live(self) -> str:
         """A worker, from its start to its end; how it ended."""
         try:
             child = Child("a worker", self._arguments, logger, sockets=[self._listener.fileno()])

@@ -72,6 +72,16 @@ def automatic_granularity(seconds: float) -> int:
     return next((size for limit, size in _AUTOMATIC if seconds <= limit), DAY)
 
 
+_WIDTHS = (60, 300, 900, 1800, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 7 * DAY, 28 * DAY)
+_MOST_READABLE = 72
+
+
+def readable_width(seconds: float) -> int:
+    """The bucket size in seconds that people count in, for a chart of a range of that length."""
+    found = next((width for width in _WIDTHS if seconds / width <= _MOST_READABLE), 0)
+    return found or int(seconds / _MOST_READABLE / DAY + 1) * DAY
+
+
 def raised(granularity: int, seconds: float) -> int:
     """The granularity, raised where it would make more than `MAX_BUCKETS` buckets of the range."""
     if seconds / granularity <= MAX_BUCKETS:

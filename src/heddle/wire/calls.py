@@ -4,12 +4,18 @@ JSON fields are minified text with refs in internal form; instants are microseco
 in `COLUMNS` beside the records that carry it: tables, statements, query fields, answers and archives follow from it.
 """
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from pydantic import BaseModel
+
+from heddle.errors import InvalidField
+from heddle.wire.call_errors import read_error
 from heddle.wire.inference import CostOf
-from heddle.wire.query import Operation
+from heddle.wire.kinds import kind_of
+from heddle.wire.query import Operation, split_path
 
 SUCCESS, ERROR, DESCENDANT_ERROR, RUNNING = 0, 1, 2, 3
 STATUS_WORDS = ("success", "error", "descendant_error", "running")
@@ -29,7 +35,8 @@ class CallColumn:
     """A column of calls: an attribute of `Start` (or, with `of_end`, of `End`) and of `CallRow`.
 
     `shown` is its name in the interface. `is_plain` columns pass through it as they are. `is_body` columns are large
-    and lie apart. Of `is_repeated` ones few different texts make up very many rows.
+    and lie apart. Of `is_repeated` ones few different texts make up very many rows. `is_derived` ones follow from the
+    others as a call is written, so archives leave them out.
     """
 
     name: str
@@ -40,6 +47,7 @@ class CallColumn:
     is_plain: bool = False
     is_body: bool = False
     is_repeated: bool = False
+    is_derived: bool = False
 
     @property
     def field(self) -> str:
@@ -60,12 +68,14 @@ COLUMNS = (
     CallColumn("run_step", _INTEGER, shown="wb_run_step", is_plain=True),
     CallColumn("user", shown="wb_user_id", is_repeated=True),
     CallColumn("display_name"),
+    CallColumn("kind", is_required=True, is_repeated=True, is_derived=True),
     CallColumn("inputs", _JSON, is_required=True, is_body=True),
     CallColumn("attributes", _JSON, is_required=True, is_body=True),
     CallColumn("otel_dump", _JSON, is_body=True),
     CallColumn("ended_at", _INSTANT, of_end=True),
     CallColumn("status", _INTEGER, of_end=True, is_required=True),
     CallColumn("run_step_end", _INTEGER, shown="wb_run_step_end", of_end=True, is_plain=True),
+    CallColumn("error_group", of_end=True, is_derived=True),
     CallColumn("output", _JSON, of_end=True, is_body=True),
     CallColumn("summary", _JSON, of_end=True, is_required=True, is_body=True),
     CallColumn("exception", of_end=True, is_body=True),
@@ -89,9 +99,18 @@ class Usage(NamedTuple):
     cache_creation: int
 
 
+class SharedText(NamedTuple):
+    """A part of a call's `otel_dump` that one of its other columns holds as well, from `start` on."""
+
+    at: int
+    length: int
+    column: str
+    start: int
+
+
 @dataclass(slots=True)
 class Start:
-    """The first half of a call."""
+    """The first half of a call; `shared` tells what of `otel_dump` other columns hold, in order."""
 
     project: str
     id: str
@@ -111,11 +130,20 @@ class Start:
     refs: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     size: int = 0
+    shared: tuple[SharedText, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What the call is, as people sort calls."""
+        return kind_of(self.op_name, self.attributes)
 
 
 @dataclass(slots=True)
 class End:
-    """The second half of a call; `files` maps a field whose text was shortened to the blob with the whole."""
+    """The second half of a call; `files` maps a field whose text was shortened to the blob with the whole.
+
+    `error_group` follows from the exception: alike errors have the same.
+    """
 
     project: str
     id: str
@@ -125,10 +153,14 @@ class End:
     status: int
     exception: str | None = None
     run_step_end: int | None = None
+    error_group: str | None = None
     usage: list[Usage] = field(default_factory=list)
     refs: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     size: int = 0
+
+    def __post_init__(self) -> None:
+        self.error_group = read_error(self.exception).group if self.exception else None
 
 
 class DumpSlice(NamedTuple):
@@ -155,9 +187,11 @@ class CallRow:
     run_step: int | None
     user: str | None
     display_name: str | None
+    kind: str
     ended_at: int | None
     status: int
     run_step_end: int | None
+    error_group: str | None
     inputs: str | None = None
     attributes: str | None = None
     otel_dump: str | None = None
@@ -207,7 +241,8 @@ class CallsQuery:
 
     `sort` None is the default order (started_at, id); an empty tuple is insertion order. `columns` are the JSON columns
     and `exception` to be read; `expand` the paths whose refs conditions and order follow. With `shortened` texts that
-    were too large for a row come as the row has them: JSON with long texts cut.
+    were too large for a row come as the row has them: JSON with long texts cut. `used` selects the calls whose tokens
+    of a model (of any, where it is empty) sums count: they are reported, and not those of calls below.
     """
 
     project: str
@@ -221,22 +256,8 @@ class CallsQuery:
     trace_sizes: bool = False
     retention: int | None = None
     cost: CostTest | None = None
+    used: str | None = None
     shortened: bool = False
-
-
-class CallSums(NamedTuple):
-    """Calls of one bucket of time, and how many of them failed."""
-
-    calls: int
-    errors: int
-
-
-class OpCount(NamedTuple):
-    """How often an op (an internal ref or a plain name) was called, and how often it failed."""
-
-    op_name: str
-    calls: int
-    errors: int
 
 
 class UsageRow(NamedTuple):
@@ -263,7 +284,7 @@ class ThreadRow:
 
 
 class ModelUsage(NamedTuple):
-    """Tokens of one model, summed over calls of which the first started at `priced_at`; one price holds for all."""
+    """Tokens of one model, summed over calls; the price at `priced_at` holds for all of them."""
 
     model: str
     requests: int
@@ -286,9 +307,10 @@ class ProjectActivity(NamedTuple):
 
 
 class UsageSum(NamedTuple):
-    """Tokens of one model in one bucket, by the op or the user (empty where that was not asked for).
+    """Tokens of one model in one bucket, by the op, user or thread (empty where that was not asked for).
 
-    The first of the calls started at `priced_at`; one price holds for all of them.
+    The price at `priced_at` holds for all of the calls. `tokens` are the totals that calls report, else those of prompt
+    and completion. A call of several models is one of `calls` of each.
     """
 
     bucket: int
@@ -300,33 +322,25 @@ class UsageSum(NamedTuple):
     completion: int
     cache_read: int
     cache_creation: int
+    tokens: int
     priced_at: int
 
 
 class OpActivity(NamedTuple):
-    """What an op (a ref or a name) did; `kind` is its newest call's, `errors` and `seconds` of those that ended."""
+    """What an op (a ref or a name) did; `kind` is its newest call's, `seconds` are those of the newest that ended."""
 
     op: str
     calls: int
     last_started_at: int
-    kind: str | None
-    errors: int
+    kind: str
     seconds: tuple[float, ...]
 
 
-class MetricRow(NamedTuple):
-    """One metric of one bucket (and model): its aggregates, and all values in order where quantiles are asked for."""
+class SearchProgress(NamedTuple):
+    """How many calls the index of a text search still lacks, of how many."""
 
-    bucket: int
-    model: str
-    metric: str
-    calls: int
-    total: float
-    smallest: float | None
-    largest: float | None
-    ones: int
-    zeros: int
-    known: int
+    left: int
+    total: int
 
 
 class Ending(NamedTuple):
@@ -345,3 +359,141 @@ class UniformRun(NamedTuple):
     width: int
     lower: int
     upper: int
+
+
+def _fields(kind: ColumnType) -> tuple[str, ...]:
+    return tuple(column.field for column in COLUMNS if column.type is kind and column.name != "status")
+
+
+TEXT_COLUMNS = ("project_id", *_fields(ColumnType.TEXT))
+NUMBER_COLUMNS = _fields(ColumnType.INTEGER)
+TIME_COLUMNS = (*_fields(ColumnType.INSTANT), "deleted_at", "expire_at")
+REF_COLUMNS = ("input_refs", "output_refs")
+JSON_COLUMNS = _fields(ColumnType.JSON)
+COMPUTED = ("latency_ms", "status", "trace_name")
+MULTI_VALUE_FEEDBACK = ("wandb.reaction.1", "wandb.note.1", "wandb.agent_user_feedback")
+MAX_PATH_LENGTH = 2000
+
+_FEEDBACK = re.compile(r"feedback\.\[(.+?)\]\.(.+)", re.DOTALL)
+DOTTED_COLUMNS = ("attributes", "otel_dump")
+_MOST_SPELLED = 8
+_DUMPS = {f"{name}_dump": name for name in JSON_COLUMNS if name != "otel_dump"}
+
+
+class FieldKind(Enum):
+    """What sort of thing a field is."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    TIME = "time"
+    REFS = "refs"
+    JSON = "json"
+    COMPUTED = "computed"
+    FEEDBACK = "feedback"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class CallField:
+    """A checked field: its column as records name it (or computed name), a path inside JSON, the feedback type."""
+
+    kind: FieldKind
+    column: str
+    path: tuple[str, ...] = ()
+    feedback_type: str = ""
+
+    @property
+    def spellings(self) -> tuple[tuple[str, ...], ...]:
+        """The paths that the value may lie at, the first with a value counts.
+
+        Attributes have keys with dots, so `a.b.c` is also the key `b.c` below `a`, and the key `a.b.c`.
+        """
+        if self.column not in DOTTED_COLUMNS or not 1 < len(self.path) <= _MOST_SPELLED:
+            return (self.path,)
+        dotted = ((*self.path[:at], ".".join(self.path[at:])) for at in range(len(self.path) - 2, -1, -1))
+        return (self.path, *dotted)
+
+
+def resolve_field(path: str) -> CallField:
+    """The field that a dotted path names; raises InvalidField when calls have no such field."""
+    if len(path) > MAX_PATH_LENGTH:
+        raise InvalidField(f"Field path is longer than {MAX_PATH_LENGTH} characters")
+    if "\x00" in path:
+        raise InvalidField("Field path contains a NUL character")
+    for kind, names in _STATIC:
+        if path in names:
+            return CallField(kind, _NAMES.get(path, path))
+    if path.startswith("feedback."):
+        return _feedback_field(path)
+    if path == "annotation_queue_items.queue_id":
+        return CallField(FieldKind.QUEUE, path)
+    head, *rest = split_path(path)
+    column = _DUMPS.get(head, head)
+    if column == "summary" and rest[:1] == ["weave"]:
+        return _computed_field(rest[1:])
+    if column == "attributes" and rest[:1] == ["otel_span"]:
+        column, rest = "otel_dump", rest[1:]
+    if column in JSON_COLUMNS:
+        return CallField(FieldKind.JSON, column, tuple(rest))
+    raise InvalidField(f"Field {path[:200]} is not allowed. Allowed fields: {', '.join(ALLOWED)}")
+
+
+def _computed_field(rest: list[str]) -> CallField:
+    if len(rest) == 1 and rest[0] in COMPUTED:
+        return CallField(FieldKind.COMPUTED, rest[0])
+    name = ".".join(rest)[:200]
+    raise InvalidField(f"Summary field '{name}' is not allowed. Supported fields are: {', '.join(COMPUTED)}")
+
+
+def _feedback_field(path: str) -> CallField:
+    match = _FEEDBACK.fullmatch(path)
+    if match:
+        column, *rest = match[2].split(".")
+        if column == "payload" or (column in ("runnable_ref", "trigger_ref") and not rest):
+            return CallField(FieldKind.FEEDBACK, column, tuple(rest), match[1])
+    raise InvalidField(
+        f"Invalid feedback field path: {path[:200]}. "
+        "Expected feedback.[<type or *>].payload[.path], .runnable_ref or .trigger_ref"
+    )
+
+
+_STATIC = (
+    (FieldKind.TEXT, TEXT_COLUMNS),
+    (FieldKind.NUMBER, NUMBER_COLUMNS),
+    (FieldKind.TIME, TIME_COLUMNS),
+    (FieldKind.REFS, REF_COLUMNS),
+)
+_NAMES = {column.field: column.name for column in COLUMNS}
+ALLOWED = (
+    *TEXT_COLUMNS,
+    *NUMBER_COLUMNS,
+    *TIME_COLUMNS,
+    *REF_COLUMNS,
+    *(f"{name}[.path]" for name in JSON_COLUMNS),
+    *(f"summary.weave.{name}" for name in COMPUTED),
+    "feedback.[type].payload[.path]",
+    "annotation_queue_items.queue_id",
+)
+
+
+class CallConditions(BaseModel):
+    """All conditions must hold; each list is an alternative."""
+
+    op_names: list[str] | None = None
+    input_refs: list[str] | None = None
+    output_refs: list[str] | None = None
+    parent_ids: list[str] | None = None
+    trace_ids: list[str] | None = None
+    call_ids: list[str] | None = None
+    thread_ids: list[str] | None = None
+    turn_ids: list[str] | None = None
+    trace_roots_only: bool | None = None
+    wb_user_ids: list[str] | None = None
+    wb_run_ids: list[str] | None = None
+
+
+class OrderTerm(BaseModel):
+    """One term of an order."""
+
+    field: str
+    direction: Literal["asc", "desc"]

@@ -1,4 +1,4 @@
-"""Where inference and trace meet: small records and protocols; neither room imports the other."""
+"""Where inference and trace meet: small records and protocols; neither package imports the other."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +39,11 @@ class Completion:
     request: Json
     """The body as it was sent."""
     response: Json | None = None
-    """A `chat.completion`, also for streams; None when nothing came."""
+    """The whole answer of the interface, also for streams; None when nothing came."""
+    op_name: str = "heddle.chat.completions"
+    """Of its call in the trace."""
+    thread_id: str | None = None
+    """The thread of the trace that it is a turn of."""
     error: str | None = None
     status: int = 200
     stream: bool = False

@@ -12,11 +12,11 @@ ROOT, ORPHAN = -1, -2
 
 
 class Span(NamedTuple):
-    """The head of one call; `op` is the name that people read, `kind` what the call says it is, if anything."""
+    """The head of one call; `op` is the name that people read."""
 
     id: str
     op: str
-    kind: str | None
+    kind: str
     display_name: str | None
     started_at: int
     ended_at: int | None
@@ -32,8 +32,7 @@ Head = tuple[int, str, str | None, int | None, int]
 class Outline:
     """Which calls a trace has: row numbers and starts, the position of each one's parent, parents that are elsewhere.
 
-    `total` and `ended` count all live calls of the trace, also those beyond the limit that was given; `kinds` is what
-    the readers of the spans have learnt about ops.
+    `total` and `ended` count all live calls of the trace, also those beyond the limit that was given.
     """
 
     project: str
@@ -45,7 +44,6 @@ class Outline:
     selected: int = -1
     total: int = 0
     ended: int = 0
-    kinds: dict[int | str, str | None] = field(default_factory=dict)
 
     def fill(self, heads: Iterable[Head], selected: str | None) -> None:
         """Take the calls in, which come in their order; `selected` is the id of the one whose position is wanted."""

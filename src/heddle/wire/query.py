@@ -9,6 +9,7 @@ from typing import Literal as OneOf
 from pydantic import PlainValidator, WithJsonSchema
 
 from heddle.errors import InvalidRequest, ValidationFailed
+from heddle.wire.search import parse_search
 
 Scalar = str | int | float | bool | None
 Comparison = OneOf["eq", "gt", "gte", "lt", "lte"]
@@ -100,13 +101,21 @@ class Size:
     input: "Operand"
 
 
-Operation = And | Or | Not | Compare | In | Contains
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Words, phrases and prefixes anywhere in a row; with `any_of_trace` in any row of its trace."""
+
+    text: str
+    any_of_trace: bool = False
+
+
+Operation = And | Or | Not | Compare | In | Contains | Search
 Operand = Literal | Field | Convert | Size | Operation
 
 
 def parse_query(value: Any, place: Place = ("body", "query")) -> Operation:
     """The operation of `{"$expr": ...}`; raises ValidationFailed at the place that is wrong."""
-    if isinstance(value, (And, Or, Not, Compare, In, Contains)):
+    if isinstance(value, Operation):
         return value
     if not isinstance(value, dict) or "$expr" not in value:
         raise ValidationFailed.at([*place, "$expr"], "Field required", "missing")
@@ -234,6 +243,17 @@ def _contains(value: Any, place: Place, level: int) -> Contains:
     return Contains(left, _operand(value["substr"], (*place, "substr"), level), bool(folded))
 
 
+def _search(value: Any, place: Place, _level: int) -> Search:
+    _require(value, ("text",), place)
+    text, any_of_trace = value["text"], value.get("any_of_trace", False)
+    if not isinstance(text, str):
+        raise ValidationFailed.at([*place, "text"], "Input should be a valid string", "string_type")
+    if not isinstance(any_of_trace, bool):
+        raise ValidationFailed.at([*place, "any_of_trace"], "Input should be a valid boolean", "bool_type")
+    parse_search(text)
+    return Search(text, any_of_trace)
+
+
 def _require(value: Any, names: tuple[str, ...], place: Place) -> None:
     for name in names:
         if not isinstance(value, dict) or name not in value:
@@ -279,6 +299,7 @@ _PARSERS: dict[str, Callable[[Any, Place, int], Operand]] = {
     "$lte": _compared("lte"),
     "$in": _in,
     "$contains": _contains,
+    "$search": _search,
 }
 
 
@@ -288,6 +309,14 @@ def fields(operand: Operand) -> Iterator[str]:
         yield operand.path
     for inner in _inner(operand):
         yield from fields(inner)
+
+
+def searches(operand: Operand) -> Iterator[Search]:
+    """Every text search in an operand."""
+    if isinstance(operand, Search):
+        yield operand
+    for inner in _inner(operand):
+        yield from searches(inner)
 
 
 def bound_number(value: int | float) -> int | float:
@@ -315,7 +344,7 @@ def split_path(path: str) -> list[str]:
 
 
 QueryBody = Annotated[
-    And | Or | Not | Compare | In | Contains,
+    And | Or | Not | Compare | In | Contains | Search,
     PlainValidator(parse_query),
     WithJsonSchema(
         {
@@ -325,8 +354,8 @@ QueryBody = Annotated[
             "properties": {
                 "$expr": {
                     "type": "object",
-                    "description": "One operation: $and, $or, $not, $eq, $gt, $gte, $lt, $lte, $in or $contains over "
-                    "$literal, $getField, $convert, $size and further operations.",
+                    "description": "One operation: $and, $or, $not, $eq, $gt, $gte, $lt, $lte, $in, $contains "
+                    "or $search over $literal, $getField, $convert, $size and further operations.",
                 }
             },
         }

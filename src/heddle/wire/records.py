@@ -1,9 +1,10 @@
-"""Where evaluations and the trace service meet: what one room needs of the other to write and read records."""
+"""Where evaluations and the trace service meet: the records that one of them writes and reads in the other."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 
 OP_FILE = "obj.py"
@@ -27,12 +28,88 @@ class Published:
     """Internal: `weave-trace-internal:///<project>/<object|op>/<object_id>:<digest>`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStart:
+    """The first half of a call to be stored; instants in microseconds, refs in either form."""
+
+    id: str
+    trace_id: str
+    op_name: str
+    started_at: int
+    parent_id: str | None = None
+    display_name: str | None = None
+    attributes: Json = field(default_factory=dict)
+    inputs: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnd:
+    """The second half."""
+
+    id: str
+    ended_at: int
+    output: Any = None
+    exception: str | None = None
+    summary: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFeedback:
+    """Feedback to be stored; the `id` of a stored row replaces it."""
+
+    weave_ref: str
+    feedback_type: str
+    payload: Json
+    id: str | None = None
+    runnable_ref: str | None = None
+    call_ref: str | None = None
+    trigger_ref: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A stored call, as far as its columns were asked for; refs are internal, times ISO texts."""
+
+    id: str
+    trace_id: str
+    op_name: str
+    started_at: str
+    ended_at: str | None = None
+    parent_id: str | None = None
+    inputs: Json = field(default_factory=dict)
+    output: Any = None
+    attributes: Json = field(default_factory=dict)
+    summary: Json = field(default_factory=dict)
+    exception: str | None = None
+    wb_user_id: str | None = None
+
+    @property
+    def operation(self) -> str:
+        """The name of its op."""
+        return refs.operation_name(self.op_name)
+
+    @property
+    def marks(self) -> Json:
+        """`attributes.weave`."""
+        found = self.attributes.get("weave")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def own_summary(self) -> Json:
+        """The part of the summary that its writer gave."""
+        return {key: value for key, value in self.summary.items() if key != "weave"}
+
+    def end_instant(self) -> int:
+        """When it ended, or now."""
+        ended = times.parse(self.ended_at) if self.ended_at else None
+        return times.now() if ended is None else ended
+
+
 class Records(Protocol):
     """Writes and reads of the trace service with the rights of a caller (`auth.Caller`).
 
-    `project_id` is `entity/project`. Items have the fields of the HTTP routes; refs in them may be internal or
-    external. Every write returns after its commit. Raises what the routes answer: InvalidRequest, Forbidden, NotFound,
-    ValidationFailed, Conflict.
+    `project_id` is `entity/project`; refs in what is written may be internal or external. Every write returns after its
+    commit. Raises what the routes answer: InvalidRequest, Forbidden, NotFound, ValidationFailed, Conflict.
     """
 
     async def publish(self, caller: Any, project_id: str, object_id: str, value: Any) -> Published:
@@ -63,34 +140,22 @@ class Records(Protocol):
         """The newest version of an op, made with a stub of a source where there is none; for ops without code."""
         ...
 
-    async def start_call(self, caller: Any, project_id: str, start: Mapping[str, Any]) -> None:
-        """Store the first half of a call: the item of /call/start, `project_id` not needed."""
-        ...
-
-    async def end_call(self, caller: Any, project_id: str, end: Mapping[str, Any]) -> None:
-        """Store the second half of a call: the item of /call/end."""
-        ...
-
-    async def complete_calls(self, caller: Any, project_id: str, calls: Sequence[Mapping[str, Any]]) -> None:
-        """Store whole calls in one commit: items of /v2/.../calls/complete. The same ids again replace."""
-        ...
-
     async def write_calls(
-        self, caller: Any, project_id: str, starts: Sequence[Mapping[str, Any]], ends: Sequence[Mapping[str, Any]]
+        self, caller: Any, project_id: str, starts: Sequence[CallStart], ends: Sequence[CallEnd]
     ) -> None:
-        """Store halves of calls in one commit: items of /call/start and of /call/end. The same ids again replace."""
+        """Store halves of calls in one commit. The same ids again replace."""
         ...
 
     async def delete_calls(self, caller: Any, project_id: str, call_ids: Sequence[str]) -> int:
         """Hide calls with their descendants; returns how many."""
         ...
 
-    async def add_feedback(self, caller: Any, project_id: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Store feedback: items of /feedback/create; one with the `id` of a stored row replaces it. Returns the ids."""
+    async def add_feedback(self, caller: Any, project_id: str, rows: Sequence[NewFeedback]) -> list[str]:
+        """Store feedback; returns the ids."""
         ...
 
-    def read_calls(self, caller: Any, project_id: str, **request: Any) -> AsyncIterator[list[Json]]:
-        """The selected calls in slices, as parsed lines of /calls/stream_query with refs in internal form.
+    def read_calls(self, caller: Any, project_id: str, **request: Any) -> AsyncIterator[list[Call]]:
+        """The selected calls in slices.
 
         `request` has the fields of that route's body (`filter` and `query` as plain JSON).
         """

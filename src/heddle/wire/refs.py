@@ -5,22 +5,30 @@ The internal project id is base64 of `entity/project`, so both directions are pu
 
 import base64
 import binascii
+import hashlib
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
 from heddle.errors import InvalidRequest
+from heddle.wire import jsontext
 
 EXTERNAL = "weave:///"
 INTERNAL = "weave-trace-internal:///"
 PRIVATE = "weave-private://///"
 ROWS = "/attr/rows/id/"
 
-_INTERNAL_IN_JSON = b'"weave-trace-internal:///'
+INTERNAL_IN_JSON = b'"weave-trace-internal:///'
 _PROJECT_IN_JSON = re.compile(rb'[^/"\\]*(?=[/"])')
+_BEGINNING = b'"weave'
+_REF_IN_JSON = re.compile(rb'(?:-trace-internal)?:(?:\\?/){3}[^"\\]*+(?:\\.[^"\\]*+)*+"(?!\s*:)', re.DOTALL)
+"""The rest of a string value that is a ref."""
+_ESCAPE = re.compile(rb"\\(?:u00([2-7][0-9a-fA-F])|.)", re.DOTALL)
+_REMEMBERED = 300
 _UNSAFE_PROJECT = re.compile(r"[\x00-\x1f\x7f:]")
 MAX_PROJECT_LENGTH = 512
 
@@ -73,34 +81,46 @@ def to_external(ref: str) -> str:
     return f"{EXTERNAL}{external}/{tail}" if external else f"{PRIVATE}{tail}"
 
 
-def convert_in(value: Any, may_read: Callable[[str], bool]) -> Any:
-    """Rewrite every external ref among the string values of a parsed body, in place; returns the value.
+def convert_in(text: bytes, may_read: Callable[[str], bool]) -> bytes:
+    """Rewrite every external ref among the string values of JSON text; keys are not touched.
 
-    `may_read(entity/project)` decides whether a ref that is internal already is accepted. Keys are not touched.
-    Raises InvalidRequest for a malformed ref.
+    `may_read(entity/project)` decides whether a ref that is internal already is accepted. Raises InvalidRequest for a
+    malformed ref.
     """
-    if type(value) is str:
-        return _convert_text(value, may_read)
-    if type(value) is dict:
-        for key, item in value.items():
-            kind = type(item)
-            if kind is str:
-                if item.startswith("weave"):
-                    value[key] = _convert_text(item, may_read)
-            elif kind is dict or kind is list:
-                convert_in(item, may_read)
-    elif type(value) is list:
-        for index, item in enumerate(value):
-            kind = type(item)
-            if kind is str:
-                if item.startswith("weave"):
-                    value[index] = _convert_text(item, may_read)
-            elif kind is dict or kind is list:
-                convert_in(item, may_read)
-    return value
+    if b"\\" in text and b"\\u00" in text:
+        text = _ESCAPE.sub(_unescape, text)
+    first, *rest = text.split(_BEGINNING)
+    parts = [first]
+    for tail in rest:
+        # Behind a backslash the quote belongs to the text of a string.
+        found = None if parts[-1].endswith(b"\\") else _REF_IN_JSON.match(tail)
+        if found is None:
+            parts += (_BEGINNING, tail)
+        else:
+            parts += (_convert_string(_BEGINNING + found[0], may_read), tail[found.end() :])
+    return b"".join(parts) if rest else text
 
 
-def _convert_text(text: str, may_read: Callable[[str], bool]) -> str:
+def _unescape(escape: re.Match[bytes]) -> bytes:
+    """A letter that needs no escape without one."""
+    plain = bytes.fromhex(escape[1].decode()) if escape[1] else b"\\"
+    return escape[0] if plain in b'"\\' else plain
+
+
+def _convert_string(string: bytes, may_read: Callable[[str], bool]) -> bytes:
+    """A JSON string that holds a ref, in internal form."""
+    if string.startswith(b'"weave:') and len(string) <= _REMEMBERED:
+        return _internal_string(string)
+    return jsontext.dumps_bytes(convert_ref(jsontext.loads(string), may_read))
+
+
+@lru_cache(maxsize=4096)
+def _internal_string(string: bytes) -> bytes:
+    return jsontext.dumps_bytes(to_internal(jsontext.loads(string)))
+
+
+def convert_ref(text: str, may_read: Callable[[str], bool]) -> str:
+    """A text in internal form where it is a ref; raises InvalidRequest as `convert_in` does."""
     if text.startswith(EXTERNAL):
         return to_internal(text)
     if text.startswith(INTERNAL):
@@ -112,13 +132,13 @@ def _convert_text(text: str, may_read: Callable[[str], bool]) -> str:
 
 def convert_out(text: bytes) -> bytes:
     """Rewrite every internal ref among the string values of JSON text."""
-    first, *rest = text.split(_INTERNAL_IN_JSON)
+    first, *rest = text.split(INTERNAL_IN_JSON)
     parts = [first]
     for tail in rest:
         # Behind a backslash the quote belongs to the text of a string.
         found = None if parts[-1].endswith(b"\\") else _PROJECT_IN_JSON.match(tail)
         if found is None:
-            parts.append(_INTERNAL_IN_JSON + tail)
+            parts.append(INTERNAL_IN_JSON + tail)
         else:
             parts += (_external_prefix(found[0]), tail[found.end() :])
     return b"".join(parts) if rest else text
@@ -176,6 +196,15 @@ def find(value: Any) -> Iterator[str]:
             yield from find(item)
 
 
+def replace(value: Any, found: Mapping[str, Any]) -> Any:
+    """A copy of the value in which the refs that were found are what they point to; null counts as not found."""
+    if isinstance(value, str):
+        return value if (there := found.get(value)) is None else there
+    if isinstance(value, dict):
+        return {name: replace(item, found) for name, item in value.items()}
+    return [replace(item, found) for item in value] if isinstance(value, list) else value
+
+
 def operation_name(op_name: str) -> str:
     """The name that people read: the object name of an op ref, else the text itself."""
     if not op_name.startswith((INTERNAL, EXTERNAL)):
@@ -185,3 +214,78 @@ def operation_name(op_name: str) -> str:
         if found:
             return unquote(tail.split("/")[0].partition(":")[0])
     return op_name
+
+
+def label(ref: str) -> str:
+    """What people call the target of a ref: the name of the object, with the last part of the path inside it."""
+    try:
+        target = parse(ref)
+    except InvalidRequest:
+        return ref
+    name = target.name if target.kind in ("object", "op") else f"{target.kind} {target.name[:8]}"
+    return f"{name}…{target.edges[-1][1][:40]}" if target.edges else name
+
+
+def follow_edge(value: Any, edge: str, part: str) -> Any:
+    """What lies behind one edge (attr, key or index); None where the path leads nowhere."""
+    if edge == "index":
+        is_inside = isinstance(value, list) and part.isascii() and part.isdigit() and len(part) < 10
+        return value[int(part)] if is_inside and int(part) < len(value) else None
+    return value.get(part) if edge in ("attr", "key") and isinstance(value, dict) else None
+
+
+_canonical = json.JSONEncoder()
+_LOOKS_LIKE_DIGEST = re.compile(r"[0-9A-Za-z]{43}|[0-9a-f]{64}", re.ASCII)
+_VERSION = re.compile(r"v(\d{1,18})", re.ASCII)
+
+
+def bytes_digest(data: bytes) -> str:
+    """The 43-character digest of raw bytes."""
+    return encode_sha256(hashlib.sha256(data).digest())
+
+
+def encode_sha256(raw: bytes) -> str:
+    """URL-safe base64 of a SHA-256 with `-` and `_` replaced by letters and the padding dropped."""
+    return base64.urlsafe_b64encode(raw).decode().replace("-", "X").replace("_", "Y").rstrip("=")
+
+
+def canonical_json(value: Any) -> str:
+    """The text that digests are computed over: sorted keys, default separators, ASCII escapes."""
+    return json.dumps(value, sort_keys=True)
+
+
+def large_canonical_json(value: Any) -> str:
+    """The same, made in pieces where it is large: for a thread that others shall not have to wait for."""
+    if jsontext.is_small(value):
+        return canonical_json(value)
+    return jsontext.dumps_in_pieces(_sorted(value), _canonical.encode)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+def value_digest(value: Any, is_large: bool = False) -> str:
+    """The digest of an object value or of a table row, refs in internal form."""
+    return bytes_digest((large_canonical_json if is_large else canonical_json)(value).encode())
+
+
+def table_digest(row_digests: Iterable[str]) -> str:
+    """The hexadecimal digest of a table: SHA-256 over its row digests in order."""
+    state = hashlib.sha256()
+    for digest in row_digests:
+        state.update(digest.encode())
+    return state.hexdigest()
+
+
+def looks_like_digest(text: str) -> bool:
+    """True when a version text can only be a digest, so that no alias is looked up."""
+    return _LOOKS_LIKE_DIGEST.fullmatch(text) is not None
+
+
+def version_number(text: str) -> int | None:
+    """N of the version text `vN`, else None."""
+    match = _VERSION.fullmatch(text)
+    return int(match[1]) if match else None

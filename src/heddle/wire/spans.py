@@ -5,8 +5,45 @@ most of them.
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from heddle.wire.jsontypes import Json
+
+MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "embeddings")
+"""Operations that use tokens themselves; others repeat what the spans below them used. Of two spans with such
+operations one directly within the other the outer counts: a library and what it is built on both report one request."""
+
+INPUTS = (
+    "ai.prompt",
+    "gen_ai.prompt",
+    "input.value",
+    "mlflow.spanInputs",
+    "gen_ai.input.messages",
+    "pydantic_ai.all_messages",
+    "traceloop.entity.input",
+    "gcp.vertex.agent.tool_call_args",
+    "gcp.vertex.agent.llm_request",
+    "input",
+    "inputs",
+)
+"""Attributes that hold what a span was given; the first with a value counts."""
+OUTPUT = (
+    "ai.response",
+    "gen_ai.completion",
+    "output.value",
+    "gen_ai.output.messages",
+    "mlflow.spanOutputs",
+    "final_result",
+    "gen_ai.content.completion",
+    "traceloop.entity.output",
+    "gcp.vertex.agent.tool_response",
+    "gcp.vertex.agent.llm_response",
+    "output",
+    "outputs",
+)
+"""Those of what it gave."""
+SHARED_ATTRIBUTES = (*INPUTS, *OUTPUT)
+"""What a call may hold as its inputs or output, so that its span need not. Names may be added, never taken away."""
 
 
 @dataclass(slots=True)
@@ -58,8 +95,6 @@ class AgentSpan:
     tool_call_id: str | None = None
     tool_description: str | None = None
     tool_definitions: str | None = None
-    tool_call_arguments: str | None = None
-    tool_call_result: str | None = None
     finish_reasons: list[str] = field(default_factory=list)
     error_type: str | None = None
     request_temperature: float | None = None
@@ -74,6 +109,8 @@ class AgentSpan:
     input_messages: list[Json] = field(default_factory=list)
     output_messages: list[Json] = field(default_factory=list)
     system_instructions: list[str] = field(default_factory=list)
+    tool_call_arguments: str | None = None
+    tool_call_result: str | None = None
     compaction_summary: str | None = None
     compaction_items_before: int | None = None
     compaction_items_after: int | None = None
@@ -91,3 +128,10 @@ class AgentSpan:
     wb_run_step: int | None = None
     wb_run_step_end: int | None = None
     raw_span_dump: str | None = None
+
+
+class SpanReader(Protocol):
+    """Reads the agent span, messages included, out of a call's parsed `otel_dump`; the project is internal."""
+
+    def __call__(self, project: str, stored: Json, /) -> AgentSpan:
+        """The agent span of any span."""

@@ -1,10 +1,12 @@
-"""Instants: datetimes at the edge, integer microseconds since 1970 (UTC) inside."""
+"""Instants, and ids that sort by theirs: datetimes at the border, integer microseconds since 1970 (UTC) inside."""
 
+import os
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+_NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 
@@ -16,8 +18,12 @@ def now() -> int:
 
 def to_micros(instant: datetime) -> int:
     """Microseconds of a datetime; a naive one is taken as UTC."""
-    aware = instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
-    return (aware - EPOCH) // _MICROSECOND
+    since = (instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)) - EPOCH
+    return since.days * DAY + since.seconds * SECOND + since.microseconds
+
+
+FIRST, LAST = (to_micros(edge.replace(tzinfo=UTC)) for edge in (datetime.min, datetime.max))
+"""The first and the last instant of the calendar."""
 
 
 def to_datetime(micros: int) -> datetime:
@@ -27,7 +33,8 @@ def to_datetime(micros: int) -> datetime:
 
 def to_iso(micros: int) -> str:
     """ISO 8601 text with microseconds and `Z`."""
-    return to_datetime(micros).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    # Without a time zone it takes half as long.
+    return f"{(_NAIVE_EPOCH + timedelta(0, 0, micros)).isoformat('T', 'microseconds')}Z"
 
 
 def optional_iso(micros: int | None) -> str | None:
@@ -41,3 +48,30 @@ def parse(text: str) -> int | None:
         return to_micros(datetime.fromisoformat(text.strip()))
     except (ValueError, OverflowError):
         return None
+
+
+_id_lock = threading.Lock()
+_last_ticks = 0
+_random_bytes = b""
+_taken_bytes = 0
+
+
+def uuid7() -> str:
+    """A new UUID version 7 (RFC 9562), lower case; later ones sort after earlier ones of this process.
+
+    The 12 bits after the milliseconds carry its fraction, so that ids made within one millisecond keep their order.
+    """
+    global _last_ticks, _random_bytes, _taken_bytes
+    with _id_lock:
+        ticks = time.time_ns() * 4096 // 1_000_000
+        _last_ticks = ticks = max(ticks, _last_ticks + 1)
+        if _taken_bytes >= len(_random_bytes):
+            # Each look at the system's randomness gives other threads the interpreter, hence many bytes at once.
+            _random_bytes, _taken_bytes = os.urandom(4096), 0
+        random = _random_bytes[_taken_bytes : _taken_bytes + 8]
+        _taken_bytes += 8
+    milliseconds, fraction = divmod(ticks, 4096)
+    tail = int.from_bytes(random, "big") & 0x3FFF_FFFF_FFFF_FFFF
+    number = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | tail
+    text = f"{number:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,8 +1,11 @@
-"""Where training and the trace service meet: calls to learn from, and rows to learn from."""
+"""What training needs of others: calls to learn from, evaluations that judge a policy, a host that serves it."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
+
+from heddle.wire.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +33,103 @@ class CallSource(Protocol):
         Raises Forbidden outside the caller's reach, InvalidField and InvalidRequest for a condition that cannot be
         used, before the first slice.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the evaluated model answers."""
+
+    temperature: float = 0.0
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What an evaluation came to."""
+
+    score: float
+    """The mean over rows, trials and scorers; a row whose answer failed counts 0."""
+    rows: int
+    failed: int
+    """Answers that failed, of rows times trials."""
+    summary: Json
+    """Per scorer, as SDKs summarise: `true_count` and `true_fraction`, or `mean`."""
+    call_id: str
+    """The call that shows the run in the project's trace."""
+
+
+class Evaluator(Protocol):
+    """Runs evaluations that are stored as objects."""
+
+    async def check(self, ref: str, caller: Any) -> str:
+        """The ref (`weave:///entity/project/object/name:version`) with its version as a digest.
+
+        Reads everything that a run needs with the caller's rights. Raises InvalidRequest for what cannot be run here,
+        NotFound and Forbidden for what cannot be read.
+        """
+        ...
+
+    async def run(
+        self, ref: str, model: str, caller: Any, project: str, *, sampling: Sampling, run_id: str, label: str
+    ) -> Scored:
+        """Let a chat model answer every row and score the answers; visible as calls of `project` (`entity/project`).
+
+        `run_id` names the run: the same again is the same calls. Raises HeddleError when it cannot be run.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BaseModel:
+    """A base model that this server serves, and therefore can train."""
+
+    id: str
+    folder: Path
+    digest: str
+    """Eight hex digits of its files."""
+    vocab_size: int
+    max_model_len: int
+    config: dict[str, Any]
+    """Its `config.json`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyName:
+    """What a trainable model is called; clients write `wandb-artifact:///entity/project/name`."""
+
+    entity: str
+    project: str
+    name: str
+
+
+class PolicyHost(Protocol):
+    """Serves the versions of trainable models."""
+
+    async def base_models(self) -> list[BaseModel]:
+        """The base models that can be trained; empty where none is served."""
+        ...
+
+    async def offer(self, policy: PolicyName, step: int, base_model: str, folder: str, user: str) -> None:
+        """Make a step addressable from its PEFT folder, which stays where it is (relative to the data folder).
+
+        Returns when it is listed, and loaded where the engine runs; does nothing when it is offered already.
+        Raises InvalidRequest when the folder does not fit the base model. `latest` stays where it is.
+        """
+        ...
+
+    async def point(self, policy: PolicyName, step: int) -> None:
+        """Let the bare name mean a step, at once and durably; requests that run end with the step they began with."""
+        ...
+
+    async def latest(self, policy: PolicyName) -> int | None:
+        """The step that the bare name means; None for a name that is not trainable."""
+        ...
+
+    async def withdraw(self, policy: PolicyName, steps: list[int], user: str) -> None:
+        """Take steps away: from the engine, the list and the addresses. Their folders are the caller's to remove."""
+        ...
+
+    async def forget(self, policy: PolicyName, user: str) -> None:
+        """Take the whole name away, with all its steps."""
         ...

@@ -7,12 +7,13 @@ those of the scorers. The three SDKs and this server write them in slightly diff
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from heddle.wire import digests, refs
+from heddle.wire import refs
 from heddle.wire.calls import CallRow, Usage
 from heddle.wire.query import Operation
 
+T = TypeVar("T")
 TRIAL_OPS = frozenset({"Evaluation.predict_and_score", "Evaluation.predictAndScore"})
 _TABLE_ROW = re.compile(re.escape(refs.INTERNAL) + "[^/]+/table/[^/]+/id/([^/]+)")
 OUTPUT_KEYS = ("output", "model_output")
@@ -35,7 +36,27 @@ def referenced_row(example: Any) -> str | None:
 
 def row_digest(example: Any) -> str:
     """The digest of the row that a trial is about: that of a dataset row's ref, else that of the value itself."""
-    return referenced_row(example) or digests.value_digest(example)
+    return referenced_row(example) or refs.value_digest(example)
+
+
+def split_rows(trials: Sequence[T], per_row: int) -> list[Sequence[T]]:
+    """The trials about one content, oldest first, by the rows that hold it.
+
+    Rows of a dataset may be equal; SDKs go through all of them once per trial.
+    """
+    copies = -(-len(trials) // max(1, per_row))
+    return [trials[copy::copies] for copy in range(copies)]
+
+
+def trials_of(evaluation: Any) -> int:
+    """How often an evaluation (the value of its object) has each row answered."""
+    said = evaluation.get("trials") if isinstance(evaluation, dict) else None
+    return said if isinstance(said, int) and said > 0 else 1
+
+
+def row_key(digest: str, copy: int) -> str:
+    """What tells a row from others of the same content: the first has the digest alone."""
+    return f"{digest}~{copy + 1}" if copy else digest
 
 
 class Step(NamedTuple):
@@ -122,7 +143,7 @@ class Trial:
 class TrialStats(NamedTuple):
     """What a sum over trials needs of one; `scores` is JSON text with refs replaced, usage as in `Trial`.
 
-    `seconds` (of the call of the model) and `has_answer` are known only where they were asked for.
+    `seconds` (of the call of the model), `has_answer` and `call_id` are known only where they were asked for.
     """
 
     evaluation: str
@@ -134,3 +155,4 @@ class TrialStats(NamedTuple):
     usage: Sequence[Usage]
     seconds: float | None = None
     has_answer: bool = True
+    call_id: str = ""

@@ -214,6 +214,9 @@ def test_status_of_other_calls(lab: Lab) -> None:
     end = {"project_id": lab.wire.project, "id": "c2", "ended_at": "2026-01-01T00:00:01Z", "summary": {}}
     lab.wire.post("/call/end", end={**end, "exception": told})
     assert lab.status("c2") == {"code": "failed", "error": "too bad"}
+    assert lab.status("nobody") == {"code": "not_found"}
+    lab.wire.post("/calls/delete", call_ids=["c2"])
+    assert lab.status("c2") == {"code": "not_found"}
 
 
 def test_a_run_is_cancelled(lab: Lab, provider: FakeProvider) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from heddle.auth import Caller, Scope
 from heddle.errors import Busy, InvalidRequest, Unavailable
-from heddle.evals.monitors.service import Monitors
+from heddle.evals.monitors import Monitors
 from heddle.services import Services
 from heddle.wire import refs
 from tests.support.inprocess import Trace, running_services
@@ -37,6 +37,7 @@ class Submitted:
         *,
         trigger_ref: str | None = None,
         traced: bool = True,
+        failed: bool = False,
         job_id: str | None = None,
     ) -> None:
         if self.failures:
@@ -188,7 +189,7 @@ async def test_nothing_is_lost_or_doubled_when_the_queue_fails_or_the_server_die
 
 
 async def test_a_busy_queue_is_tried_again(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heddle.evals.monitors.service.PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("heddle.evals.monitors.PAUSE_SECONDS", 0.05)
     await watch.monitor()
     watch.queue.failures = [Unavailable("not now"), Unavailable("not now")]
     call = await watch.write()
@@ -269,7 +270,7 @@ async def test_numbers_that_no_float_holds_do_not_stop_the_monitors(watch: Watch
 
 
 async def test_a_project_whose_queue_is_full_holds_up_no_other(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heddle.evals.monitors.service.PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("heddle.evals.monitors.PAUSE_SECONDS", 0.05)
     other = Trace(watch.trace.client, "team/free")
     await watch.monitor()
     head = {"_type": "Monitor", "_class_name": "Monitor", "_bases": ["Object", "BaseModel"], "active": True}

@@ -88,12 +88,15 @@ def test_a_queue_from_its_beginning_to_its_end(wire: Wire) -> None:
     assert queues(wire) == []
     for answer in (
         wire.client.get(path, params=where),
-        wire.client.put(path, json={**where, "name": "x"}),
-        wire.client.put(path, json=where),
-        wire.client.delete(path, params=where),
         wire.client.post(f"{path}/items", json={**where, "call_ids": [], "display_fields": []}),
     ):
         assert refused(answer, 404) == f"Queue {made} not found"
+    for answer in (
+        wire.client.put(path, json={**where, "name": "x"}),
+        wire.client.put(path, json=where),
+        wire.client.delete(path, params=where),
+    ):
+        assert refused(answer, 404) == f"Queue {made} not found or already deleted"
 
 
 def test_queues_of_another_project_are_unknown(wire: Wire) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.inference.models.source import TINY_FOLDER
+from heddle.inference.served_model import TINY_FOLDER
 from tests.support.chat import Chat, data_lines, error_of
 from tests.support.models import make_adapter, make_model
 from tests.support.server import HeddleProcess
@@ -68,6 +68,7 @@ def test_an_adapter_is_in_the_list(chat: Chat, folders: list[Path], name: str) -
     load(chat, name, folders[0])
     entry = next(model for model in chat.client.get("/v1/models").json()["data"] if model["id"] == name)
     assert (entry["object"], entry["root"], entry["parent"]) == ("model", f"{name}@0", chat.model)
+    assert chat.client.get("/v1/models/").json() == chat.client.get("/v1/models").json()
     assert str(folders[0]) not in chat.client.get("/v1/models").text
     unload(chat, name)
     assert all(model["id"] != name for model in chat.client.get("/v1/models").json()["data"])
@@ -208,6 +209,7 @@ def test_adapters_that_do_not_fit_are_400(
     unload(chat, name)
 
 
+@pytest.mark.thorough
 def test_adapters_survive_a_restart(folders: list[Path], tmp_path: Path, name: str) -> None:
     """Versions and their numbers are kept in the data folder; the source folder may go away."""
     copy = tmp_path / "source"

@@ -270,6 +270,31 @@ def test_a_stored_prompt_comes_first_and_its_variables_are_filled(ask: Wire, pro
     assert "is no prompt" in create(ask, "fake/model-a", {"prompt": "number"})["response"]["error"]
 
 
+def test_a_prompt_of_langfuse_with_a_placeholder(ask: Wire, provider: FakeProvider) -> None:
+    chat = [{"role": "system", "content": "Be {{tone}}."}, {"type": "placeholder", "name": "history"}]
+    made = ask.client.post(
+        "/api/public/v2/prompts",
+        json={"name": "talk", "type": "chat", "prompt": chat, "labels": ["production"]},
+        headers={"project_id": ask.project},
+    )
+    assert made.status_code == 201, made.text
+    history = [{"role": "user", "content": "hi {tone} {x}"}, {"role": "assistant", "content": "{tone}"}]
+    asked = {"prompt": "talk:production", "template_vars": {"tone": "kind", "history": history}}
+    assert (
+        "error"
+        not in create(ask, "fake/model-a", {**asked, "messages": [{"role": "user", "content": "so?"}]})["response"]
+    )
+    assert provider.requests[-1]["body"]["messages"] == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "hi kind {x}"},
+        {"role": "assistant", "content": "{tone}"},
+        {"role": "user", "content": "so?"},
+    ]
+    for wrong in ({"tone": "kind"}, {"tone": "kind", "history": "hi"}, {}):
+        refused = create(ask, "fake/model-a", {"prompt": "talk", "template_vars": wrong})
+        assert "the placeholder 'history' needs a list of messages" in refused["response"]["error"]
+
+
 def test_a_provider_object_is_used_only_at_an_address_of_the_settings(ask: Wire, provider: FakeProvider) -> None:
     def described(url: str) -> Json:
         return {"name": "Own", "base_url": url, "api_key_name": "HOME", "extra_headers": {"x-own": "1"}}

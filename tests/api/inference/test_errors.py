@@ -25,6 +25,9 @@ MORE_NULLS = [
     "spaces_between_special_tokens", "bad_words", "echo", "add_generation_prompt", "continue_final_message",
     "add_special_tokens", "chat_template_kwargs", "mm_processor_kwargs", "structured_outputs", "priority",
     "request_id", "kv_transfer_params", "engine_xargs", "vllm_xargs", "repetition_detection",
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern",
+    "guided_decoding_backend", "structural_tag", "functions", "function_call", "enable_thinking", "reasoning",
+    "thinking",
 ]  # fmt: skip
 """The rest: real clients send null for what they leave out."""
 DEFAULTS: dict[str, Any] = {
@@ -113,6 +116,18 @@ WRONG: dict[str, list[Any]] = {
     "engine_xargs": [5, [], {"a": {}}, {"a": None}],
     "vllm_xargs": [5, {"a": [{}]}],
     "repetition_detection": [5, [], {"min_count": "x"}, {"max_pattern_size": 1.5}],
+    "guided_json": [5, []],
+    "guided_regex": [5],
+    "guided_choice": ["x", [5]],
+    "guided_grammar": [5],
+    "guided_whitespace_pattern": [5],
+    "guided_decoding_backend": [5],
+    "structural_tag": [5],
+    "functions": [{}, "x", [5]],
+    "function_call": [5, []],
+    "enable_thinking": ["x"],
+    "reasoning": ["high", {"effort": 5}],
+    "thinking": ["x", {"type": "maybe"}],
 }
 
 
@@ -154,6 +169,7 @@ def test_wrong_types_are_422_and_named(chat: Chat, name: str) -> None:
         error = chat.refused(422, **{name: value})
         assert error["type"] == "Bad Request", error
         assert name in error["param"], (value, error)
+        assert name in error["message"], "many clients show the message alone"
         answer = chat.ask(**{name: value})
         assert name in answer.json()["detail"][0]["loc"], answer.text
 
@@ -161,7 +177,8 @@ def test_wrong_types_are_422_and_named(chat: Chat, name: str) -> None:
 def test_a_missing_field_is_422(chat: Chat) -> None:
     answer = chat.client.post("/v1/chat/completions", json={})
     assert answer.status_code == 422
-    assert error_of(answer)["param"] == "body.messages"
+    error = error_of(answer)
+    assert (error["param"], error["message"]) == ("body.messages", "messages: Field required")
     assert answer.json()["detail"] == [{"loc": ["body", "messages"], "msg": "Field required", "type": "missing"}]
 
 

@@ -81,6 +81,7 @@ def test_more_than_may_wait_is_429(by_priority: Chat) -> None:
     assert by_priority.until_idle()["kv_blocks_used"] == 0
 
 
+@pytest.mark.thorough
 def test_priority_decides_who_goes_first(by_priority: Chat) -> None:
     """Late requests of a better priority end before most of the worse ones that waited already."""
     ended: list[int] = []

@@ -145,6 +145,7 @@ def test_round_trip(chat: Chat) -> None:
     ("fields", "status", "param"),
     [
         ({"tools": []}, 400, "tools"),
+        ({"tools": [], "tool_choice": "required"}, 400, "tool_choice"),
         ({"tool_choice": "auto"}, 400, "tool_choice"),
         ({"tool_choice": "required"}, 400, "tool_choice"),
         ({"tools": [F], "tool_choice": {"type": "function", "function": {"name": "zzz"}}}, 400, "tool_choice"),
@@ -155,15 +156,54 @@ def test_round_trip(chat: Chat) -> None:
         ({"tools": "f"}, 422, "tools"),
         ({"tools": [F, F]}, 400, "tools"),
     ],
-    ids=["empty", "auto alone", "required alone", "unknown", "word", "no function", "type", "name", "text", "twice"],
+    ids=[
+        "empty",
+        "required of none",
+        "auto alone",
+        "required alone",
+        "unknown",
+        "word",
+        "no function",
+        "type",
+        "name",
+        "text",
+        "twice",
+    ],
 )
 def test_tools_that_cannot_be(chat: Chat, fields: dict[str, Any], status: int, param: str) -> None:
     assert param in chat.refused(status, **fields)["param"]
 
 
-@pytest.mark.parametrize("fields", [{"tools": None}, {"tool_choice": "none"}, {"tool_choice": None, "tools": None}])
+NO_TOOLS: list[dict[str, Any]] = [
+    {"tools": None},
+    {"tool_choice": "none"},
+    {"tool_choice": None, "tools": None},
+    {"tools": [], "tool_choice": "none"},
+    {"tools": [], "tool_choice": "auto"},
+]
+
+
+@pytest.mark.parametrize("fields", NO_TOOLS)
 def test_no_tools_at_all(chat: Chat, fields: dict[str, Any]) -> None:
     assert chat.token_ids(**fields) == chat.token_ids()
+
+
+def test_a_response_format_leaves_calls_possible(chat: Chat) -> None:
+    """The answer has the format, or is a call; a model under such a constraint writes nothing else."""
+    schema = {"type": "object", "properties": {"y": {"enum": [2]}}, "required": ["y"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    found = set()
+    for seed in range(6):
+        message, finish = whole(chat, **CALLS, tools=[{**F}], response_format=form, seed=seed)
+        if message.get("tool_calls"):
+            found.add("call")
+            assert finish == "tool_calls" and not message["content"]
+        else:
+            found.add("answer")
+            assert (json.loads(message["content"]), finish) == ({"y": 2}, "stop")
+    assert found <= {"call", "answer"}
+    (first,) = whole(chat, **CALLS, tools=[F], response_format=form, tool_choice="none", seed=1)[:1]
+    assert json.loads(first["content"]) == {"y": 2}
 
 
 def whole(chat: Chat, **fields: Any) -> tuple[dict[str, Any], str]:
@@ -179,7 +219,9 @@ def streamed(chat: Chat, **fields: Any) -> tuple[dict[str, Any], str]:
     for chunk in chat.chunks(**fields):
         (choice,) = chunk["choices"]
         message["content"] += choice["delta"].get("content") or ""
-        for part in choice["delta"].get("tool_calls") or ():
+        parts = choice["delta"].get("tool_calls") or ()
+        assert len({part["index"] for part in parts}) == len(parts), "clients read one entry of a call"
+        for part in parts:
             if part["index"] == len(message["tool_calls"]):
                 assert part["id"] and part["type"] == "function" and part["function"]["name"]
                 call = {"id": part["id"], "type": "function", "function": {**part["function"]}}

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from tests.support.chat import FORCED, Chat
+from tests.support.cli import heddle
 from tests.support.models import make_model
 from tests.support.server import HeddleProcess
 
@@ -93,12 +94,27 @@ def test_a_tokenizer_that_constraints_do_not_know(own: Chat) -> None:
 
 
 def test_another_name(folder: Path, tmp_path: Path) -> None:
-    """Settings name the model; a folder that is not there is said, and the server still runs."""
+    """Settings name the model."""
     settings = {"model": folder, "model_name": "house"}
     with HeddleProcess(tmp_path / "data", **settings) as process, Chat(process.url, model="house") as chat:
         assert chat.client.get("/v1/models/house").json()["root"] == "house"
         assert chat.refused(400, top_p=2)["param"] == "top_p"
-    with HeddleProcess(tmp_path / "data", model=tmp_path / "nowhere") as process, Chat(process.url) as chat:
-        answer = chat.ask()
-        assert answer.status_code == 503 and "nowhere" in answer.json()["error"]["message"]
-        assert chat.client.get("/ready").status_code == 200
+
+
+def test_what_can_never_be_served_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/config.json").write_text("[")
+    for settings, told in (
+        ({"model": tmp_path / "nowhere"}, "There is no model folder"),
+        ({"model": tmp_path / "empty"}, "has no config.json"),
+        ({"model": tmp_path / "broken"}, "config.json"),
+        ({"adapters": "foo"}, "name=folder"),
+        ({"adapters": f"a={tmp_path / 'empty'}"}, "there is no adapter_config.json"),
+        ({"alert_webhooks": "ftp://example.com"}, "addresses that begin with https:// or http://"),
+        ({"engine_device": "gpu"}, "auto, cpu, cuda or cuda:N"),
+    ):
+        done = heddle("serve", "--port", "0", "--data", tmp_path / "data", **settings)
+        assert done.returncode == 1 and told in done.stderr and "Traceback" not in done.stderr
+        checked = heddle("check", "--port", "0", "--data", tmp_path / "data", **settings)
+        assert checked.returncode == 1 and told in checked.stdout + checked.stderr

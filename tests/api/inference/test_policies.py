@@ -11,8 +11,8 @@ import pytest
 from heddle.auth import Scope
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.inference.engine.local.client import LocalEngine
-from heddle.inference.models.source import TINY
-from heddle.wire.policies import PolicyName
+from heddle.inference.served_model import TINY
+from heddle.wire.training import PolicyName
 from tests.support.policies import ADDRESS, POLICY, Served, drop, served
 
 
@@ -47,6 +47,7 @@ ADDRESSES = (
 )
 
 
+@pytest.mark.thorough
 def test_every_spelling_of_an_address(tmp_path: Path) -> None:
     async def work() -> None:
         async with served(tmp_path) as server:
@@ -66,6 +67,7 @@ def test_every_spelling_of_an_address(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.thorough
 def test_all_is_there_again_after_a_restart_and_after_the_engines_death(tmp_path: Path) -> None:
     async def work() -> None:
         async with served(tmp_path) as server:
@@ -129,6 +131,7 @@ def test_offers_that_cannot_be(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.thorough
 def test_withdrawn_steps_are_gone_and_a_name_can_begin_again(tmp_path: Path) -> None:
     """A step number that is used again is another policy to the engine and to its cache."""
 
@@ -176,6 +179,7 @@ def test_names_that_only_training_may_change(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.thorough
 def test_old_steps_are_loaded_when_they_are_asked_for(tmp_path: Path) -> None:
     async def work() -> None:
         async with served(tmp_path, max_adapters=2) as server:
@@ -200,6 +204,7 @@ async def _talk(server: Served, stop: asyncio.Event, failures: list[str], seen: 
     return count
 
 
+@pytest.mark.thorough
 def test_steps_come_under_load_without_a_failure(tmp_path: Path) -> None:
     """Eight connections never stop while steps are made, pointed at, and the old ones taken away."""
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from heddle.inference.models.source import TINY, TINY_FOLDER
+from heddle.inference.served_model import TINY, TINY_FOLDER
 from heddle.models.load import load_model
 from tests.support.chat import USER, data_lines, encoded
 from tests.support.forward import Runner
@@ -100,6 +101,7 @@ SHAPED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.thorough
 def test_a_prompt_that_is_more_than_its_messages_is_in_the_choice(tmp_path: Path) -> None:
     async def one(server: Served, fields: dict[str, Any]) -> None:
         body = await server.answer(**fields, max_tokens=2)
@@ -119,6 +121,7 @@ def test_a_prompt_that_is_more_than_its_messages_is_in_the_choice(tmp_path: Path
     run(work())
 
 
+@pytest.mark.thorough
 def test_hidden_reasoning_can_be_trained(tmp_path: Path) -> None:
     """The text of a thought is hidden, and its tokens are there: without them the answer would be another one."""
 
@@ -134,6 +137,7 @@ def test_hidden_reasoning_can_be_trained(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.thorough
 def test_the_path_may_end_with_a_slash(tmp_path: Path) -> None:
     async def work() -> None:
         async for server in opened(tmp_path):

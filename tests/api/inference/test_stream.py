@@ -82,7 +82,7 @@ def test_stream_options_need_a_stream(chat: Chat, stream: bool | None) -> None:
 
 
 def test_choices_of_a_stream_are_told_apart(chat: Chat) -> None:
-    fields = {"n": 3, "temperature": 1.5, "seed": 4, "max_tokens": 12, "ignore_eos": True, "return_token_ids": True}
+    fields = {"n": 3, "temperature": 1.5, "seed": 9, "max_tokens": 12, "ignore_eos": True, "return_token_ids": True}
     chunks = chat.chunks(**fields)
     assert [chunk["choices"][0]["index"] for chunk in chunks[:3]] == [0, 1, 2]
     assert all(chunk["choices"][0]["delta"] == {"role": "assistant", "content": ""} for chunk in chunks[:3])

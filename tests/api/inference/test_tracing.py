@@ -132,6 +132,7 @@ def test_a_completion_of_the_trace_service_is_one_call_only(wire: Wire) -> None:
     assert sorted(found["op_name"] for found in wire.calls()) == ["heddle.chat.completions", "weave.completions_create"]
 
 
+@pytest.mark.thorough
 @scale.on_sqlite
 def test_a_full_disk_costs_calls_but_no_answers(tmp_path: Path) -> None:
     headers = {"Compat-Project": "team/full"}
@@ -153,3 +154,47 @@ def test_by_default_nothing_is_traced(server: HeddleProcess, project: str) -> No
     wire = Wire(server.url, project)
     assert wire.calls() == []
     assert json.loads(wire.client.get("/server_info").text)["settings"]["trace_inference"] == "off"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_completion_is_a_call(chat: Chat, wire: Wire, stream: bool) -> None:
+    body = {"model": TINY, "prompt": ["one", "two"], "max_tokens": 3, "temperature": 0, "stream": stream}
+    answer = chat.client.post("/v1/completions", json=body, headers={"Compat-Project": wire.project})
+    assert answer.status_code == 200, answer.text
+    (call,) = wire.calls()
+    assert (call["op_name"], call["inputs"]) == ("heddle.completions", body)
+    assert call["output"]["object"] == "text_completion" and len(call["output"]["choices"]) == 2
+    if not stream:
+        assert call["output"] == answer.json()
+    used = call["summary"]["usage"][TINY]
+    assert (used["requests"], used["completion_tokens"]) == (1, call["output"]["usage"]["completion_tokens"])
+
+
+@pytest.mark.parametrize("header", ["session-id", "X-Claude-Code-Session-Id"])
+def test_the_session_of_an_agent_is_the_thread(chat: Chat, wire: Wire, header: str) -> None:
+    """Codex and Claude Code name their conversation in a header of each request."""
+    headers = {"Compat-Project": wire.project, header: "s-18"}
+    body = {"model": TINY, "input": "Hi", "max_output_tokens": 2, "store": False}
+    assert chat.client.post("/v1/responses", json=body, headers=headers).status_code == 200
+    chat.answer(headers=headers)
+    calls = wire.calls()
+    assert [(call["thread_id"], call["turn_id"]) for call in calls] == [("s-18", call["id"]) for call in calls]
+    assert len(calls) == 2
+
+
+def test_a_message_is_a_call_of_its_session(chat: Chat, wire: Wire) -> None:
+    """What clients of Anthropic send and get is shown as it is; the session of Claude Code is the thread."""
+    user = json.dumps({"device_id": "d1", "account_uuid": "", "session_id": "s-17"})
+    body = {"model": TINY, "messages": USER, "max_tokens": 3, "metadata": {"user_id": user}}
+    headers = {"Compat-Project": wire.project}
+    whole = chat.client.post("/v1/messages", json=body, headers=headers).json()
+    streamed = chat.client.post("/v1/messages", json=body | {"stream": True}, headers=headers)
+    assert streamed.status_code == 200
+    first, second = wire.calls()
+    assert [call["op_name"] for call in (first, second)] == ["heddle.messages"] * 2
+    assert [call["thread_id"] for call in (first, second)] == ["s-17"] * 2
+    assert (first["inputs"], first["output"]) == (body, whole)
+    assert second["output"]["content"] == whole["content"] and second["output"]["stop_reason"] == "max_tokens"
+    used, shown = whole["usage"], first["summary"]["usage"][TINY]
+    assert shown["completion_tokens"] == used["output_tokens"] == 3
+    assert shown["prompt_tokens"] == used["input_tokens"] + used["cache_read_input_tokens"]

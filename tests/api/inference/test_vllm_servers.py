@@ -10,11 +10,12 @@ import httpx
 import psutil
 import pytest
 
-from heddle.inference.engine.vllm.metrics import read_figures
-from heddle.inference.models.source import TINY_FOLDER
+from heddle.inference.engine.vllm.replica import parse_metrics
+from heddle.inference.served_model import TINY_FOLDER
 from tests.support.bare import bare_server
 from tests.support.chat import Chat, data_lines, until
 from tests.support.models import make_adapter
+from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess, free_port
 from tests.support.vllm_server import COMMAND, LookAlikeProcess
 
@@ -39,9 +40,10 @@ def requests_of(child: psutil.Process) -> float:
     """How many requests run on a look-alike, by what it says itself."""
     words = child.cmdline()
     port = words[words.index("--port") + 1]
-    return read_figures(httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text)["num_requests_running"]
+    return parse_metrics(httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text)["num_requests_running"]
 
 
+@pytest.mark.thorough
 def test_servers_come_die_and_come_back(server: HeddleProcess, tmp_path: Path) -> None:
     """The same tokens as from the embedded engine; a killed one ends its requests only, and is started again with the
     adapters that it had."""
@@ -75,7 +77,7 @@ def test_servers_come_die_and_come_back(server: HeddleProcess, tmp_path: Path) -
         assert "Traceback" not in process.log()
 
 
-@pytest.mark.parametrize("end", ["kill", "terminate"])
+@pytest.mark.parametrize("end", with_breadth(["kill", "terminate"]))
 def test_no_server_outlives_heddle(tmp_path: Path, end: str) -> None:
     with HeddleProcess(tmp_path / "data", **OWN) as process, Chat(process.url) as chat:
         chat.answer()
@@ -88,11 +90,15 @@ def test_no_server_outlives_heddle(tmp_path: Path, end: str) -> None:
 def test_a_command_that_cannot_start_is_told_by_ready(tmp_path: Path) -> None:
     """The server runs, and says why it is not ready."""
     process = HeddleProcess(tmp_path / "data", engine="vllm", vllm_command=f"{sys.executable} -c raise(SystemExit(3))")
-    with pytest.raises(RuntimeError):
-        process.start(timeout=4)
-    assert "vllm server 0 ended with code 3" in process.log()
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(process.start, timeout=120)
+        until(lambda: "vllm server 0 ended with code 3" in process.log(), "the reason is told")
+        process.kill()
+        with pytest.raises(RuntimeError):
+            started.result()
 
 
+@pytest.mark.thorough
 def test_ready_waits_for_servers_that_run_elsewhere(tmp_path: Path) -> None:
     """503 with the reason until the server is there, and then 200 without a restart."""
     port = free_port()
@@ -113,6 +119,7 @@ def _ready_text(process: HeddleProcess) -> str:
         return ""
 
 
+@pytest.mark.thorough
 def test_plug_ins_and_connectors_that_the_settings_name(tmp_path: Path) -> None:
     """What the servers understand beyond the interface reaches them; what nobody named is refused."""
     with LookAlikeProcess(free_port()) as behind:
@@ -126,6 +133,7 @@ def test_plug_ins_and_connectors_that_the_settings_name(tmp_path: Path) -> None:
             assert chat.refused(400, ignore_eos=True, structured_outputs={"choice": ["a"]})["param"] == "ignore_eos"
 
 
+@pytest.mark.thorough
 def test_vllm_needs_no_torch(tmp_path: Path) -> None:
     """A server that cannot import what only the embedded engine needs answers through vLLM."""
     packages = ("torch", "numpy", "safetensors", "transformers")

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support import scale
 from tests.support.cli import heddle
 from tests.support.server import HeddleProcess
@@ -11,6 +13,7 @@ from tests.support.training import TrainingWire
 pytestmark = scale.on_sqlite
 
 
+@pytest.mark.thorough
 def test_trained_policies_survive_backup_and_restore(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data") as process, TrainingWire(process.url) as caller:
         model = caller.model()

@@ -136,6 +136,7 @@ def test_a_step_that_a_waiting_job_compares_with_stays(training: TrainingWire) -
     assert refused["error"]["param"] == "kl_penalty_reference_step"
 
 
+@pytest.mark.thorough
 def test_retention(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data", training_keep=2) as process, TrainingWire(process.url) as training:
         model = training.model()

@@ -266,6 +266,7 @@ def test_without_a_key(server: HeddleProcess) -> None:
         assert succeeded(nobody.client.get("/v1/health")) == {"status": "ok"}
 
 
+@pytest.mark.thorough
 def test_a_stopping_server_ends_its_streams(tmp_path: Path) -> None:
     """An open stream of a job that goes on does not keep the server from stopping in order."""
     with HeddleProcess(tmp_path / "data", shutdown_grace=30) as process, TrainingWire(process.url) as training:

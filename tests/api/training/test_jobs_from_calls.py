@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from heddle.inference.models.source import TINY
-from heddle.trace.training_calls import call_id_of
+from heddle.inference.served_model import TINY
+from heddle.trace.records import call_id_of
 from tests.clients.art import tasks
 from tests.conftest import Wire
 from tests.support.cli import make_key

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heddle.training.bodies.intake import LARGE
+from heddle.training.intake import LARGE
 from tests.support.server import HeddleProcess
 from tests.support.training import NOBODY, TrainingWire, two_rollouts
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heddle.inference.models.source import TINY, TINY_FOLDER
+from heddle.inference.served_model import TINY, TINY_FOLDER
 from tests.support import scale
 from tests.support.models import make_adapter
 from tests.support.server import HeddleProcess
@@ -179,6 +179,7 @@ def test_deleting_a_model_cancels_its_jobs(training: TrainingWire) -> None:
     assert training.get(f"/training-jobs/{jobs[2]}")["state"] == "cancelled"
 
 
+@pytest.mark.thorough
 def test_models_survive_a_restart(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data") as process, TrainingWire(process.url) as training:
         model = training.model()

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from heddle.inference.models.source import TINY
+from heddle.inference.served_model import TINY
 from tests.support.bare import bare_server
 from tests.support.chat import API_KEY
 from tests.support.server import HeddleProcess
@@ -33,6 +33,7 @@ def test_all_is_well(server: HeddleProcess) -> None:
     assert httpx.get(f"{server.url}/v1/system-check").status_code == 401
 
 
+@pytest.mark.thorough
 def test_training_off(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with HeddleProcess(data) as process, TrainingWire(process.url) as training:
@@ -70,7 +71,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
 def test_without_the_extra(bare: HeddleProcess) -> None:
     with TrainingWire(bare.url) as training:
         refused = training.refused(501, "POST", "/models", training.wanted())
-        assert "pip install 'heddle[training]'" in refused["detail"]
+        assert "'.[training]'" in refused["detail"]
         assert training.get("/models")["data"] == []
         ok, detail = system_check(bare.url)["extra"]  # type: ignore[misc]
         assert ok is False and "torch" in detail and "pip install" in detail

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heddle.trace.training_calls import call_id_of
+from heddle.trace.records import call_id_of
 from tests.conftest import Wire
 from tests.support.chat import until
 from tests.support.rl import Trainer
@@ -129,6 +129,7 @@ def test_an_evaluation_that_cannot_be_run_is_refused_at_once(trainer: Trainer, w
     assert trainer.get("/v1/preview/training-jobs", model_id=trainer.model["id"])["data"] == []
 
 
+@pytest.mark.thorough
 def test_a_server_that_dies_while_it_judges_judges_again(tmp_path: Path, project: str) -> None:
     """The job ends once, and the calls of the evaluation are those of one evaluation."""
     process = HeddleProcess(tmp_path / "data").start()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heddle.training.bodies.data import FIELD
+from heddle.training.schemas.trajectories import FIELD
 from tests.support.server import HeddleProcess
 from tests.support.training import NOBODY, TrainingWire
 

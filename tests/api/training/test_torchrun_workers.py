@@ -11,6 +11,8 @@ from tests.support.s3 import S3Server
 from tests.support.server import HeddleProcess, free_port
 from tests.support.training import TrainingWire
 
+pytestmark = pytest.mark.thorough
+
 WITHIN = 120.0
 VARIABLES = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 

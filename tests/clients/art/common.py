@@ -24,7 +24,8 @@ def backend(key: str = KEY) -> ServerlessBackend:
 
 def trainable(name: str, **fields: Any) -> Model:
     """A model of the test's project, not yet registered."""
-    return art.TrainableModel(name=name, entity=ENTITY, project=PROJECT, **{"base_model": BASE_MODEL, **fields})
+    about = {"name": name, "run_name": name, "project": PROJECT, "base_model": BASE_MODEL}
+    return art.TrainableModel(**{**about, "entity": ENTITY, **fields})
 
 
 async def ask(model: Model, messages: list[Any], step: int | None = None, **fields: Any) -> Choice:

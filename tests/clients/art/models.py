@@ -18,7 +18,7 @@ async def names(client: ServerlessBackend) -> dict[str, Any]:
     await first.register(client)
     await second.register(client)
     fields = {"entity": ENTITY, "project": PROJECT, "name": "same", "base_model": BASE_MODEL}
-    alone = art.TrainableModel(name=f"alone-{uuid.uuid4().hex[:8]}", project=PROJECT, base_model=BASE_MODEL)
+    alone = trainable(f"alone-{uuid.uuid4().hex[:8]}", entity=None)
     await alone.register(client)
     fresh = await ask(alone, QUESTION)
     return {

@@ -5,11 +5,9 @@ const {BasicTracerProvider, BatchSpanProcessor} = require('@opentelemetry/sdk-tr
 
 const {OTLPTraceExporter} = require(process.env.EXPORTER);
 const headers = {project_id: process.env.SCENARIO_PROJECT, 'wandb-api-key': process.env.WANDB_API_KEY};
-const exporter = new OTLPTraceExporter({
-  url: process.env.WF_TRACE_SERVER_URL + '/otel/v1/traces',
-  headers,
-  compression: process.env.COMPRESSION,
-});
+// With OTEL_EXPORTER_OTLP_ENDPOINT the exporter finds the address by itself.
+const url = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? undefined : process.env.WF_TRACE_SERVER_URL + '/otel/v1/traces';
+const exporter = new OTLPTraceExporter({url, headers, compression: process.env.COMPRESSION});
 
 /** The exporter hides refusals; what it was told is noted here. */
 const results = [];

@@ -128,7 +128,7 @@ def plain_letters(memory: ModuleType) -> None:
 
 
 @correction(
-    "2.4", "$contains with a number for text is 403; in memory it is only so in the small tables, when rows exist"
+    "2.4", "$contains with a number for text is 400; in memory it is only so in the small tables, when rows exist"
 )
 def contains_of_number(memory: ModuleType) -> None:
     """Refuse numeric substrings before any row is looked at."""
@@ -140,9 +140,9 @@ def contains_of_number(memory: ModuleType) -> None:
             if getattr(node.contains_.input, "get_field_", "") == "scorer_tags":
                 return  # there it asks for membership, and no number is a member
             if isinstance(substring, query.LiteralOperation) and isinstance(substring.literal_, (int, float)):
-                from weave.trace_server.errors import QueryIllegalTypeofArgumentError
+                from weave.trace_server.errors import InvalidRequest
 
-                raise QueryIllegalTypeofArgumentError("Illegal type of argument")
+                raise InvalidRequest("Illegal type of argument")
         if isinstance(node, (list, tuple)):
             for item in node:
                 check(item)

@@ -11,14 +11,21 @@ from sqlalchemy.dialects import postgresql
 
 from heddle.errors import InvalidField, InvalidRequest
 from heddle.store.control.agents import spans as index
-from heddle.store.control.agents.fields import COSTS, DERIVED, Fields, ModelPrice
-from heddle.store.control.agents.groups import GroupsRequest
-from heddle.store.control.agents.measures import GroupFilter, GroupRef, Measure, ValueRef
-from heddle.store.control.agents.query import SpanFilter, Targets, condition
+from heddle.store.control.agents.aggregates import Ranges, SpanAggregate
+from heddle.store.control.agents.fields import (
+    COSTS,
+    DERIVED,
+    Fields,
+    GroupFilter,
+    SpanFilter,
+    Targets,
+    condition,
+)
 from heddle.store.control.agents.reads import SpansRequest
-from heddle.store.control.agents.stats import Metric, Ranges, StatsRequest
 from heddle.store.control.agents.table import MORE_NUMBERS, MORE_TEXTS, TEXTS, TOKENS, agent_traces
-from heddle.store.control.rowtable import Sort
+from heddle.store.control.costs import PriceRow
+from heddle.store.control.row_queries import Sort
+from heddle.wire.aggregates import Key, Measure, Value
 from heddle.wire.calls import UniformRun
 from heddle.wire.query import parse_query
 from heddle.wire.spans import AgentSpan
@@ -148,27 +155,33 @@ def test_queries_that_mean_nothing(expression: Any, error: type[Exception]) -> N
 
 def test_every_statement_compiles_for_postgresql() -> None:
     """The statements are collected instead of run, and written in the other dialect."""
-    prices = [ModelPrice("m", 5, 1, 2, 3, 4), ModelPrice("m", None, 1, 2, 3, 4)]
+    price = PriceRow("p", "m", "default", 5, 1, 2, 3, 4, "USD", "USD", "system", 5)
+    prices = [(5, price), (None, price)]
     names = [*TEXTS, *TOKENS, *MORE_TEXTS, *MORE_NUMBERS, "started_at", "duration_ms", "custom_attrs_bool.x"]
     tests: list[Any] = [{"$eq": [{"$getField": name}, {"$literal": 1}]} for name in names]
     tests.append({"$eq": [{"$getField": "size"}, {"$literal": 1.5}]})
     tests.append({"$eq": [{"$getField": "agent_id"}, {"$literal": None}]})
     query = parse_query({"$expr": {"$or": tests}})
     chosen = SpanFilter(PROJECT, 1, 2, query, [Targets(["a"], ["b"], ["c"])])
-    keys = [GroupRef("field", "agent_name", "a"), GroupRef("custom_attrs_int", "n", "n")]
-    value = ValueRef("derived", "duration_ms")
+    keys = (Key("agent_name", alias="a"), Key("n", "custom_attrs_int", "n"))
+    value = Value("duration_ms", "derived")
     measure = Measure("m", "sum", value, filter=query)
-    filters = [GroupFilter(tuple(keys), measure, 1, 2)]
-    metrics = [Metric(ValueRef("derived", name), kind, [("count", f"n_{name}")]) for name, kind in DERIVED.items()]
-    metrics.append(Metric(value, "number", [("avg", "a")], [("p", 50)]))
-    stats = StatsRequest(chosen, metrics, filters, prices)
+    filters = [GroupFilter(keys, measure, 1, 2)]
+    measures = [Measure(f"n_{name}", "count", Value(name, "derived"), kind) for name, kind in DERIVED.items()]
+    measures += [Measure("a", "avg", value), Measure("p", "percentile", value, rank=50)]
+    measures += [Measure("l", "list", Value("agent_name")), Measure("t", "total", value)]
+    groups = SpanAggregate(chosen, [measure, *measures[-2:]], keys, filters, sort=[Sort("m")], prices=prices)
+    stats = SpanAggregate(chosen, measures, keys, within=filters, prices=prices, limit=5)
+    spans = SpanAggregate(chosen, measures, within=filters, prices=prices)
     runs = [UniformRun(0, 0, 10, 0, 100), UniformRun(10, 100, 20, 100, 200)]
     work: list[Callable[[index.AgentSpans], Awaitable[Any]]] = [
         lambda store: store.page(SpansRequest(chosen, [Sort(name) for name in names + list(COSTS)], prices=prices)),
-        lambda store: store.groups(GroupsRequest(chosen, keys, [measure], filters, [Sort("m")], prices=prices)),
-        lambda store: store.over_time(stats, runs, keys, 5),
-        lambda store: store.by_value(stats, value, Ranges(5)),
-        lambda store: store.by_group_value(stats, keys, measure, Ranges(5)),
+        lambda store: store.groups(groups),
+        lambda store: store.over_time(stats, runs),
+        lambda store: store.by_range(spans, value, Ranges(5)),
+        lambda store: store.by_range(groups, measure, Ranges(5)),
+        lambda store: store.distributions(chosen, keys[0], ["a", None], Value("n", "custom_attrs_int"), 5, 5),
+        lambda store: store.distributions(chosen, keys[0], ["a"], Value("n", "custom_attrs_bool"), 5, 5),
         lambda store: store.attributes(chosen),
         lambda store: store.turns(PROJECT, "c", 1, 2, 3),
         lambda store: store.nodes(PROJECT, ["t"], 1),

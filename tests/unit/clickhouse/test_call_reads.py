@@ -33,6 +33,7 @@ def test_whole_calls_come_in_every_order_and_slice(tmp_path: Path, monkeypatch: 
         (calls, "_FIRST_PAGE", 7),
         (calls, "_NEXT_PAGE", 11),
         (calls, "_SLICE_ROWS", 4),
+        (calls, "_SPARE_ROWS", 0),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -48,6 +49,24 @@ def test_whole_calls_come_in_every_order_and_slice(tmp_path: Path, monkeypatch: 
                 assert await listed(reads, query) == await listed(stores.sqlite.calls, query), query
                 counted = replace(query, offset=0)
                 assert await reads.count(counted) == await stores.sqlite.calls.count(counted)
+
+    in_both(tmp_path, work)
+
+
+def test_stale_rows_at_the_begin_hide_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_SPARE_ROWS", 0)
+
+    async def work(stores: TwoStores) -> None:
+        await stores.write([start(n, parent_id=None if n % 25 == 0 else "c00000") for n in range(200)], [])
+        for _ in range(6):
+            await stores.write([start(199, parent_id="c00000")], [end(199)])
+        await stores.delete(PROJECT, [f"c{n:05}" for n in range(150, 198)])
+        for chosen in (Filter(), Filter(roots_only=True), Filter(op_names=("op",))):
+            for descends in (False, True):
+                order = (SortTerm("started_at", descends),)
+                for limit, offset in ((3, 0), (5, 2), (7, 150)):
+                    query = CallsQuery(PROJECT, chosen, sort=order, limit=limit, offset=offset)
+                    assert await listed(reads_of(stores), query) == await listed(stores.sqlite.calls, query), query
 
     in_both(tmp_path, work)
 

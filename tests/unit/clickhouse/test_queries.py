@@ -8,11 +8,12 @@ import pytest
 from heddle.errors import HeddleError
 from tests.support.clickhouse import MISSING
 from tests.support.queried_calls import Asked, asked, listed, reads_of, written
+from tests.support.selection import with_breadth
 from tests.support.two_stores import TwoStores, in_both
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
 SEEDS = range(1, 41) if SOAK else range(1, 3)
-CALLS, QUERIES = 60, 250
+CALLS, QUERIES = 60, 250 if SOAK else 100
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"{MISSING} is not installed")
 
@@ -25,7 +26,7 @@ async def _answers(reads: object, item: Asked) -> object:
         return type(error)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", with_breadth(SEEDS))
 def test_random_queries_have_equal_answers(tmp_path: Path, seed: int) -> None:
     async def work(stores: TwoStores) -> None:
         world = await written(stores, seed, CALLS)

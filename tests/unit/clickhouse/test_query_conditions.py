@@ -15,7 +15,7 @@ from heddle.wire.calls import CallsQuery
 from heddle.wire.query import parse_query
 from tests.support.clickhouse import MISSING
 from tests.support.two_stores import clickhouse_process
-from tests.unit.test_conditions import cast, compared, documents, field, follow, paths, scalars, text_of, texts
+from tests.unit.test_conditions import SPELLED, cast, compared, documents, field, follow, paths, scalars, text_of, texts
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"{MISSING} is not installed")
 Answered = Callable[[Any, Any], bool | None]
@@ -30,8 +30,9 @@ def answered() -> Iterator[Answered]:
     def answer(document: Any, expression: Any) -> bool | None:
         bound = Bound()
         table = ClickhouseCallTable(CallsQuery("ZS9w"), bound)
-        condition = Compiler(table.dialect, table.resolve).compile(parse_query({"$expr": expression}))
-        source = f"(SELECT {bound.value(jsontext.dumps(document))} AS inputs) AS c"
+        condition = Compiler(table.dialect, table.resolve).condition(parse_query({"$expr": expression}))
+        text = bound.value(jsontext.dumps(document))
+        source = f"(SELECT {text} AS inputs, {text} AS attributes, {text} AS otel_dump) AS c"
         sql = f"{bound.with_clause()}SELECT {condition} FROM {source}"
         ((value,),) = clickhouse.run(lambda client: rows_of(client, sql, bound.parameters))
         return None if value is None else bool(value)
@@ -68,6 +69,16 @@ def test_membership_casts_once(answered: Answered, document: Any, path: str, lis
     value = cast(text, 1) if listed and isinstance(listed[0], int) else text
     expression = {"$in": [field(path), [{"$literal": item} for item in listed]]}
     assert answered(document, expression) == (None if value is None else value in listed)
+
+
+@pytest.mark.parametrize(("document", "path", "value"), SPELLED)
+def test_attributes_with_dots_in_their_keys(answered: Answered, document: Any, path: str, value: Any) -> None:
+    for prefix in ("attributes", "attributes.otel_span"):
+        get = {"$getField": f"{prefix}.{path}"}
+        assert answered(document, {"$eq": [get, {"$literal": ""}]}) is (value is None)
+        if value is not None:
+            assert answered(document, {"$eq": [get, {"$literal": value}]}) is True
+            assert answered(document, {"$eq": [get, {"$literal": 99}]}) is not True
 
 
 @pytest.mark.parametrize(

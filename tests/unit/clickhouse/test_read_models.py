@@ -2,34 +2,26 @@
 
 import os
 import random
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from heddle.store.base import Quantiles
-from heddle.store.clickhouse.sums import (
-    CALL_METRICS,
-    USAGE_METRICS,
-    Breakdowns,
-    CallCounts,
-    CallStats,
-    Overviews,
-    ProjectActivities,
-    ThreadSums,
-)
+from heddle.store.base import CallAggregateStore
+from heddle.store.clickhouse.aggregates import CallAggregates
 from heddle.store.clickhouse.trace_spans import TraceSpans
 from heddle.wire import refs, times
-from heddle.wire.calls import CallsQuery, End, Filter, MetricRow, Start, UniformRun, Usage
-from heddle.wire.inference import CostOf
+from heddle.wire.aggregates import ALL_TIME, CALLS_AND_ERRORS, CallAggregate, Measure, Value, cut_run
+from heddle.wire.calls import CallsQuery, End, Filter, Start, UniformRun, Usage, UsageSum
 from heddle.wire.outline import Outline
-from heddle.wire.overview import CallCounts as BucketCounts
-from heddle.wire.overview import TimeSpan
 from heddle.wire.query import parse_query
 from tests.support.clickhouse import MISSING
+from tests.support.selection import with_breadth
 from tests.support.two_stores import TwoStores, in_both
 
 SOAK = os.environ.get("HEDDLE_SOAK") == "1"
@@ -43,7 +35,7 @@ THREADS = ["a", "b'\\", "ü", "never"]
 NOTHING: list[Usage] = []
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"{MISSING} is not installed")
-each_seed = pytest.mark.parametrize("seed", SEEDS)
+each_seed = pytest.mark.parametrize("seed", with_breadth(SEEDS))
 
 
 def compared(folder: Path, seed: int, work: Callable[[TwoStores, random.Random], Awaitable[None]]) -> None:
@@ -110,7 +102,10 @@ def end(chance: random.Random, call: Start) -> End:
     models = chance.sample(["gpt", "klaude", "ünpriced"], chance.choice([0, 0, 1, 2]))
     usage = [Usage(model, *_tokens(chance)) for model in models]
     took = chance.choice([0, 1, 999, 10**6, 86_400 * 10**6, chance.randrange(10**8)])
-    return End(call.project, call.id, call.started_at + took, "1", "{}", chance.choice([0, 0, 1, 2]), usage=usage)
+    status, problem = chance.choice(
+        [(0, None), (0, None), (2, None), (1, "KeyError: 7"), (1, "TypeError: 'x' is none")]
+    )
+    return End(call.project, call.id, call.started_at + took, "1", "{}", status, problem, usage=usage)
 
 
 def _tokens(chance: random.Random) -> tuple[int, int, int, int | None, int, int]:
@@ -118,32 +113,35 @@ def _tokens(chance: random.Random) -> tuple[int, int, int, int | None, int, int]
     return chance.randrange(3), prompt, completion, chance.choice([None, prompt + completion, 0]), prompt // 2, 1
 
 
-def price(model: str, at: int, *, requests: int, prompt_tokens: int, completion_tokens: int, **_: int) -> float | None:
-    """Prices that change after a day."""
-    return None if model == "ünpriced" else (1 + (at > BEGIN + times.DAY)) * (prompt_tokens + 2 * completion_tokens)
-
-
 def bag(rows: Iterable[Any]) -> Counter[Any]:
     """Rows whose order says nothing."""
     return Counter(rows)
 
 
+def priced(rows: Iterable[UsageSum], changes: list[int]) -> Counter[UsageSum]:
+    """Sums of usage with the number of the price that holds, whichever instant of its time they name."""
+    return bag(row._replace(priced_at=bisect_right(changes, row.priced_at)) for row in rows)
+
+
 @each_seed
-def test_breakdowns(tmp_path: Path, seed: int) -> None:
+def test_usage_and_ops(tmp_path: Path, seed: int) -> None:
     async def work(stores: TwoStores, chance: random.Random) -> None:
-        expected, found = stores.sqlite.breakdowns, Breakdowns(stores.clickhouse)
+        expected, found = stores.sqlite.call_aggregates, CallAggregates(stores.clickhouse, stores.control)
         cuts = sorted(chance.randrange(*WHOLE) for _ in range(20))
         for project in (*PROJECTS, "unknown"):
             assert await found.first_usage(project) == await expected.first_usage(project)
-            for by in ("", "op", "user"):
-                for asked in (
-                    (*WHOLE, WHOLE[0], times.DAY, cuts),
-                    (*WHOLE, 0, 2**62, ()),
-                    (*cuts[2:4], 0, 10**6, cuts),
+            assert await found.bounds(project) == await expected.bounds(project)
+            for by in ("", "op", "user", "thread_id"):
+                for run, pieces in (
+                    (UniformRun(0, WHOLE[0], times.DAY, *WHOLE), cuts),
+                    (UniformRun(0, 0, 2**62, *WHOLE), []),
+                    (UniformRun(0, 0, 10**6, *cuts[2:4]), cuts),
+                    (ALL_TIME, cuts),
                 ):
-                    rows = await expected.usage(project, by, *asked)
-                    assert bag(await found.usage(project, by, *asked)) == bag(rows)
-                    assert project == "unknown" or asked[0] != WHOLE[0] or rows
+                    asked = (CallsQuery(project), cut_run(run, pieces), by)
+                    rows = await expected.usage(*asked)
+                    assert priced(await found.usage(*asked), pieces) == priced(rows, pieces)
+                    assert project == "unknown" or run.lower != WHOLE[0] or rows
             ops = {activity.op: activity for activity in await expected.ops(project)}
             for activity in await found.ops(project):
                 own = ops.pop(activity.op)
@@ -154,44 +152,102 @@ def test_breakdowns(tmp_path: Path, seed: int) -> None:
     compared(tmp_path, seed, work)
 
 
+FUNCTIONS = ("count", "sum", "avg", "min", "max", "count_true", "count_false", "values")
+METRICS = {
+    "calls": ("latency_ms", "call_count", "error_count", "seconds"),
+    "usage": (
+        "input_tokens",
+        "output_tokens",
+        "total_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+    ),
+}
+
+OF_ERRORS = (
+    Measure("calls"),
+    Measure("traces", "count_distinct", Value("trace_id")),
+    Measure("users", "count_distinct", Value("user")),
+    Measure("last", "max", Value("started_at")),
+    Measure("newest", "newest"),
+)
+
+
 @each_seed
-def test_overviews(tmp_path: Path, seed: int) -> None:
+def test_the_groups_with_most_calls(tmp_path: Path, seed: int) -> None:
     async def work(stores: TwoStores, chance: random.Random) -> None:
-        expected, found = stores.sqlite.overviews, Overviews(stores.clickhouse)
-        for project in (*PROJECTS, "unknown"):
-            assert await found.first_started_at(project) == await expected.first_started_at(project)
-            for width in (times.DAY, 3600 * times.SECOND, 7 * times.SECOND):
-                lower = BEGIN // width * width
-                span = TimeSpan(lower, lower + chance.randrange(SPREAD), width)
-                rows, own = await found.read(project, span), await expected.read(project, span)
-                assert [_rounded(row) for row in rows.counts] == [_rounded(row) for row in own.counts]
-                assert _rounded(rows.whole) == _rounded(own.whole)
+        del chance
+        for store in (stores.sqlite.call_aggregates, CallAggregates(stores.clickhouse, stores.control)):
+            every = CallAggregate(CallsQuery(PROJECT), OF_ERRORS, ("name", "error_group"))
+            counts = sorted((row.values["calls"] for row in await store.aggregate(every)), reverse=True)
+            first = await store.aggregate(replace(every, order="calls", most=2))
+            assert sorted((row.values["calls"] for row in first), reverse=True) == counts[:2]
 
     compared(tmp_path, seed, work)
 
 
-def _rounded(row: BucketCounts) -> tuple[Any, ...]:
-    return tuple(round(value, 6) if isinstance(value, float) else value for value in row)
+@each_seed
+def test_every_measure(tmp_path: Path, seed: int) -> None:
+    async def work(stores: TwoStores, chance: random.Random) -> None:
+        found = CallAggregates(stores.clickhouse, stores.control)
+        for project in (*PROJECTS, "unknown"):
+            for query in _queries(project):
+                start, middle = BEGIN - chance.randrange(times.DAY), BEGIN + chance.randrange(SPREAD)
+                days = WHOLE[0] // times.DAY * times.DAY
+                kinds = [
+                    [UniformRun(0, start, 10**10 + 1, start, WHOLE[1])],
+                    [UniformRun(0, days, times.DAY, days + 5, WHOLE[1] - 7)],
+                    [UniformRun(n, days + n * times.DAY, times.DAY, *_day(days, n)) for n in range(5)],
+                    [
+                        UniformRun(0, WHOLE[0], times.DAY, WHOLE[0] + 5, middle),
+                        UniformRun(50, middle, 3 * 10**9, middle, WHOLE[1]),
+                    ],
+                    [],
+                ]
+                for runs in kinds:
+                    for keys in ((), ("op",), ("user",), ("thread_id",)):
+                        counts = CallAggregate(query, CALLS_AND_ERRORS, keys, runs)
+                        await _compare(found, stores.sqlite.call_aggregates, counts)
+                    errors = CallAggregate(query, OF_ERRORS, ("name", "error_group"), runs)
+                    await _compare(found, stores.sqlite.call_aggregates, errors)
+                    for of, names in METRICS.items():
+                        measures = [
+                            Measure(f"{function}_{name}", function, Value(name))
+                            for name in names
+                            for function in FUNCTIONS
+                        ]
+                        asked = CallAggregate(query, measures, ("model",) if of == "usage" else (), runs, of)
+                        await _compare(found, stores.sqlite.call_aggregates, asked)
+
+    compared(tmp_path, seed, work)
+
+
+def _day(days: int, number: int) -> tuple[int, int]:
+    return days + number * times.DAY, days + (number + 1) * times.DAY
+
+
+async def _compare(found: CallAggregateStore, expected: CallAggregateStore, asked: CallAggregate) -> None:
+    """The same groups; floating-point numbers are summed up in another order."""
+    rows, own = [sorted(await store.aggregate(asked), key=lambda row: row[:2]) for store in (found, expected)]
+    assert [row[:2] for row in rows] == [row[:2] for row in own]
+    for row, expected_row in zip(rows, own, strict=True):
+        for name, value in expected_row.values.items():
+            assert row.values[name] == (pytest.approx(value) if isinstance(value, float) else value)
 
 
 @each_seed
-def test_counts_and_stats(tmp_path: Path, seed: int) -> None:
+def test_a_sample_holds_some_of_the_values(tmp_path: Path, seed: int) -> None:
     async def work(stores: TwoStores, chance: random.Random) -> None:
-        counts, stats = CallCounts(stores.clickhouse, stores.control), CallStats(stores.clickhouse, stores.control)
-        for project in (*PROJECTS, "unknown"):
-            assert await counts.bounds(project) == await stores.sqlite.call_counts.bounds(project)
-            assert bag(await counts.ops(project, 50)) == bag(await stores.sqlite.call_counts.ops(project, 50))
-            for query in _queries(project):
-                asked = (BEGIN - chance.randrange(times.DAY), chance.choice([times.DAY, 10**10 + 1]), 30)
-                assert await counts.sums(query, *asked) == await stores.sqlite.call_counts.sums(query, *asked)
-                middle = BEGIN + chance.randrange(SPREAD)
-                runs = [
-                    UniformRun(0, WHOLE[0], times.DAY, WHOLE[0] + 5, middle),
-                    UniformRun(50, middle, 3 * 10**9, middle, WHOLE[1]),
-                ]
-                for metrics, kind in ((list(USAGE_METRICS), "usage"), (list(CALL_METRICS), "calls")):
-                    own = await getattr(stores.sqlite.call_stats, kind)(query, runs, metrics, metrics[:3:2])
-                    assert _ordered(await getattr(stats, kind)(query, runs, metrics, metrics[:3:2])) == _ordered(own)
+        del chance
+        for store in (stores.sqlite.call_aggregates, CallAggregates(stores.clickhouse, stores.control)):
+            measures = [Measure("calls"), Measure("all", "values", Value("seconds"))]
+            whole = CallAggregate(CallsQuery(PROJECT), measures)
+            (row,), (some,) = await store.aggregate(whole), await store.aggregate(replace(whole, sample=10))
+            assert some.values["calls"] == row.values["calls"]
+            assert 0 < len(some.values["all"]) < len(row.values["all"])
+            assert set(some.values["all"]) <= set(row.values["all"])
+            (same,) = await store.aggregate(replace(whole, sample=10**6))
+            assert same == row
 
     compared(tmp_path, seed, work)
 
@@ -208,12 +264,6 @@ def _queries(project: str) -> list[CallsQuery]:
     ]
 
 
-def _ordered(answer: tuple[list[MetricRow], Quantiles]) -> tuple[list[MetricRow], Quantiles]:
-    # Floating-point numbers are summed up in another order.
-    rows = [row._replace(total=round(row.total, 3)) for row in answer[0]]
-    return sorted(rows, key=lambda row: (row.bucket, row.model, row.metric)), answer[1]
-
-
 @each_seed
 def test_activity_of_projects(tmp_path: Path, seed: int) -> None:
     async def work(stores: TwoStores, chance: random.Random) -> None:
@@ -224,8 +274,8 @@ def test_activity_of_projects(tmp_path: Path, seed: int) -> None:
             return sorted(cuts[project])
 
         since = BEGIN + chance.randrange(SPREAD // 2)
-        found = await ProjectActivities(stores.clickhouse, stores.control).all(since, changes)
-        own = await stores.sqlite.project_activity.all(since, changes)
+        found = await CallAggregates(stores.clickhouse, stores.control).projects(since, changes)
+        own = await stores.sqlite.call_aggregates.projects(since, changes)
         assert len(own) == len(PROJECTS) + 1
         plain = {activity.project: (activity[:5], bag(activity.usage)) for activity in own}
         assert {activity.project: (activity[:5], bag(activity.usage)) for activity in found} == plain
@@ -233,18 +283,7 @@ def test_activity_of_projects(tmp_path: Path, seed: int) -> None:
     compared(tmp_path, seed, work)
 
 
-@each_seed
-def test_figures_of_threads(tmp_path: Path, seed: int) -> None:
-    async def work(stores: TwoStores, chance: random.Random) -> None:
-        cost: CostOf = price
-        for project in (*PROJECTS, "unknown"):
-            own = await stores.sqlite.thread_sums.figures(project, THREADS, cost)
-            assert await ThreadSums(stores.clickhouse).figures(project, THREADS, cost) == own
-        assert await ThreadSums(stores.clickhouse).figures(PROJECT, [], cost) == []
-
-    compared(tmp_path, seed, work)
-
-
+@pytest.mark.thorough
 @each_seed
 def test_spans_of_traces(tmp_path: Path, seed: int) -> None:
     async def work(stores: TwoStores, chance: random.Random) -> None:

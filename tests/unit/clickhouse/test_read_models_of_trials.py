@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from heddle.errors import HeddleError
-from heddle.store.clickhouse.table_rows import TableRows
+from heddle.store.clickhouse.store import TableRows
 from heddle.store.clickhouse.trials import Trials
-from heddle.store.control.row_texts import ControlRowTexts
+from heddle.store.control.table_rows import ControlRowTexts
 from heddle.wire import jsontext, refs
 from heddle.wire.calls import CallRow, End, Start, Usage
 from heddle.wire.query import parse_query
 from heddle.wire.trials import Trial, TrialFilter, TrialSort, TrialsQuery, TrialStats
 from tests.support.clickhouse import MISSING
+from tests.support.selection import with_breadth
 from tests.support.two_stores import TwoStores, in_both
 
 Json = Any
@@ -161,7 +162,7 @@ async def assert_equal(stores: TwoStores, trials: Trials, chance: random.Random,
     return total
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", with_breadth(SEEDS))
 def test_random_trials_are_found_alike_while_they_come(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from heddle import settings
+from heddle.store import base
 from heddle.store.clickhouse import store as scale
 from tests.support.clickhouse import clickhouse_process
 
@@ -13,7 +14,7 @@ from tests.support.clickhouse import clickhouse_process
 def test_a_fault_of_ours_does_not_end_upkeep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         address = clickhouse_process().new_database()
-        monkeypatch.setattr(scale, "_UPKEEP_SECONDS", 0.01)
+        monkeypatch.setattr(base, "UPKEEP_SECONDS", 0.01)
         store = await scale.open_store(settings.load({"data": str(tmp_path), "store": address}, {}))
         times, again = 0, asyncio.Event()
 

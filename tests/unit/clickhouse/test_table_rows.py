@@ -6,8 +6,8 @@ from pathlib import Path
 import orjson
 
 from heddle.store.clickhouse.schema import TABLE_ROWS
-from heddle.store.clickhouse.table_rows import TableRows
-from heddle.store.control.row_texts import ControlRowTexts, RowTexts
+from heddle.store.clickhouse.store import TableRows
+from heddle.store.control.table_rows import ControlRowTexts, RowTexts
 from tests.support import two_stores
 from tests.support.two_stores import TwoStores
 

@@ -14,14 +14,14 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from heddle.errors import Busy, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.clickhouse import client
 from heddle.store.clickhouse.assembly import Change
-from heddle.store.clickhouse.call_writes import CallWrites
-from heddle.store.clickhouse.flush import Flusher
-from heddle.store.control import call_halves
+from heddle.store.clickhouse.call_writes import CallWrites, Flusher
+from heddle.store.control import pending_calls
 from heddle.store.control.agents.table import agent_spans
 from heddle.store.control.projects import audit_log
 from heddle.wire.calls import End, Start
 from heddle.wire.spans import AgentSpan
 from tests.support import two_stores, written_calls
+from tests.support.selection import with_breadth
 from tests.support.two_stores import TwoStores
 from tests.support.written_calls import AT, OTHER, PROJECT, statuses, waiting
 from tests.support.written_calls import first_half as start
@@ -44,7 +44,7 @@ async def assert_equal(stores: TwoStores) -> int:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(200 if SOAK else 3))
+@pytest.mark.parametrize("seed", with_breadth(range(200 if SOAK else 3)))
 def test_random_writing_comes_to_the_same_calls(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 
@@ -86,7 +86,7 @@ def test_an_end_before_its_start_is_hidden(tmp_path: Path) -> None:
     async def work(stores: TwoStores) -> None:
         await stores.writes.write([], [end()])
         assert await statuses(stores) == {}
-        assert await stores.control.read(lambda connection: call_halves.waits(connection, PROJECT, "c"))
+        assert await stores.control.read(lambda connection: pending_calls.has_half(connection, PROJECT, "c"))
         await stores.writes.write([start()], [])
         assert await statuses(stores) == {"c": 0}
         assert await waiting(stores) == set()
@@ -230,7 +230,7 @@ def test_what_waits_is_written_together_and_too_much_is_refused(tmp_path: Path) 
 
         await asyncio.gather(*(one(number) for number in range(300)))
         assert len(await statuses(stores)) == 300
-        figures = stores.writes.figures
+        figures = stores.writes.stats
         assert (figures.items, figures.waiting_bytes) == (300, 0)
         assert figures.groups <= 3
         small = CallWrites(stores.clickhouse, stores.control, 1000)

@@ -14,7 +14,7 @@ from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.schema import CALLS
 from heddle.store.clickhouse.store import _LOCK, migrate
-from heddle.store.control.call_halves import call_halves
+from heddle.store.control.pending_calls import call_halves
 from heddle.store.postgres import connection
 from tests.support import scale, two_stores
 from tests.support.written_calls import AT, PROJECT, first_half, second_half

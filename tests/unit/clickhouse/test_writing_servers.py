@@ -10,9 +10,10 @@ import pytest
 from heddle.errors import HeddleError, Unavailable
 from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.control.schema import Executor
+from heddle.store.control.repository import Executor
 from tests.support import two_stores, written_calls
 from tests.support.clickhouse import ClickhouseProcess
+from tests.support.selection import with_breadth
 from tests.support.two_stores import TwoStores
 from tests.support.written_calls import AT, PROJECT, first_half, second_half, statuses, waiting
 
@@ -196,7 +197,8 @@ async def use(writes: CallWrites, name: str) -> None:
     await insist(writes.write, [], [second_half(f"gone{name}")])
 
 
-@pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("behind", with_breadth([True, False]), ids=["behind", "before"])
 def test_each_step_may_fail_and_is_repeated(tmp_path: Path, behind: bool) -> None:
     async def attempt(stores: TwoStores, number: int) -> bool:
         faults = Faults(number, behind)

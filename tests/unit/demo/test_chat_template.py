@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from heddle.inference.models.source import TINY_FOLDER
+from heddle.inference.served_model import TINY_FOLDER
 from tools.tiny_model.chat import TEMPLATE_FILE, render
 
 USER = {"role": "user", "content": "Hi"}

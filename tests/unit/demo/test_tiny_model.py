@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
-from heddle.inference.models.source import TINY_FOLDER  # noqa: E402
+from heddle.inference.served_model import TINY_FOLDER  # noqa: E402
 from heddle.models.decoder import Decoder  # noqa: E402
 from tools.tiny_model.batches import batches, own_tokens  # noqa: E402
 from tools.tiny_model.build import build  # noqa: E402
@@ -86,6 +86,7 @@ def test_text_survives_and_letters_and_digits_stand_alone(text: str) -> None:
         assert encoding.tokens == list(text)
 
 
+@pytest.mark.thorough
 def test_accuracy_by_task() -> None:
     shares = {task: accuracy(model(), tokenizer(), chats_of(task, CHATS_PER_TASK)) for task in CHECKED}
     assert {task: share for task, share in shares.items() if share < LEAST.get(task, LEAST_OTHERWISE)} == {}
@@ -168,12 +169,14 @@ def test_only_what_the_assistant_says_is_learnt() -> None:
         assert tokenizer().decode(own, skip_special_tokens=False) == expected
 
 
+@pytest.mark.thorough
 def test_the_tokenizer_is_rebuilt_to_the_byte(tmp_path: Path) -> None:
     save_tokenizer(build_tokenizer(), tmp_path)
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (TINY_FOLDER / path.name).read_bytes(), path.name
 
 
+@pytest.mark.thorough
 def test_the_recipe_is_repeatable(tmp_path: Path) -> None:
     recipe = Recipe(seed=3, steps=3, batch_tokens=256, easy_tokens=256)
     for name, chosen in (("a", recipe), ("b", recipe), ("c", Recipe(seed=4, steps=3, batch_tokens=256))):

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from heddle.evals.scorers.kinds import KINDS
-from heddle.trace.alerts.models import Metric
+from heddle.evals.scorer_kinds import KINDS
+from heddle.trace.alerts.rules import Metric
 
 PAGE = (Path(__file__).parent.parent.parent.parent / "docs" / "evaluation.md").read_text()
 

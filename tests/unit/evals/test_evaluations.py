@@ -10,10 +10,10 @@ import pytest
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest, NotFound, Unavailable
-from heddle.evals.running import asking
+from heddle.evals import predictions
 from heddle.evals.service import Evaluations
 from heddle.services import Services
-from heddle.wire.evaluations import Sampling, Scored
+from heddle.wire.training import Sampling, Scored
 from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/judged"
@@ -175,7 +175,7 @@ def test_trials_and_scorers_are_averaged(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_down_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(predictions, "PATIENCE_SECONDS", 0.1)
 
     async def test(_services: Services, trace: Trace, evaluations: Evaluations, model: Adder) -> None:
         ref = await sums(trace)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Busy, Forbidden, InvalidRequest, NotFound, Unavailable
-from heddle.evals.jobs import service
-from heddle.evals.jobs.run import JobRun
-from heddle.evals.jobs.service import Jobs
+from heddle.evals import jobs as job_queue
+from heddle.evals.jobs import JobRun, Jobs
+from heddle.jobs.metrics import JobMetrics
 from heddle.settings import Settings
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.sqlite.store import SqliteStore, open_store
@@ -28,7 +29,7 @@ async def queue(folder: Path, **settings: Any) -> AsyncIterator[tuple[Jobs, Sqli
     """A queue over a folder, not yet started; stopped at the end."""
     chosen = Settings(data=str(folder), **settings)
     store = await open_store(chosen)
-    jobs = Jobs(chosen, store.eval_jobs)
+    jobs = Jobs(chosen, store.eval_jobs, JobMetrics(CollectorRegistry()))
     try:
         yield jobs, store
     finally:
@@ -149,7 +150,7 @@ def test_a_cancelled_job_is_interrupted_and_closed(tmp_path: Path) -> None:
 
 
 def test_a_job_ends_even_if_it_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "FIRST_PAUSE", 1000)
+    monkeypatch.setattr(job_queue, "FIRST_PAUSE", 1000)
 
     async def main() -> None:
         closings: dict[str, int] = {}
@@ -167,7 +168,7 @@ def test_a_job_ends_even_if_it_cannot_be_closed(tmp_path: Path, monkeypatch: pyt
         async with queue(tmp_path) as (jobs, _):
             jobs.register("wrong", wrong, closing)
             await jobs.start()
-            for kind, times_closed in (("never", 1), ("soon", 3), ("busy", service.ATTEMPTS + 1)):
+            for kind, times_closed in (("never", 1), ("soon", 3), ("busy", job_queue.ATTEMPTS + 1)):
                 ended = await done(jobs, await jobs.submit("wrong", LOCAL, PROJECT, {"closing": kind}))
                 assert ended.state == "failed" and closings[ended.id] == times_closed
 
@@ -175,7 +176,7 @@ def test_a_job_ends_even_if_it_cannot_be_closed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_may_pass_is_tried_again_and_what_cannot_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "FIRST_PAUSE", 1000)
+    monkeypatch.setattr(job_queue, "FIRST_PAUSE", 1000)
 
     async def main() -> None:
         tries: dict[str, int] = {}
@@ -207,7 +208,7 @@ def test_what_may_pass_is_tried_again_and_what_cannot_fails(tmp_path: Path, monk
             }
             assert ended["twice"].result == {"tries": 3} and ended["in a task"].result == {"tries": 2}
             assert (ended["always"].state, ended["always"].error) == ("failed", "nobody answers")
-            assert ended["always"].attempts == service.ATTEMPTS
+            assert ended["always"].attempts == job_queue.ATTEMPTS
             assert (ended["wrong"].state, ended["wrong"].error) == ("failed", "no such evaluation")
             assert tries[ended["wrong"].id] == 1
             assert (ended["bug"].state, ended["bug"].error) == ("failed", "Internal server error")
@@ -272,7 +273,7 @@ def test_a_fault_of_the_queue_ends_neither_the_taking_nor_the_keeping_of_jobs(
                 monkeypatch.setattr(store.eval_jobs, name, once_wrong)
 
             spoil("take", store.eval_jobs.take)
-            spoil("held", store.eval_jobs.held)
+            spoil("read_held", store.eval_jobs.read_held)
 
             async def endless(job: JobRow, run: JobRun) -> Json:
                 await asyncio.Event().wait()
@@ -294,7 +295,7 @@ def test_a_job_that_takes_the_server_with_it_is_given_up(tmp_path: Path) -> None
     async def main() -> None:
         async with queue(tmp_path) as (jobs, store):
             job = await jobs.submit("fatal", LOCAL, PROJECT, {})
-            for _ in range(service.CRASHES):
+            for _ in range(job_queue.CRASHES):
                 assert (await store.eval_jobs.take(["fatal"], 2**60)) is not None
                 await store.eval_jobs.put_back_all()
             begun: list[str] = []

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from heddle.errors import InvalidRequest
-from heddle.evals.model import StructuredModel
-from heddle.evals.scorers.judge import JudgeScorer, judge
+from heddle.evals.objects import StructuredModel
+from heddle.evals.scorers import JudgeScorer, read_judge
 
 Json = dict[str, Any]
 PROMPT = "Is {output} right for {question}? {{json}} {inputs[meta][0]}"
@@ -22,7 +22,7 @@ def model(prompt: list[Json] | None = None, **parameters: Any) -> StructuredMode
 
 def made(template: Any = PROMPT, value: Json | None = None, /, **parameters: Any) -> JudgeScorer | str:
     """The judge of a published scorer."""
-    return judge("j", "ref", value or {}, model(**parameters), template)
+    return read_judge("j", "ref", value or {}, model(**parameters), template)
 
 
 def asked(scorer: JudgeScorer | str, answer: str = '{"score": 1}', row: Json = ROW) -> tuple[Any, Json]:
@@ -69,7 +69,9 @@ def test_a_stored_prompt_has_several_messages() -> None:
 
 def test_a_prompt_may_have_parts_and_its_model_a_prompt_of_its_own() -> None:
     parts = [{"role": "user", "content": [{"type": "text", "text": "{output}!"}]}]
-    scorer = judge("j", "ref", {}, model(prompt=[{"role": "system", "content": "Be {strict}."}]), {"messages": parts})
+    scorer = read_judge(
+        "j", "ref", {}, model(prompt=[{"role": "system", "content": "Be {strict}."}]), {"messages": parts}
+    )
     assert asked(scorer)[1]["messages"] == [
         {"role": "system", "content": "Be {strict}."},
         {"role": "user", "content": [{"type": "text", "text": "4!"}]},

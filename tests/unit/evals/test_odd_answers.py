@@ -8,12 +8,10 @@ import pytest
 
 from heddle.auth import LOCAL
 from heddle.errors import InvalidRequest
-from heddle.evals import template
-from heddle.evals.model import DEEPEST_ANSWER
-from heddle.evals.running import asking
-from heddle.evals.scorers import number_of
-from heddle.evals.scorers.judge import LONGEST_SCORE
-from heddle.evals.summary import Summary
+from heddle.evals import objects, predictions
+from heddle.evals.objects import DEEPEST_ANSWER
+from heddle.evals.run import Summary
+from heddle.evals.scorers import LONGEST_SCORE, number_of
 from heddle.services import Services
 from tests.support.inprocess import Trace
 from tests.unit.evals.test_running import PROJECT, Echo, evaluated, exam, with_services
@@ -106,13 +104,13 @@ def test_integers_beyond_floats_are_no_scores() -> None:
 
 
 def test_places_do_not_come_to_more_than_memory_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "LONGEST_TEXT", 100)
+    monkeypatch.setattr(objects, "LONGEST_TEXT", 100)
     values = {"row": "x" * 30}
     message = {"role": "user", "content": "{row}"}
-    assert len(template.filled([message] * 3, values)) == 3
+    assert len(objects.fill_template([message] * 3, values)) == 3
     for bomb in ("{row}" * 4, [message] * 4, "{row:>99}{row:>99}"):
         with pytest.raises(InvalidRequest, match="come to more than 100 characters"):
-            template.filled(bomb, values)
+            objects.fill_template(bomb, values)
 
 
 def test_a_template_holds_messages(tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ def test_a_template_holds_messages(tmp_path: Path) -> None:
 
 def test_a_run_in_which_everything_failed_is_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers that are missing are those rows' own matter, however many lie side by side."""
-    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(predictions, "PATIENCE_SECONDS", 0.0)
 
     class Refusing(Echo):
         async def create(self, inputs: Mapping[str, Any], caller: Any, project: str) -> Json:

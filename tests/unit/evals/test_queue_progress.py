@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from heddle.errors import InvalidRequest
-from heddle.evals.queues.progress import ALLOWED, move_to
+from heddle.evals.annotation_queues import ALLOWED, check_transition
 
 PRESENT = (None, "unstarted", "in_progress", "completed", "skipped")
 CHANGES = {
@@ -16,7 +16,7 @@ CHANGES = {
 
 @pytest.mark.parametrize(("present", "state"), list(itertools.product(PRESENT, ALLOWED)))
 def test_steps(present: str | None, state: str) -> None:
-    move = move_to(state)
+    move = check_transition(state)
     if (present, state) in CHANGES:
         assert move(present) is True
     elif present == state:
@@ -30,4 +30,4 @@ def test_steps(present: str | None, state: str) -> None:
 @pytest.mark.parametrize("state", ["unstarted", "", "done", "COMPLETED"])
 def test_states_that_nobody_can_set(state: str) -> None:
     with pytest.raises(InvalidRequest, match="Invalid annotation_state"):
-        move_to(state)
+        check_transition(state)

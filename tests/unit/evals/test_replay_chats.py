@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from heddle.evals.replay.chats import Chat, answer_of, chat_of
+from heddle.evals.replay.chats import Chat, read_answer, read_chat
 
 USER = {"role": "user", "content": "q"}
 
 
 def chat(inputs: Any, attributes: Any = None) -> Chat:
     """The chat of a call that must have one."""
-    found = chat_of({"inputs": inputs, "attributes": attributes or {}})
+    found = read_chat(inputs, attributes or {})
     assert isinstance(found, Chat), found
     return found
 
@@ -131,7 +131,7 @@ def test_openinference_messages_are_unwrapped() -> None:
     ],
 )
 def test_what_holds_no_chat_says_why(inputs: Any, reason: str) -> None:
-    found = chat_of({"inputs": inputs, "attributes": {}})
+    found = read_chat(inputs, {})
     assert isinstance(found, str) and found.startswith(reason)
 
 
@@ -141,7 +141,12 @@ def test_what_holds_no_chat_says_why(inputs: Any, reason: str) -> None:
         ("plain", "plain"),
         (None, None),
         ({"choices": [{"message": {"content": "hi"}}]}, "hi"),
-        ({"choices": [{"message": {"content": None, "tool_calls": [{"id": "c"}]}}]}, '[{"id": "c"}]'),
+        (
+            {"choices": [{"message": {"content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}}]}}]},
+            '[{"type": "tool_call", "id": "c", "name": "f"}]',
+        ),
+        ({"generations": [[{"text": "Yo", "message": {"lc": 1, "kwargs": {"content": "Yo"}}}]]}, "Yo"),
+        ({"ai.response": {"finishReason": "stop", "text": "Yo"}}, "Yo"),
         ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "ab"),
         ({"gen_ai.output.messages": [{"role": "assistant", "parts": [{"type": "text", "content": "x"}]}]}, "x"),
         ({"gen_ai.completion": '[{"role": "assistant", "content": "y"}]'}, "y"),
@@ -151,4 +156,4 @@ def test_what_holds_no_chat_says_why(inputs: Any, reason: str) -> None:
     ],
 )
 def test_the_text_of_an_answer_is_found_in_each_form(output: Any, text: str | None) -> None:
-    assert answer_of(output) == text
+    assert read_answer(output) == text

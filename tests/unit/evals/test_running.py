@@ -9,9 +9,8 @@ import pytest
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Busy, ExtraMissing, Forbidden, HeddleError, InvalidRequest, NotFound, Unavailable
-from heddle.evals import dataset
-from heddle.evals.running import asking, run
-from heddle.evals.running.asking import Asker, Counted, is_not_the_rows, may_pass
+from heddle.evals import objects, predictions, run
+from heddle.evals.predictions import Asker, Counted, is_not_the_rows, may_pass
 from heddle.services import Services
 from heddle.store.control.eval_jobs import JobRow, eval_jobs
 from heddle.wire.inference import ProviderFailed
@@ -85,7 +84,7 @@ def test_which_failures_may_pass_and_which_are_the_rows(error: HeddleError, pass
 
 
 def test_what_may_pass_is_asked_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(predictions, "_FIRST_PAUSE", 0.001)
     body = {"model": "echo", "messages": [{"role": "user", "content": "hi"}]}
 
     async def main() -> None:
@@ -108,7 +107,7 @@ def test_what_may_pass_is_asked_again_for_a_while(monkeypatch: pytest.MonkeyPatc
 
 
 def test_rows_are_read_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "PAGE", 7)
+    monkeypatch.setattr(objects, "PAGE", 7)
 
     async def test(services: Services, trace: Trace) -> None:
         ref = await exam(trace, 40, trials=2)
@@ -140,7 +139,7 @@ def test_a_chat_model_is_asked_by_its_name(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_gone_ends_the_run_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(predictions, "PATIENCE_SECONDS", 0.0)
 
     async def test(services: Services, trace: Trace) -> None:
         job = await evaluated(services, await exam(trace, 300), "down")

@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.errors import InvalidRequest
-from heddle.evals.scorers import KINDS, BuiltinScorer, builtin, number_of, texts
-from heddle.evals.summary import Summary
+from heddle.evals import scorer_kinds
+from heddle.evals.run import Summary
+from heddle.evals.scorers import KINDS, BuiltinScorer, number_of, read_builtin
 
 BASES = ["Scorer", "Object", "BaseModel"]
 
 
 def scorer(class_name: str, **fields: Any) -> BuiltinScorer:
     """The scorer of a published object."""
-    made = builtin("s", "ref", {"_type": class_name, "_class_name": class_name, "_bases": BASES, **fields})
+    made = read_builtin("s", "ref", {"_type": class_name, "_class_name": class_name, "_bases": BASES, **fields})
     assert isinstance(made, BuiltinScorer), made
     return made
 
@@ -126,8 +127,8 @@ def test_distances_are_those_of_the_textbook(one: str, other: str) -> None:
             longer = lengths[column] + 1 if left == right else max(next_lengths[-1], lengths[column + 1])
             next_lengths.append(longer)
         distances, lengths = next_distances, next_lengths
-    assert texts.levenshtein(one, other) == distances[-1]
-    assert texts.common_subsequence(one, other) == lengths[-1]
+    assert scorer_kinds.levenshtein(one, other) == distances[-1]
+    assert scorer_kinds.common_subsequence(one, other) == lengths[-1]
 
 
 @pytest.mark.parametrize(
@@ -184,20 +185,20 @@ def test_the_column_map_names_the_target() -> None:
     ],
 )
 def test_other_objects_are_refused(value: dict[str, Any], reason: str) -> None:
-    made = builtin("s", "ref", value)
+    made = read_builtin("s", "ref", value)
     problem = asyncio.run(made.problem()) if isinstance(made, BuiltinScorer) else made
     assert problem is not None and reason in problem
 
 
 def test_a_scorer_of_the_sdk_may_name_its_own_code() -> None:
     assert isinstance(
-        builtin("s", "r", {"_class_name": "ValidJSONScorer", "score": "weave:///e/p/op/f:1"}), BuiltinScorer
+        read_builtin("s", "r", {"_class_name": "ValidJSONScorer", "score": "weave:///e/p/op/f:1"}), BuiltinScorer
     )
 
 
 def test_an_empty_class_of_a_program_names_the_code_of_its_base() -> None:
     def made(score: str) -> BuiltinScorer | str:
-        return builtin("s", "r", {"_class_name": "ExactMatchScorer", "score": score, "ignore_case": True})
+        return read_builtin("s", "r", {"_class_name": "ExactMatchScorer", "score": score, "ignore_case": True})
 
     assert isinstance(made("weave-trace-internal:///p/op/Scorer.score:abc"), BuiltinScorer)
     assert "code of its own" in str(made("weave-trace-internal:///p/op/ExactMatchScorer.score:abc"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from heddle.errors import InvalidRequest
-from heddle.evals import template
+from heddle.evals import objects
 
 VALUES: dict[str, Any] = {
     "name": "Ada",
@@ -31,16 +31,16 @@ VALUES: dict[str, Any] = {
     ],
 )
 def test_a_template_is_filled_as_python_does(text: str) -> None:
-    assert template.filled(text, VALUES) == text.format(**VALUES)
+    assert objects.fill_template(text, VALUES) == text.format(**VALUES)
 
 
 def test_messages_are_filled_inside() -> None:
     message = {"role": "{name}", "content": [{"type": "text", "text": "{name}"}, {"type": "image", "n": 3}]}
-    assert template.filled(message, VALUES) == {
+    assert objects.fill_template(message, VALUES) == {
         "role": "{name}",
         "content": [{"type": "text", "text": "Ada"}, {"type": "image", "n": 3}],
     }
-    assert template.names(message) == {"name"}
+    assert objects.template_names(message) == {"name"}
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_messages_are_filled_inside() -> None:
 )
 def test_what_is_not_there_or_not_allowed_is_refused(text: str, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
-        template.filled(text, VALUES)
+        objects.fill_template(text, VALUES)

@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from heddle.auth import Caller, Scope
 from heddle.errors import Busy, Forbidden, InvalidRequest, StorageFull
-from heddle.inference.limits import accounts as module
-from heddle.inference.limits.accounts import Accounts, project_of
-from heddle.inference.limits.rate_limits import KEY, PROJECT
+from heddle.inference import accounts
+from heddle.inference.accounts import Accounts, project_of
+from heddle.inference.limits import KEY, PROJECT
 from heddle.inference.metrics import InferenceMetrics
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.changes import Changes
+from heddle.store.control.coordination import Changes
 from heddle.store.control.inference import InferenceRows, Used
 from heddle.wire.inference import Completion, InferenceCall
 from heddle.wire.refs import internal_project
@@ -219,7 +219,7 @@ class BusyRows:
 
 @pytest.mark.parametrize(("times", "kept", "failures"), [(3, 1, 0), (99, 0, 1)])
 def test_counting_waits_for_a_busy_store(times: int, kept: int, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(accounts, "_WAITS", (0.0, 0.0, 0.0))
     rows = BusyRows(times)
     desk = Desk(rows=rows)
     desk.answer()
@@ -234,7 +234,7 @@ def test_closing_frees_the_place_once_and_corrects_the_tokens() -> None:
     async def work() -> None:
         limits = desk.accounts.limits
         ticket = await desk.accounts.admit(ANN, None, "tiny", 100, 10**6)
-        assert ticket.headers["x-ratelimit-remaining-tokens"] == str(10**6 - 100 - module.EXPECTED_COMPLETION)
+        assert ticket.headers["x-ratelimit-remaining-tokens"] == str(10**6 - 100 - accounts.EXPECTED_COMPLETION)
         assert limits.running((KEY, "key-1")) == limits.running((PROJECT, "")) == 1
         await asyncio.gather(ticket.close(done(project=None)), ticket.close(done(project=None)))
         await ticket.release()

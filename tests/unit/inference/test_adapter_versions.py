@@ -7,12 +7,10 @@ import pytest
 
 from heddle.auth import LOCAL
 from heddle.errors import InvalidRequest
-from heddle.inference.adapters.address import Address
-from heddle.inference.adapters.files import FOLDER
-from heddle.inference.adapters.registry import Adapters
+from heddle.inference.adapters import FOLDER, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
-from heddle.store.control.adapters import AdapterRow
-from heddle.store.control.adapters import Adapters as AdapterRows
+from heddle.store.control.inference import AdapterRow
+from heddle.store.control.inference import Adapters as AdapterRows
 from tests.support.memory import MemoryExecutor
 
 ADDRESS = Address("tuned", None, "team", "project")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heddle.inference.providers import image_fetch
+from heddle.inference.api import images
 from heddle.wire.inference import ProviderFailed
 
 PROVIDER = "https://api.example.com/v1"
@@ -24,7 +24,7 @@ def known_as(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[tuple[str
         return b"image"
 
     monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", look_up)
-    monkeypatch.setattr(image_fetch, "_load", load)
+    monkeypatch.setattr(images, "_load", load)
     return loaded
 
 
@@ -41,13 +41,13 @@ def test_names_that_lead_inside_are_refused(monkeypatch: pytest.MonkeyPatch, add
     for addresses in ((address,), ("93.184.216.34", address)):
         loaded = known_as(monkeypatch, *addresses)
         with pytest.raises(ProviderFailed, match="non-public address"):
-            asyncio.run(image_fetch.fetch("https://images.example.com/x.png", PROVIDER))
+            asyncio.run(images.fetch_image("https://images.example.com/x.png", PROVIDER))
         assert loaded == []
 
 
 def test_the_checked_address_is_the_one_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = known_as(monkeypatch, "93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946")
-    assert asyncio.run(image_fetch.fetch("https://images.example.com/x.png", PROVIDER)) == b"image"
+    assert asyncio.run(images.fetch_image("https://images.example.com/x.png", PROVIDER)) == b"image"
     assert loaded == [("93.184.216.34", "images.example.com")]
 
 
@@ -64,16 +64,16 @@ def test_the_checked_address_is_the_one_that_is_asked(monkeypatch: pytest.Monkey
 def test_only_the_providers_own_origin_may_lie_inside(monkeypatch: pytest.MonkeyPatch, url: str, is_own: bool) -> None:
     loaded = known_as(monkeypatch, "127.0.0.1")
     if is_own:
-        assert asyncio.run(image_fetch.fetch(url, "http://127.0.0.1:8000/v1")) == b"image"
+        assert asyncio.run(images.fetch_image(url, "http://127.0.0.1:8000/v1")) == b"image"
     else:
         with pytest.raises(ProviderFailed):
-            asyncio.run(image_fetch.fetch(url, "http://127.0.0.1:8000/v1"))
+            asyncio.run(images.fetch_image(url, "http://127.0.0.1:8000/v1"))
     assert len(loaded) == is_own
 
 
 def test_data_addresses_are_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = known_as(monkeypatch, "127.0.0.1")
-    assert asyncio.run(image_fetch.fetch("data:image/png;base64,aGVsbG8=", PROVIDER)) == b"hello"
+    assert asyncio.run(images.fetch_image("data:image/png;base64,aGVsbG8=", PROVIDER)) == b"hello"
     with pytest.raises(ProviderFailed, match="no base64"):
-        asyncio.run(image_fetch.fetch("data:image/png;base64,!!!", PROVIDER))
+        asyncio.run(images.fetch_image("data:image/png;base64,!!!", PROVIDER))
     assert loaded == []

@@ -3,7 +3,7 @@
 import pytest
 
 from heddle.errors import Busy
-from heddle.inference.limits.rate_limits import KEY, PROJECT, Limits
+from heddle.inference.limits import KEY, PROJECT, Limits
 from heddle.settings import Settings
 from heddle.store.control.inference import LimitRow
 
@@ -121,7 +121,7 @@ def test_stored_limits_win_over_the_settings_part_by_part(clock: Clock) -> None:
 
 
 def test_meters_of_those_who_owe_nothing_are_forgotten(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heddle.inference.limits.rate_limits.MOST_METERS", 10)
+    monkeypatch.setattr("heddle.inference.limits.MOST_METERS", 10)
     limits = made(clock, key_tokens_per_minute=600)
     owing = limits.take("", "owing", 500)
     for number in range(50):

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import pytest
 
 from heddle.errors import InvalidRequest, Unavailable
+from heddle.inference import served_model
 from heddle.inference.engine.base import EngineFailed
-from heddle.inference.models import loading
-from heddle.inference.models.loading import Loading
+from heddle.inference.served_model import ModelLoader
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(served_model, "RETRY_SECONDS", 0.0)
 
 
 def run(outcomes: list[Exception | None], waits_for_engine: bool = False) -> tuple[list[str | None], int]:
@@ -39,7 +39,7 @@ def run(outcomes: list[Exception | None], waits_for_engine: bool = False) -> tup
         assert subject.problem is None
         await subject.stop()
 
-    subject = Loading(load, waits_for_engine)
+    subject = ModelLoader(load, waits_for_engine)
     asyncio.run(go())
     return seen, tries
 

@@ -82,11 +82,11 @@ def test_no_private_name_reaches_the_metrics() -> None:
     registry = CollectorRegistry()
     figures = InferenceMetrics(registry)
     values: dict[str, Any] = {"request": {}, "started_at": datetime.now(UTC), "caller": LOCAL, "request_id": "r"}
-    figures.answered(
+    figures.count_completion(
         Completion(project="team/hush", model="hush-1", served="team/hush/a", base="tiny", user="hush", **values)
     )
-    figures.refused()
-    figures.not_stored("trace")
+    figures.count_refusal()
+    figures.count_failure("trace")
     assert "hush" not in "".join(text(registry))
     assert 'heddle_inference_requests_total{model="tiny",status="200"} 1.0' in text(registry)
 

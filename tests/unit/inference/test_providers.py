@@ -8,8 +8,8 @@ import pytest
 
 from heddle import settings as table
 from heddle.errors import InvalidRequest
-from heddle.inference.providers import client as providers
-from heddle.inference.providers.client import Provider, ProviderClient, ProviderFailed, checked_headers, configured
+from heddle.inference import providers
+from heddle.inference.providers import Provider, ProviderClient, ProviderFailed, check_headers, read_providers
 from heddle.settings import BadSetting, Settings
 from tests.support.provider import FakeProvider
 
@@ -19,11 +19,11 @@ BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 def test_providers_are_read_from_one_line() -> None:
     line = " openai=https://api.example.com/v1/,OPENAI_KEY ; local-1=http://127.0.0.1:8000/v1;"
     settings = table.load({"providers": line}, {})
-    assert configured(settings) == {
+    assert read_providers(settings) == {
         "openai": Provider("openai", "https://api.example.com/v1", "OPENAI_KEY"),
         "local-1": Provider("local-1", "http://127.0.0.1:8000/v1", ""),
     }
-    assert configured(Settings()) == configured(table.load({"providers": "none"}, {})) == {}
+    assert read_providers(Settings()) == read_providers(table.load({"providers": "none"}, {})) == {}
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_line_that_cannot_be_used_stops_the_start(line: str) -> None:
 )
 def test_headers_that_are_not_the_clients_to_set_are_refused(headers: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        checked_headers(headers)
+        check_headers(headers)
     assert refused.value.param == "extra_headers"
-    assert checked_headers({"X-Team": "blue"}) == {"X-Team": "blue"}
+    assert check_headers({"X-Team": "blue"}) == {"X-Team": "blue"}
 
 
 def test_answers_that_are_nested_without_end_are_no_json() -> None:
@@ -73,7 +73,7 @@ def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return make(*arguments, **options)
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
-    providers._trusted.cache_clear()
+    providers._ssl_context.cache_clear()
     with FakeProvider() as fake:
         for _ in range(3):
             asyncio.run(ProviderClient(Provider("p", fake.url)).complete(BODY))

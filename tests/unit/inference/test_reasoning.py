@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
-from heddle.inference.prompt.reasoning import ReasoningMarks, ReasoningSplitter, after_optional_reasoning, detect_marks
-from heddle.inference.tokenization.tokenizer import Tokenizer
+from heddle.inference.prompt.reasoning import ReasoningMarks, ReasoningSplitter, allow_reasoning_before, detect_marks
+from heddle.inference.tokenizer import Tokenizer
 from tests.unit.inference.vocabularies import backend, feed_in_pieces, tokenizer
 
 MARKS = ReasoningMarks("<think>", "</think>", (1,), (2,))
@@ -75,7 +75,7 @@ def bare(template: str, *special: str) -> Tokenizer:
     """A byte-level vocabulary without marks but these, which are special tokens."""
     made = backend("byte level", marks=())
     made.add_special_tokens(list(special))
-    return Tokenizer(made, {}, {"default": template}, ())
+    return Tokenizer(made, {}, {"default": template})
 
 
 def test_marks_are_tokens_of_their_own_or_stand_in_the_template() -> None:
@@ -109,7 +109,7 @@ def test_a_grammar_after_an_optional_block(has_tokens: bool) -> None:
     marks = detect_marks(made)
     assert marks is not None and (len(marks.end_token_ids) == 1) is has_tokens
     vocabulary = LLTokenizer(made.backend.to_str(), eos_token=made.token_id("<|im_end|>"))
-    grammar = after_optional_reasoning(
+    grammar = allow_reasoning_before(
         json.dumps({"grammars": [{"lark_grammar": "start: /[0-9]{2}/"}]}), vocabulary, marks
     )
     for text, allowed in {

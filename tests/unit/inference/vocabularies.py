@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from heddle.inference.tokenization.tokenizer import Tokenizer
+from heddle.inference.tokenizer import Tokenizer
 
 CORPUS = [
     "the quick brown fox jumps over the lazy dog",
@@ -47,7 +47,7 @@ def backend(kind: str, marks: Sequence[str] = MARKS) -> Backend:
 def tokenizer(kind: str = "byte level", template: str = CHATML) -> Tokenizer:
     """Our tokenizer over one of that kind."""
     made = backend(kind)
-    return Tokenizer(made, {"eos_token": "<|im_end|>"}, {"default": template}, (made.token_to_id("<|im_end|>"),))
+    return Tokenizer(made, {"eos_token": "<|im_end|>"}, {"default": template})
 
 
 def write_folder(

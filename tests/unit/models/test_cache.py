@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heddle.models import cache as cache_module
-from heddle.models.cache import CacheShape, LaneCache, SlabLane, capacities
+from heddle.models.cache import CacheShape, LaneCache, SlabLane, lane_capacities
 
 SHAPE = CacheShape(3, 2, 8, 1000, torch.float32, torch.device("cpu"))
 
@@ -30,9 +30,9 @@ def content(lane: SlabLane, tokens: int) -> torch.Tensor:
 
 
 def test_capacities_double_and_end_at_the_positions_of_the_model() -> None:
-    assert capacities(1000) == [64, 128, 256, 512, 1008]
-    assert capacities(4096) == [64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096]
-    assert capacities(40) == [48]
+    assert lane_capacities(1000) == [64, 128, 256, 512, 1008]
+    assert lane_capacities(4096) == [64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096]
+    assert lane_capacities(40) == [48]
 
 
 def test_blocks_and_bytes_are_exact() -> None:

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from heddle.models.config import NotNative, parse_config  # noqa: E402
 from heddle.models.decoder import Decoder  # noqa: E402
+from heddle.models.folder import NotNative, parse_config  # noqa: E402
 from heddle.models.interfaces import ModelError  # noqa: E402
 from heddle.models.load import load_model  # noqa: E402
 from tests.support.forward import Runner, tokens_of  # noqa: E402

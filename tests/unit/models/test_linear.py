@@ -13,15 +13,15 @@ from heddle.models.linear import (
     ThreadedHalfLinear,
     TwofoldLinear,
     fits_half,
+    is_usable,
     make_linear,
-    works,
 )
 
 
 @pytest.mark.parametrize("rows", [1, 2, 8, 33])
 @pytest.mark.parametrize("kind", [HalfLinear, ThreadedHalfLinear, PackedLinear])
 def test_every_kind_that_this_torch_has_is_exact(kind: type, rows: int) -> None:
-    if not works(kind, torch.float32):
+    if not is_usable(kind, torch.float32):
         pytest.skip(f"this torch has no {kind.__name__}")
     weight = torch.randn(200, 72).bfloat16().float()
     bias, inputs = torch.randn(200), torch.randn(rows, 72)
@@ -77,15 +77,15 @@ def test_a_product_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monk
         raise RuntimeError("FBGEMM is not there")
 
     monkeypatch.setattr(linear.torch, "get_num_threads", lambda: 1)
-    works.cache_clear()
+    is_usable.cache_clear()
     monkeypatch.setattr(linear.torch, "fbgemm_linear_fp16_weight", broken)
-    assert not works(HalfLinear, torch.float32)
+    assert not is_usable(HalfLinear, torch.float32)
     assert isinstance(make_linear(weight), PackedLinear | PlainLinear)
-    works.cache_clear()
+    is_usable.cache_clear()
     monkeypatch.setattr(linear.torch, "fbgemm_pack_gemm_matrix_fp16", missing)
-    assert not works(HalfLinear, torch.float32)
+    assert not is_usable(HalfLinear, torch.float32)
     monkeypatch.setattr(PackedLinear, "__call__", lambda self, rows: missing(rows))
-    works.cache_clear()
+    is_usable.cache_clear()
     assert isinstance(make_linear(weight), PlainLinear)
     assert isinstance(make_linear(weight.bfloat16(), None, torch.bfloat16), PlainLinear)
-    works.cache_clear()
+    is_usable.cache_clear()

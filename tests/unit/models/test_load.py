@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from heddle.models import memory
+from heddle.models import load
+from heddle.models.folder import Weights
 from heddle.models.interfaces import ModelError
 from heddle.models.load import choose_dtype, load_model, resident_weights_bytes
 from heddle.models.native import NativeModel
-from heddle.models.weights import Weights
 from tests.support.forward import Runner, tokens_of
 from tests.support.models import make_model
 
@@ -41,8 +41,8 @@ def test_facts_of_a_loaded_model(folder: Path) -> None:
 def test_small_models_are_float32_and_large_ones_bfloat16() -> None:
     assert choose_dtype("auto", 99_999_999) == torch.float32
     assert choose_dtype("auto", 100_000_000) == torch.bfloat16
-    with pytest.raises(ModelError, match="int8"):
-        choose_dtype("int8", 1)
+    with pytest.raises(ModelError, match="int4"):
+        choose_dtype("int4", 1)
 
 
 def test_shards_give_the_same_model(folder: Path, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_device_that_is_not_there_is_refused(folder: Path) -> None:
 
 
 def test_a_model_that_cannot_fit_is_refused_before_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda device: 100 * 2**20)
+    monkeypatch.setattr(load, "available_bytes", lambda device: 100 * 2**20)
     with pytest.raises(ModelError, match=r"needs about 257 MiB on cpu, and 100 MiB are available"):
         load_model(folder)
 
@@ -149,5 +149,5 @@ def test_bytes_of_weights_are_those_of_the_header_and_the_head(folder: Path) -> 
 
 
 def test_memory_of_this_machine_is_known() -> None:
-    free = memory.available_bytes(torch.device("cpu"))
+    free = load.available_bytes(torch.device("cpu"))
     assert free is None or 2**20 < free < 2**50

@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from heddle.auth import LOCAL
-from heddle.trace.otel.ingest import Export
+from heddle.trace.otel.export import Export
+from heddle.trace.otel.projects import ProjectResolver
 from heddle.trace.prices import Tokens
 from heddle.wire.calls import ERROR, SUCCESS, End, Start
 from heddle.wire.spans import AgentSpan
@@ -18,7 +19,8 @@ def packed(*spans: Any, resource: Any = None) -> tuple[list[Start], list[End], l
     """What an export of the spans writes."""
     settings: Any = SimpleNamespace(large_field_bytes=2**30)
     body = request(*spans, resource=resource).SerializeToString()
-    calls, agents = Export(settings, cast(Any, None), cast(Any, None), LOCAL, "team/project")._pack(body, False)
+    projects = ProjectResolver(LOCAL, "team/project")
+    calls, agents = Export(settings, cast(Any, None), cast(Any, None), projects).pack(body, False)
     return calls.starts, calls.ends, agents
 
 

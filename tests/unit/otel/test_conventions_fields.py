@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from heddle.trace.otel import reading
-from heddle.trace.otel.expand import expand
+from heddle.trace.otel.span import expand
 from heddle.wire.spans import AgentSpan
 from tests.support.otel import seen, span_of
 

@@ -11,11 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from heddle.trace.otel.conventions.convention import parsed
-from heddle.trace.otel.dump import to_dump
-from heddle.trace.otel.expand import expand
 from heddle.trace.otel.reading import KINDS, from_dump
+from heddle.trace.otel.span import expand, to_dump
 from heddle.wire import jsontext
+from heddle.wire.conversation.values import parse_json
 from heddle.wire.spans import AgentSpan
 from tests.support.otel import RECORDINGS, recorded, seen
 
@@ -253,7 +252,7 @@ def test_every_line_of_the_table_has_its_recording() -> None:
 
 def same(agent: AgentSpan) -> dict[str, Any]:
     """An agent span whose custom attributes are JSON values, however their texts are spelt."""
-    return {**asdict(agent), "custom": {key: parsed(value) for key, value in agent.custom_attrs_string.items()}} | {
+    return {**asdict(agent), "custom": {key: parse_json(value) for key, value in agent.custom_attrs_string.items()}} | {
         "custom_attrs_string": None
     }
 

@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 from heddle.auth import LOCAL
-from heddle.trace.otel import dump, json_decode, protobuf
-from heddle.trace.otel.expand import expand
-from heddle.trace.otel.ingest import Export
+from heddle.trace.otel.export import Export
+from heddle.trace.otel.projects import ProjectResolver
 from heddle.trace.otel.reading import describe, from_dump
-from heddle.trace.otel.span import OtelEvent, OtelLink, OtelSpan
+from heddle.trace.otel.signals import decode_spans
+from heddle.trace.otel.span import OtelEvent, OtelLink, OtelSpan, expand, resource_dump, to_dump, to_span
 from heddle.wire import refs
 from heddle.wire.spans import AgentSpan
 
@@ -25,7 +25,8 @@ MESSAGES += ("tool_call_arguments", "tool_call_result", "reasoning_content")
 def packed(path: Path) -> tuple[list[AgentSpan], dict[str, Any]]:
     """The agent spans that an ingest of the recording writes, and the stored dumps by span id."""
     settings: Any = SimpleNamespace(large_field_bytes=2**30)
-    calls, agents = Export(settings, cast(Any, None), cast(Any, None), LOCAL, "team/project")._pack(
+    projects = ProjectResolver(LOCAL, "team/project")
+    calls, agents = Export(settings, cast(Any, None), cast(Any, None), projects).pack(
         path.read_bytes(), path.suffix == ".json"
     )
     assert calls.starts
@@ -58,8 +59,8 @@ def test_a_recorded_span_is_described_the_same_from_its_dump(path: Path) -> None
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_messages_are_read_from_the_dump_as_from_the_span(path: Path) -> None:
-    decode = json_decode.decode if path.suffix == ".json" else protobuf.decode
-    spans = {span.span_id: span for group in decode(path.read_bytes()) for span in group.spans}
+    groups = decode_spans(path.read_bytes(), is_json=path.suffix == ".json")
+    spans = {span.span_id: span for group in groups for span in group.items}
     _, dumps = packed(path)
     for span_id, span in spans.items():
         first = describe(span, PROJECT)
@@ -90,8 +91,8 @@ def test_a_span_survives_whole() -> None:
         resource_dropped=2,
     )
     tree, texts = expand(span.attributes)
-    stored = dump.to_dump(span, tree, texts, dump.resource_dump(span.resource, 2))
-    assert dump.to_span(orjson.loads(orjson.dumps(stored))) == span
+    stored = to_dump(span, tree, texts, resource_dump(span.resource, 2))
+    assert to_span(orjson.loads(orjson.dumps(stored))) == span
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """Dotted keys and JSON texts as a tree, and back."""
 
+from itertools import permutations
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heddle.trace.otel.call import cut, op_object_id
-from heddle.trace.otel.expand import Conflict, expand, flatten, listed, pick
+from heddle.trace.otel.packing import cut, op_object_id
+from heddle.trace.otel.span import expand, flatten, pick_path, restore_lists
 
 
 @pytest.mark.parametrize(
@@ -31,19 +32,41 @@ def test_trees(flat: dict[str, Any], tree: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flat", "key"),
+    ("flat", "tree"),
     [
-        ({"a": 1, "a.b": 2}, "a"),
-        ({"a.b": 2, "a": 1}, "a"),
-        ({"x.a.b.c": 1, "x.a.b": "s"}, "x.a.b"),
-        ({"x.a": False, "x.a.x.a": 2}, "x.a"),
-        ({"a": [1], "a.b": 2}, "a"),
-        ({"a": '{"b": 1}', "a.b.c": 2}, "a.b"),
+        ({"a": 1, "a.b": 2}, {"a": {"b": 2, "_value": 1}}),
+        ({"a": 1, "a.b": 2, "a.c.d": 3}, {"a": {"b": 2, "c": {"d": 3}, "_value": 1}}),
+        ({"x.a.b.c": 1, "x.a.b": "s"}, {"x": {"a": {"b": {"c": 1, "_value": "s"}}}}),
+        ({"x.a": False, "x.a.x.a": 2}, {"x": {"a": {"x": {"a": 2}, "_value": False}}}),
+        ({"a": "", "a._value": 1, "a.__value": 2}, {"a": {"_value": 1, "__value": 2, "___value": ""}}),
+        ({"a": 1, "a.b": 2, "a.b.c": 3}, {"a": {"b": {"c": 3, "_value": 2}, "_value": 1}}),
     ],
 )
-def test_a_scalar_beside_a_subtree_is_a_conflict(flat: dict[str, Any], key: str) -> None:
-    with pytest.raises(Conflict, match=f"attribute '{key}' has both"):
-        expand(flat)
+def test_a_value_beside_a_subtree_is_kept_in_it(flat: dict[str, Any], tree: dict[str, Any]) -> None:
+    """In whichever order they come; and it is found again under its own key."""
+    for order in permutations(flat.items()):
+        found, texts = expand(dict(order))
+        assert found == tree
+        assert {key: str(value) for key, value in flatten(found, texts).items()} == {
+            key: str(value) for key, value in flat.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("flat", "tree"),
+    [
+        ({"a": '{"b": 1}', "a.b.c": 2}, {"a": {"b": {"c": 2, "_value": 1}}}),
+        ({"a": '{"b": 1}', "a.b": '{"c": 2}'}, {"a": {"b": {"c": 2, "_value": 1}}}),
+        ({"a": '{"b": [1]}', "a.b": 5}, {"a": {"b": {"0": 1, "_value": 5}}}),
+        ({"a": [1], "a.b": 2}, {"a": {"0": 1, "b": 2}}),
+        ({"a": '["one"]', "a.0.role": "user"}, {"a": {"0": {"role": "user", "_value": "one"}}}),
+    ],
+)
+def test_structures_are_merged_and_a_value_in_them_is_kept_beside_a_subtree(
+    flat: dict[str, Any], tree: dict[str, Any]
+) -> None:
+    for order in permutations(flat.items()):
+        assert expand(dict(order))[0] == tree
 
 
 def test_json_that_is_too_deep_stays_text_and_long_keys_stay_whole() -> None:
@@ -65,14 +88,14 @@ def test_json_that_is_too_deep_stays_text_and_long_keys_stay_whole() -> None:
 )
 def test_indexed_dicts_become_lists(value: Any, expected: Any) -> None:
     before = repr(value)
-    assert listed(value) == expected and repr(value) == before
+    assert restore_lists(value) == expected and repr(value) == before
 
 
 def test_pick() -> None:
     tree = {"a": {"b": [{"c": 1}]}, "n": 5}
-    assert pick(tree, ("a", "b", "0", "c")) == 1
+    assert pick_path(tree, ("a", "b", "0", "c")) == 1
     for path in (("a", "x"), ("a", "b", "1"), ("a", "b", "-1"), ("a", "b", "²"), ("n", "x"), ("a", "b", "c")):
-        assert pick(tree, path) is None
+        assert pick_path(tree, path) is None
 
 
 keys = st.lists(st.sampled_from(["a", "b", "c", "0", "1"]), min_size=1, max_size=4).map(".".join)
@@ -84,8 +107,9 @@ leaves = st.one_of(
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(keys, leaves, max_size=6))
 def test_flatten_undoes_expand(flat: dict[str, Any]) -> None:
-    """Wherever no two values were merged."""
-    if any(key != other and other.startswith(key + ".") for key in flat for other in flat):
+    """Wherever no two structures were merged."""
+    structures = [key for key, value in flat.items() if isinstance(value, list) or value == '{"k":1}']
+    if any(other.startswith(key + ".") for key in structures for other in flat):
         return
     tree, texts = expand(dict(flat))
     assert flatten(tree, texts) == flat

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.errors import HeddleError, InvalidRequest, TooLarge
-from heddle.trace.otel import json_decode, protobuf
+from heddle.trace.otel.signals import decode_spans
 from tests.support.otlp import as_json, request, span
 
 scalars = st.one_of(
@@ -31,8 +31,8 @@ attributes = st.dictionaries(st.text(max_size=10), values, max_size=5)
 @given(attributes, attributes, st.booleans())
 def test_both_encodings_are_read_alike(first: dict[str, Any], second: dict[str, Any], snake: bool) -> None:
     message = request(span(1, parent=2, attributes=first, trace_state="a=b"), span(3), resource=second or {"a": 1})
-    read = json_decode.decode(as_json(message, snake))
-    assert repr(read) == repr(protobuf.decode(message.SerializeToString()))
+    read = decode_spans(as_json(message, snake), is_json=True)
+    assert repr(read) == repr(decode_spans(message.SerializeToString(), is_json=False))
 
 
 def one_span(**fields: Any) -> bytes:
@@ -67,7 +67,7 @@ def attribute(value: Any) -> bytes:
     ],
 )
 def test_values(value: Any, read: Any) -> None:
-    found = json_decode.decode(attribute(value))[0].spans[0].attributes
+    found = decode_spans(attribute(value), is_json=True)[0].items[0].attributes
     assert found == {"k": read} and type(found["k"]) is type(read)
 
 
@@ -101,7 +101,7 @@ def test_values(value: Any, read: Any) -> None:
 )
 def test_what_is_wrong_is_said_with_its_place(body: bytes, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
-        json_decode.decode(body)
+        decode_spans(body, is_json=True)
 
 
 def test_values_nested_too_deep_are_refused() -> None:
@@ -109,12 +109,12 @@ def test_values_nested_too_deep_are_refused() -> None:
     for _ in range(45):
         value = {"arrayValue": {"values": [value]}}
     with pytest.raises(InvalidRequest, match="nested deeper than"):
-        json_decode.decode(attribute(value))
+        decode_spans(attribute(value), is_json=True)
 
 
 def test_names_of_kinds_and_ids_in_capitals() -> None:
     body = one_span(kind="SPAN_KIND_CLIENT", status={"code": "STATUS_CODE_ERROR"}, traceId="AB" * 16, spanId="Cd" * 8)
-    (read,) = json_decode.decode(body)[0].spans
+    (read,) = decode_spans(body, is_json=True)[0].items
     assert (read.kind, read.status_code, read.trace_id, read.span_id) == (3, 2, "ab" * 16, "cd" * 8)
 
 
@@ -139,7 +139,8 @@ json_values = st.recursive(
 @given(json_values)
 def test_any_json_is_read_or_refused(value: Any) -> None:
     try:
-        json_decode.decode(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [value]}]}, value]}).encode())
+        body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [value]}]}, value]})
+        decode_spans(body.encode(), is_json=True)
     except HeddleError as error:
         assert 400 <= error.status < 500
 
@@ -153,4 +154,5 @@ def test_too_many_parts_are_refused(name: str) -> None:
     if name == "scopeSpans":
         body["resourceSpans"][0]["scopeSpans"] = many
     with pytest.raises(TooLarge, match=r"over 200000 .* in one export"):
-        json_decode.decode(json.dumps({"resourceSpans": many} if name == "resourceSpans" else body).encode())
+        whole = json.dumps({"resourceSpans": many} if name == "resourceSpans" else body)
+        decode_spans(whole.encode(), is_json=True)

@@ -15,9 +15,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from heddle.errors import InvalidRequest, TooLarge
-from heddle.trace.otel import protobuf
-from heddle.trace.otel.protobuf import varint_bytes
-from heddle.trace.otel.span import MAX_DEPTH
+from heddle.trace.otel.decoding import MAX_DEPTH
+from heddle.trace.otel.signals import decode_spans
+from heddle.wire.otlp import encode_partial_success, varint_bytes
 
 texts = st.text(max_size=200)
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -156,8 +156,8 @@ def found(data: bytes) -> list[Any]:
     """The whole message by our reader."""
     return [
         (
-            group.resource,
-            group.resource_dropped,
+            group.resource.attributes,
+            group.resource.dropped,
             [
                 (
                     (span.name, span.trace_id, span.span_id, span.parent_id, span.trace_state),
@@ -174,10 +174,10 @@ def found(data: bytes) -> list[Any]:
                     ],
                     (span.scope, span.scope_version),
                 )
-                for span in group.spans
+                for span in group.items
             ],
         )
-        for group in protobuf.decode(data)
+        for group in decode_spans(data, is_json=False)
     ]
 
 
@@ -187,6 +187,7 @@ def test_reads_what_the_package_writes(message: ExportTraceServiceRequest) -> No
     assert found(message.SerializeToString()) == expected(message)
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(requests, st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=3), st.integers(0, 40))
 def test_damaged_bytes_are_refused_or_read_alike(
@@ -213,11 +214,12 @@ def test_damaged_bytes_are_refused_or_read_alike(
 @given(st.binary(max_size=300))
 def test_noise_is_refused_or_read(data: bytes) -> None:
     try:
-        protobuf.decode(data)
+        decode_spans(data, is_json=False)
     except InvalidRequest as error:
         assert error.reason.startswith("The body is no ExportTraceServiceRequest")
 
 
+@pytest.mark.thorough
 @given(requests, requests)
 @settings(max_examples=40, deadline=None)
 def test_unknown_fields_are_passed_over(message: ExportTraceServiceRequest, other: ExportTraceServiceRequest) -> None:
@@ -232,7 +234,7 @@ def wrapped(value: bytes) -> bytes:
     """A request with one span that has one attribute `k` of this encoded AnyValue."""
 
     def field(tag: int, content: bytes) -> bytes:
-        return bytes([tag]) + protobuf.varint_bytes(len(content)) + content
+        return bytes([tag]) + varint_bytes(len(content)) + content
 
     pair = field(0x0A, b"k") + field(0x12, value)
     return field(0x0A, field(0x12, field(0x12, field(0x4A, pair))))
@@ -241,12 +243,12 @@ def wrapped(value: bytes) -> bytes:
 def test_fields_in_another_order_and_repeated_ones() -> None:
     """The value before the key; of two kinds in one value the later counts; a list in two parts is one list."""
     both = b"\x18\x05\x0a\x03abc"
-    assert protobuf.decode(wrapped(both))[0].spans[0].attributes == {"k": "abc"}
+    assert decode_spans(wrapped(both), is_json=False)[0].items[0].attributes == {"k": "abc"}
     parts = b"\x2a\x04\x0a\x02\x18\x01" + b"\x2a\x04\x0a\x02\x18\x02"
-    assert protobuf.decode(wrapped(parts))[0].spans[0].attributes == {"k": [1, 2]}
+    assert decode_spans(wrapped(parts), is_json=False)[0].items[0].attributes == {"k": [1, 2]}
     reverse = b"\x12\x02\x18\x07\x0a\x01k"
     data = b"\x0a\x0d\x12\x0b\x12\x09\x4a\x07" + reverse
-    assert protobuf.decode(data)[0].spans[0].attributes == {"k": 7}
+    assert decode_spans(data, is_json=False)[0].items[0].attributes == {"k": 7}
 
 
 def test_values_nested_too_deep_are_refused() -> None:
@@ -258,7 +260,7 @@ def test_values_nested_too_deep_are_refused() -> None:
     )
     deeper = AnyValue(array_value={"values": [value]}).SerializeToString()
     with pytest.raises(InvalidRequest, match="nested deeper than 40"):
-        protobuf.decode(wrapped(deeper))
+        decode_spans(wrapped(deeper), is_json=False)
 
 
 @pytest.mark.parametrize(
@@ -276,22 +278,22 @@ def test_values_nested_too_deep_are_refused() -> None:
 )
 def test_malformed_bytes_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
-        protobuf.decode(data)
+        decode_spans(data, is_json=False)
 
 
 @given(st.integers(1, 2**40), texts)
 def test_the_answer_is_what_the_package_reads(rejected: int, message: str) -> None:
-    read = ExportTraceServiceResponse.FromString(protobuf.response(rejected, message))
+    read = ExportTraceServiceResponse.FromString(encode_partial_success(rejected, message))
     assert read.partial_success.rejected_spans == rejected
     assert read.partial_success.error_message == message
-    assert protobuf.response(0, "") == ExportTraceServiceResponse().SerializeToString()
+    assert encode_partial_success(0, "") == ExportTraceServiceResponse().SerializeToString()
 
 
 @pytest.mark.parametrize(
     ("data", "what"),
     [
         (b"\x0a\x00" * 300_001, "spans, events and links"),
-        (sized(b"\x0a", b"\x12\x00" * 300_001), "scopes"),
+        (sized(b"\x0a", b"\x12\x00" * 300_001), "spans, events and links"),
         (sized(b"\x0a", sized(b"\x12", b"\x12\x00" * 300_001)), "spans, events and links"),
         (sized(b"\x0a", sized(b"\x12", sized(b"\x12", b"\x5a\x00" * 300_001))), "spans, events and links"),
         (sized(b"\x0a", sized(b"\x12", sized(b"\x12", b"\x6a\x00" * 300_001))), "spans, events and links"),
@@ -302,4 +304,4 @@ def test_the_answer_is_what_the_package_reads(rejected: int, message: str) -> No
 def test_too_many_parts_are_refused(data: bytes, what: str) -> None:
     """Empty parts would fill the memory: they are counted while they are read."""
     with pytest.raises(TooLarge, match=f"over 200000 {what} in one export"):
-        protobuf.decode(data)
+        decode_spans(data, is_json=False)

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from heddle.training.base import TokenSequence
-from heddle.training.tokens.advantages import (
+from heddle.training.sequences import (
+    TokenSequence,
     group_advantages,
     learning_rate_multiplier,
-    normalised,
+    normalise,
     reward_spread,
     trajectory_weight,
 )
@@ -56,7 +56,7 @@ def test_a_small_difference_is_no_ghost() -> None:
 
 def test_normalised_means_are_one() -> None:
     sequences = [sequence(2, 1.5, 0.5), sequence(3, -0.5, 1 / 3), sequence(1, -2.0, 1.0)]
-    values = normalised(sequences, 0.0)
+    values = normalise(sequences, 0.0)
     tokens = [2, 3, 1]
     assert sum(n * weight for n, (_, weight) in zip(tokens, values, strict=True)) / 6 == pytest.approx(1.0)
     sizes = [n * abs(advantage) * weight for n, (advantage, weight) in zip(tokens, values, strict=True)]
@@ -65,13 +65,13 @@ def test_normalised_means_are_one() -> None:
 
 @pytest.mark.parametrize(("balance", "ratio"), [(0.0, 1.0), (0.5, 2.0), (-0.5, 0.5)])
 def test_balance(balance: float, ratio: float) -> None:
-    (up, _), (down, _) = normalised([sequence(1, 1.0, 1.0), sequence(1, -1.0, 1.0)], balance)
+    (up, _), (down, _) = normalise([sequence(1, 1.0, 1.0), sequence(1, -1.0, 1.0)], balance)
     assert up / -down == pytest.approx(ratio)
 
 
 def test_a_balance_that_leaves_nothing_divides_nothing() -> None:
-    assert normalised([sequence(2, -1.0, 0.5)], 1.0) == [(-0.0, 1.0)]
-    assert normalised([sequence(2, 1.0, 0.5)], -1.0) == [(0.0, 1.0)]
+    assert normalise([sequence(2, -1.0, 0.5)], 1.0) == [(-0.0, 1.0)]
+    assert normalise([sequence(2, 1.0, 0.5)], -1.0) == [(0.0, 1.0)]
 
 
 def test_reward_spread() -> None:

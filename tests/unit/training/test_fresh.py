@@ -11,8 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from heddle.errors import InvalidRequest, StorageFull, Unavailable
 from heddle.models.load import load_model
-from heddle.training import folders
-from heddle.training.services import fresh
+from heddle.training import files, initial_adapter
 from tests.support.models import make_model, make_unknown_model
 
 SEED = "0f0e0d0c-0b0a-4908-8706-050403020100"
@@ -20,9 +19,9 @@ SEED = "0f0e0d0c-0b0a-4908-8706-050403020100"
 
 def made(folder: Path, model: Path, seed: str = SEED, rank: int = 4) -> Path:
     """A fresh adapter for a model folder."""
-    shape = fresh.base_shape(model, json.loads((model / "config.json").read_text()))
-    lora = fresh.lora_of(shape, "base", rank, 16.0)
-    fresh.make_adapter(folder, shape, "base", lora, seed)
+    shape = initial_adapter.base_shape(model, json.loads((model / "config.json").read_text()))
+    lora = initial_adapter.lora_of(shape, "base", rank, 16.0)
+    initial_adapter.make_adapter(folder, shape, "base", lora, seed)
     return folder
 
 
@@ -32,7 +31,7 @@ def test_the_engine_loads_it(model_type: str, tmp_path: Path) -> None:
     target = made(tmp_path / "a" / "0000", model)
     engine = load_model(model)
     engine.load_adapter("fresh", target)
-    tensors = load_file(target / folders.ADAPTER_FILE)
+    tensors = load_file(target / files.ADAPTER_FILE)
     layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
     assert len(tensors) == 2 * 7 * layers
     assert all(tensor.dtype == torch.float32 for tensor in tensors.values())
@@ -51,7 +50,7 @@ def test_peft_loads_it_onto_other_architectures_and_nothing_changes(model_type: 
         adapted = peft.PeftModel.from_pretrained(base, target)
         assert torch.equal(adapted(ids).logits, before)
     trained = {name for name, _ in adapted.named_parameters() if "lora_" in name}
-    written = load_file(target / folders.ADAPTER_FILE)
+    written = load_file(target / files.ADAPTER_FILE)
     assert len(trained) == len(written) and len(written) >= 6
 
 
@@ -69,14 +68,14 @@ def test_all_attention_and_mlp_projections_are_adapted(names: str, projections: 
     tensors = {f"model.layers.{layer}.{name}.weight": torch.zeros(6, 4) for layer in (0, 11) for name in names.split()}
     others = {"model.embed_tokens.weight": torch.zeros(6, 4), "model.layers.0.mixer.A_log": torch.zeros(6, 4)}
     save_file(tensors | others, tmp_path / "model.safetensors")
-    shape = fresh.base_shape(tmp_path, {})
+    shape = initial_adapter.base_shape(tmp_path, {})
     expected = names.split()[:projections]
     assert set(shape.projections) == {f"model.layers.{layer}.{name}" for layer in (0, 11) for name in expected}
     assert set(shape.targets) == {name.rpartition(".")[2] for name in expected}
 
 
 def test_it_is_drawn_as_peft_draws(tmp_path: Path) -> None:
-    tensors = load_file(made(tmp_path / "0000", make_model(tmp_path / "model"), rank=64) / folders.ADAPTER_FILE)
+    tensors = load_file(made(tmp_path / "0000", make_model(tmp_path / "model"), rank=64) / files.ADAPTER_FILE)
     for name, tensor in tensors.items():
         if "lora_B" in name:
             assert not tensor.any(), name
@@ -89,7 +88,7 @@ def test_it_is_drawn_as_peft_draws(tmp_path: Path) -> None:
 def test_the_seed_decides(tmp_path: Path) -> None:
     model = make_model(tmp_path / "model")
     content = [
-        (made(tmp_path / str(number), model, seed) / folders.ADAPTER_FILE).read_bytes()
+        (made(tmp_path / str(number), model, seed) / files.ADAPTER_FILE).read_bytes()
         for number, seed in enumerate([SEED, SEED, str(uuid.uuid4())])
     ]
     assert content[0] == content[1] != content[2]
@@ -99,30 +98,30 @@ def test_the_count_of_parameters(tmp_path: Path) -> None:
     model = make_model(tmp_path / "model", shards=3)
     files = sorted(model.glob("*.safetensors"))
     assert len(files) == 3
-    shape = fresh.base_shape(model, {})
+    shape = initial_adapter.base_shape(model, {})
     assert shape.parameters == sum(tensor.numel() for path in files for tensor in load_file(path).values())
-    assert shape.targets == list(fresh.TARGETS)
+    assert shape.targets == list(initial_adapter.TARGETS)
 
 
 def test_a_model_without_linears_is_refused(tmp_path: Path) -> None:
-    shape = fresh.base_shape(tmp_path, {})
+    shape = initial_adapter.base_shape(tmp_path, {})
     with pytest.raises(InvalidRequest, match="no linear projection"):
-        fresh.lora_of(shape, "base", 8, 16.0)
+        initial_adapter.lora_of(shape, "base", 8, 16.0)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x10\0\0\0\0\0\0\0no json", b"\xff" * 32])
 def test_a_broken_file_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(Unavailable, match=r"model\.safetensors"):
-        fresh.base_shape(tmp_path, {})
+        initial_adapter.base_shape(tmp_path, {})
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(source: str, target: str) -> None:
+    def full(source: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
     model = make_model(tmp_path / "model")
-    monkeypatch.setattr(fresh.os, "rename", full)
+    monkeypatch.setattr(Path, "rename", full)
     with pytest.raises(StorageFull):
         made(tmp_path / "checkpoints" / "0000", model)
     assert list((tmp_path / "checkpoints").iterdir()) == []

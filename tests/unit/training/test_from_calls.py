@@ -8,8 +8,8 @@ import pytest
 
 from heddle import training
 from heddle.training import trajectory_groups
-from heddle.training.bodies.trajectories import TrajectoryGroup
-from heddle.training.calls.from_calls import collect
+from heddle.training.calls import collect
+from heddle.training.schemas.trajectories import TrajectoryGroup
 from tests.support.calls import USER, call, chat, said, sampled
 
 Json = Any

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from heddle.training import handover
-from heddle.training.base import Task
+from heddle.training.messages import Task
 from tests.support.training_bench import MODULE, ROOT, Bench
 
 
@@ -90,6 +90,7 @@ def test_a_job_waits_until_there_is_a_worker(tmp_path: Path) -> None:
     play(tmp_path, test, training_lease=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_another_worker_goes_on_where_one_was_lost(tmp_path: Path, number: signal.Signals) -> None:
     async def test(bench: Bench) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
+from heddle.ipc.bounded import BoundedProcesses
 from heddle.store.blobs.folder import FolderBlobs
-from heddle.training import payload
-from heddle.training.bodies import intake as intake_module
-from heddle.training.bodies.intake import Intake, Taken
+from heddle.training import files
+from heddle.training import intake as intake_module
+from heddle.training.intake import Intake, Taken
 from tests.support.trajectories import choice, group, trajectory, user
 
 MODEL = "11111111-2222-4333-8444-555555555555"
@@ -31,9 +32,10 @@ async def parts(content: bytes) -> AsyncIterator[bytes]:
         yield content[start : start + 50]
 
 
-def take(tmp_path: Path, large: int, kind: str, content: bytes) -> Taken:
-    """What the intake makes of a body; nothing may be left beside the blob."""
-    intake = Intake(FolderBlobs(tmp_path / "files"), tmp_path / "training", large)
+def take(tmp_path: Path, large: int, kind: str, content: bytes, refused: list[str] | None = None) -> Taken:
+    """What the intake makes of a body; nothing may be left beside the blob, and `refused` gets the limits it met."""
+    refused = [] if refused is None else refused
+    intake = Intake(FolderBlobs(tmp_path / "files"), tmp_path / "training", refused.append, large)
     try:
         return asyncio.run(intake.take(kind, parts(content)))
     finally:
@@ -48,7 +50,7 @@ def test_a_job(large: int, tmp_path: Path) -> None:
     assert taken.head == {"model_id": MODEL, "experimental_config": config | {"another": None}}, "what acts"
     assert (taken.groups, taken.trajectories, taken.metrics) == (1, 2, {})
     assert taken.key is not None
-    stored = payload.read(FolderBlobs(tmp_path / "files").path(taken.key))
+    stored = files.read_payload(FolderBlobs(tmp_path / "files").path(taken.key))
     assert stored == {"trajectory_groups": json.loads(body())["trajectory_groups"]}
 
 
@@ -95,6 +97,19 @@ def test_too_deep(large: int, tmp_path: Path) -> None:
         take(tmp_path, large, "job", b'{"a":' * 300 + b"1" + b"}" * 300)
 
 
+@pytest.mark.parametrize("large", [SMALL, LARGE])
+def test_a_body_of_too_many_values_is_counted(large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "MAX_NODES", 10)
+    few = "from heddle.training import intake as i; i.MAX_NODES = 10; i.answer_jobs(i._answer, is_limited=False)"
+    (tmp_path / "few_values.py").write_text(few)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(intake_module, "processes", BoundedProcesses("few_values", cpu_seconds=60, most_idle=0))
+    refused: list[str] = []
+    with pytest.raises(InvalidRequest, match="more than 10 JSON values"):
+        take(tmp_path, large, "job", body(), refused)
+    assert refused == ["max_json_nodes"]
+
+
 def test_at_most_a_hundred_places_are_told(tmp_path: Path) -> None:
     with pytest.raises(ValidationFailed) as raised:
         take(tmp_path, SMALL, "job", body(trajectory_groups=[group(trajectory(reward="x"))] * 500))
@@ -102,7 +117,7 @@ def test_at_most_a_hundred_places_are_told(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake_module, "__name__", "heddle.training.no_such_module")
+    monkeypatch.setattr(intake_module, "processes", BoundedProcesses("heddle.training.no_such_module"))
     with pytest.raises(Unavailable, match="died"):
         take(tmp_path, LARGE, "job", body())
 
@@ -112,7 +127,7 @@ def test_a_client_that_goes_away_leaves_nothing(tmp_path: Path) -> None:
         yield body()
         raise HeddleError("gone")
 
-    intake = Intake(FolderBlobs(tmp_path / "files"), tmp_path / "training", LARGE)
+    intake = Intake(FolderBlobs(tmp_path / "files"), tmp_path / "training", [].append, LARGE)
     with pytest.raises(HeddleError, match="gone"):
         asyncio.run(intake.take("job", broken()))
     assert list((tmp_path / "training").glob("*")) == []

@@ -6,11 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from heddle.store.control.jobs import JobRow
-from heddle.store.control.training import CheckpointRow, ModelRow, TrainModels
+from heddle.store.control.training import CheckpointRow, JobRow, ModelRow, TrainModels
 from heddle.training.config import RlConfig
-from heddle.training.queue.tasks import Impossible, TaskBuilder
-from heddle.wire.policies import BaseModel, PolicyHost
+from heddle.training.queue.supervisor import Impossible, TaskBuilder
+from heddle.wire.training import BaseModel, PolicyHost
 
 MODEL = ModelRow("model", "team", "project", "name", "base", None, {"rank": 8}, 0, "me")
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from heddle.training.bodies.log_metrics import log_metrics
-from heddle.training.bodies.trajectories import TrajectoryGroup
+from heddle.training.schemas.trajectories import TrajectoryGroup, log_metrics
 
 
 def groups(*values: dict[str, Any]) -> list[TrajectoryGroup]:

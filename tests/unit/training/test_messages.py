@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.training.base import Failed, Finished, Saved, Started, Stepped
-from heddle.training.queue.messages import (
+from heddle.training.messages import (
     Answer,
     Beat,
     Crashed,
+    Failed,
+    Finished,
+    Saved,
+    Started,
+    Stepped,
     Stopped,
     decode,
+    drop_non_finite,
     encode,
-    finite,
 )
 
 figures = st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False))
@@ -39,7 +43,7 @@ def test_an_answer_is_one_line(answer: Answer) -> None:
 
 
 def test_figures_that_are_no_numbers_are_left_out() -> None:
-    line = encode(finite(Stepped(3, {"a": float("nan"), "b": float("inf"), "c": 1.5})))
+    line = encode(drop_non_finite(Stepped(3, {"a": float("nan"), "b": float("inf"), "c": 1.5})))
     assert json.loads(line) == {"type": "stepped", "index": 3, "data": {"c": 1.5}}
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from heddle.auth import LOCAL, Caller
 from heddle.errors import Conflict, InvalidRequest, NotFound, StorageFull
-from heddle.store.control.jobs import CANCELLED
-from heddle.training.bodies.requests import CreateModel
-from heddle.training.queue.retention import Retention
+from heddle.store.control.coordination import CANCELLED
+from heddle.training.models import TrainableModels
 from heddle.training.queue.supervisor import Supervisor
-from heddle.training.services.models import TrainableModels
-from heddle.wire.policies import PolicyName
+from heddle.training.schemas.requests import CreateModel
+from heddle.wire.training import PolicyName
 from tests.support.models import make_model
 from tests.support.training_bench import Bench
 
@@ -40,8 +39,7 @@ def play(folder: Path, test: Callable[[Bench, TrainableModels, Supervisor], Awai
         async with Bench.open(folder / "data") as bench, bench.supervisor() as supervisor:
             bench.host.folder = make_model(folder / "model")
             store = bench.store
-            retention = Retention(bench.settings, store.train_models, store.train_jobs, bench.host)
-            await test(bench, TrainableModels(bench.settings, store, bench.host, supervisor, retention), supervisor)
+            await test(bench, TrainableModels(bench.settings, store, bench.host, supervisor), supervisor)
 
     asyncio.run(run())
 
@@ -172,9 +170,9 @@ def test_retention_and_a_rollback_wait_for_each_other(tmp_path: Path) -> None:
 
     async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         model = await bench.model()
-        async with models.retention.changing:
+        async with models._changing:
             waiting = [asyncio.ensure_future(models.roll_back(model, 0))]
-            waiting.append(asyncio.ensure_future(models.retention.retain(model)))
+            waiting.append(asyncio.ensure_future(models.retain(model)))
             await asyncio.wait(waiting, timeout=0.05)
             assert not any(task.done() for task in waiting)
         await asyncio.gather(*waiting)
@@ -185,10 +183,9 @@ def test_retention_and_a_rollback_wait_for_each_other(tmp_path: Path) -> None:
 def test_what_retention_keeps(tmp_path: Path) -> None:
     async def test(bench: Bench, models: TrainableModels, supervisor: Supervisor) -> None:
         model = await bench.model()
-        retention = Retention(bench.settings, bench.store.train_models, bench.store.train_jobs, bench.host)
         rows = await bench.store.train_models.checkpoints(model.id)
-        assert set(await retention.needed(model, rows)) == {0}
-        await retention.retain(model)
+        assert set(await models._needed_steps(model, rows)) == {0}
+        await models.retain(model)
         assert len(await bench.store.train_models.checkpoints(model.id)) == 1, "0 keeps all"
 
     play(tmp_path, test)

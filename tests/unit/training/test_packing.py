@@ -7,10 +7,9 @@ from typing import Any
 import numpy
 import pytest
 
-from heddle.training.base import Row, TokenSequence
 from heddle.training.config import RlConfig
-from heddle.training.tokens.packing import pack, row_capacity
-from heddle.training.tokens.sequences import share_prompt
+from heddle.training.sequences import TokenSequence, share_prompt
+from heddle.training.trainer.packing import Row, pack, row_capacity
 from tests.support.vectors import VECTORS, needs_vectors
 
 

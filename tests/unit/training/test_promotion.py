@@ -10,11 +10,12 @@ from pydantic import ValidationError
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import InvalidRequest, Unavailable
-from heddle.store.control.jobs import CANCELLED, FAILED, SUCCEEDED, JobRow
-from heddle.store.control.training import ModelRow
-from heddle.trace.training_calls import TrainingCalls, call_id_of
-from heddle.training.queue.promotion import Promotion, PromotionRequest
-from heddle.wire.evaluations import Sampling, Scored
+from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
+from heddle.store.control.training import JobRow, ModelRow
+from heddle.trace.records import TraceRecords, call_id_of
+from heddle.training.queue.publish import Promotion
+from heddle.training.schemas.requests import PromotionRequest
+from heddle.wire.training import Sampling, Scored
 from tests.support.inprocess import Trace, running_services
 
 MODEL = ModelRow("m1", "team", "proj", "agent", "tiny", None, {"rank": 8}, 1, "ann")
@@ -129,7 +130,7 @@ def test_a_job_is_one_call_of_its_project(tmp_path: Path, state: str) -> None:
     async def test() -> None:
         async with running_services(tmp_path / "data") as (services, client):
             for _ in range(2):
-                await TrainingCalls(services.settings, services.store).ended(MODEL, job)
+                await TraceRecords(services.settings, services.store).ended(MODEL, job)
             (call,) = await Trace(client, MODEL.project_id).calls()
         assert call["id"] == call["trace_id"] == call_id_of("j1") and call["op_name"] == "heddle.training_job"
         assert (call["exception"], call["wb_user_id"]) == (exception, "ann")
@@ -153,7 +154,7 @@ def test_what_only_looks_like_a_ref_is_stored_as_text(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with running_services(tmp_path / "data") as (services, client):
-            await TrainingCalls(services.settings, services.store).ended(MODEL, job)
+            await TraceRecords(services.settings, services.store).ended(MODEL, job)
             (call,) = await Trace(client, MODEL.project_id).calls()
         assert call["inputs"]["source"]["reward"]["path"] == odd and call["output"]["error"] == odd
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.training.config import RlConfig
-from heddle.training.tokens.packing import pack
-from heddle.training.tokens.sequences import sequences
+from heddle.training.sequences import sequences
+from heddle.training.trainer.packing import pack
 from tests.support.trajectories import END, Json, choice, group, prepared, tiny_renderer, trajectory, user
 
 Rewards = list[list[float]]

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from heddle.errors import InvalidRequest, NotFound, StorageFull
-from heddle.store.control.jobs import PUBLISHING, JobRow
-from heddle.store.control.training import ModelRow
-from heddle.training.hooks import Verdict
+from heddle.store.control.training import PUBLISHING, JobRow, ModelRow
 from heddle.training.queue import supervisor as supervisor_module
+from heddle.training.queue.publish import Verdict
 from heddle.training.queue.supervisor import Supervisor
-from heddle.wire.policies import PolicyName
+from heddle.wire.training import PolicyName
 from tests.support.training_bench import Bench
 
 POLICY = PolicyName("team", "project", "policy")
@@ -65,7 +64,7 @@ def with_judge(judge: Judge) -> Callable[[Supervisor], None]:
     """Sets the judge of a supervisor."""
 
     def prepare(supervisor: Supervisor) -> None:
-        supervisor.publisher.judge = judge
+        supervisor.publisher.judge = judge.judge
 
     return prepare
 
@@ -95,7 +94,7 @@ def test_an_observer_that_breaks_holds_up_nobody(tmp_path: Path) -> None:
 
     async def test(bench: Bench) -> None:
         model = await bench.model()
-        async with bench.supervisor(lambda supervisor: supervisor.publisher.observers.append(Broken())) as supervisor:
+        async with bench.supervisor(lambda it: it.publisher.observers.append(Broken().ended)) as supervisor:
             assert (await bench.ended(supervisor, await bench.job(model))).state == "succeeded"
 
     play(tmp_path, test)
@@ -104,7 +103,7 @@ def test_an_observer_that_breaks_holds_up_nobody(tmp_path: Path) -> None:
 def test_observers_hear_the_end_once(tmp_path: Path) -> None:
     async def test(bench: Bench) -> None:
         model, observer = await bench.model(), Observer()
-        async with bench.supervisor(lambda supervisor: supervisor.publisher.observers.append(observer)) as supervisor:
+        async with bench.supervisor(lambda it: it.publisher.observers.append(observer.ended)) as supervisor:
             await bench.ended(supervisor, await bench.job(model))
             await bench.ended(supervisor, await bench.job(model, fail="no"))
         assert [(job.state, job.error, job.metrics) for job in observer.jobs] == [
@@ -132,7 +131,7 @@ def test_a_crash_while_publishing_is_continued(tmp_path: Path, place: str) -> No
                 await crash("ended")
 
         bench.host.before = crash
-        async with bench.supervisor(lambda supervisor: supervisor.publisher.observers.append(Crashing())):
+        async with bench.supervisor(lambda it: it.publisher.observers.append(Crashing().ended)):
             await crashed.wait()
         assert (await bench.find(job_id)).state == PUBLISHING
         bench.host.before = None

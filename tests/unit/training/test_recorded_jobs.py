@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from heddle.training.config import RlConfig
-from heddle.training.tokens.packing import pack
+from heddle.training.trainer.packing import pack
 from tests.support.trajectories import prepared
 
 PATH = Path(__file__).parents[3].parent / "shared" / "corpus" / "recorded-training.jsonl"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from heddle.training import Reward, trajectory_groups
-from heddle.training.calls.from_calls import collect
+from heddle.training.calls import collect
 from tests.support.calls import USER, call, chat, feedback, sampled, with_feedback
 
 Json = Any

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from heddle.training.base import TokenSequence, TrainingError
+from heddle.training.sequences import TokenSequence, TrainingError
 from tests.support.trajectories import (
     END,
     Json,

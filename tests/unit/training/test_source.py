@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,14 @@ from pydantic import TypeAdapter
 
 from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import Forbidden, HeddleError, InvalidField, InvalidRequest, TooLarge, ValidationFailed
-from heddle.request_body import validated
+from heddle.http.routing import validate
 from heddle.services import Services
 from heddle.trace.calls.models import CallsFilter
-from heddle.trace.training_calls import TrainingCalls
-from heddle.training.bodies.source import Resolved, SourceFilter, SourceRequest, resolve
-from heddle.training.bodies.trajectories import TrajectoryGroup
+from heddle.trace.records import TraceRecords
+from heddle.training.calls import Found
+from heddle.training.schemas.requests import SourceFilter, SourceRequest
+from heddle.training.schemas.trajectories import TrajectoryGroup
+from heddle.training.source import resolve_source
 from tests.support.inprocess import Trace, running_services
 
 PROJECT = "team/traced"
@@ -39,13 +40,13 @@ def request(**fields: Any) -> SourceRequest:
     """A source; validation errors are those of a body."""
     body = {"project_id": PROJECT, "reward": {"path": "output.score"}, **fields}
     holder: TypeAdapter[dict[str, SourceRequest]] = TypeAdapter(dict[str, SourceRequest])
-    return validated(holder, {"source": body})["source"]
+    return validate(holder, {"source": body})["source"]
 
 
-async def resolved(services: Services, caller: Caller = LOCAL, max_bytes: int = MANY, **fields: Any) -> Resolved:
+async def resolved(services: Services, caller: Caller = LOCAL, max_bytes: int = MANY, **fields: Any) -> Found:
     """What a source comes to."""
-    return await resolve(
-        request(**fields), TrainingCalls(services.settings, services.store), caller, max_bytes=max_bytes, policy="agent"
+    return await resolve_source(
+        request(**fields), TraceRecords(services.settings, services.store), caller, max_bytes=max_bytes, policy="agent"
     )
 
 
@@ -100,8 +101,7 @@ def test_root_calls_become_groups(tmp_path: Path) -> None:
         assert [item["final_policy_version"] for item in found.groups[1]["trajectories"]] == [1, 3]
         for group in found.groups:
             TrajectoryGroup.model_validate(group)
-        assert found.source["counts"]["trajectories"] == 4 and found.source["counts"]["choices_without_logprobs"] == 0
-        assert found.source["project_id"] == PROJECT and json.dumps(found.source)
+        assert found.counts["trajectories"] == 4 and found.counts["choices_without_logprobs"] == 0
 
     with_services(tmp_path, test)
 
@@ -130,7 +130,7 @@ def test_completions_stand_for_themselves_when_the_filter_names_them(tmp_path: P
         await trace.post("/feedback/create", project_id=PROJECT, weave_ref=ref, **kind)
         reward = {"feedback_type": "wandb.runnable.judge", "path": "output.good"}
         found = await resolved(services, filter=chosen, reward=reward)
-        assert rewards(found.groups) == [[1.0]] and found.source["counts"]["without_reward"] == 3
+        assert rewards(found.groups) == [[1.0]] and found.counts["without_reward"] == 3
         found = await resolved(services, filter=chosen, reward={**reward, "default": 0.0})
         assert rewards(found.groups) == [[0.0, 0.0], [1.0, 0.0]]
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from heddle.store.control.jobs import QUEUED, RUNNING, train_jobs
-from heddle.training import folders
-from heddle.training.queue import attempt
+from heddle.store.control.coordination import QUEUED, RUNNING
+from heddle.store.control.training import train_jobs
+from heddle.training import files
+from heddle.training.queue import process
 from heddle.training.queue import supervisor as supervisor_module
 from tests.support.training_bench import Bench
 
@@ -55,13 +56,12 @@ def test_a_job_becomes_a_served_step(tmp_path: Path) -> None:
         assert (row.step, row.parent_step, row.job_id, row.bytes) == (1, 0, job_id, 32)
         assert row.metrics == {"loss/train": 0.5}
         assert bench.host.pointers[next(iter(bench.host.pointers))] == 1
-        assert not (bench.folder / folders.work_folder(model.id, job_id)).exists()
-        await bench.figures.refresh()
+        assert not (bench.folder / files.work_folder(model.id, job_id)).exists()
         text = bench.metrics()
-        assert 'heddle_training_jobs_ended_total{state="succeeded"} 1.0' in text
+        assert 'heddle_jobs_ended_total{kind="train_rl",state="succeeded"} 1.0' in text
         assert "heddle_training_steps_total 3.0" in text
         assert "heddle_training_mismatch 1.0" in text
-        assert 'heddle_training_jobs{state="queued"} 0.0' in text
+        assert await bench.store.train_jobs.count_open() == {}
 
     play(tmp_path, test)
 
@@ -137,7 +137,7 @@ def test_a_job_that_breaks_the_server_holds_up_nobody(
         async with bench.supervisor() as supervisor:
             with monkeypatch.context() as patch:
                 if is_ours:
-                    patch.setattr(attempt.Slot, "attempt", broken)
+                    patch.setattr(process.Slot, "attempt", broken)
                 job = await bench.ended(supervisor, await bench.job(model, babble=9 << 20))
             following = await bench.ended(supervisor, await bench.job(model))
         reason = "the server failed: KeyError" if is_ours else "the training process failed: it said more than"
@@ -151,7 +151,8 @@ def test_a_failed_job_leaves_no_half_made_checkpoint(tmp_path: Path) -> None:
     async def test(bench: Bench) -> None:
         model = await bench.model()
         async with bench.supervisor() as supervisor:
-            begun = folders.staged(bench.folder / folders.checkpoint_folder(model.id, 1))
+            target = bench.folder / files.checkpoint_folder(model.id, 1)
+            begun = target.parent / f".{target.name}.earlier.tmp"
             begun.mkdir()
             await bench.ended(supervisor, await bench.job(model, fail="the disk was full"))
         assert [path.name for path in begun.parent.glob("*")] == ["0000"]
@@ -253,7 +254,7 @@ def test_cancel_a_job_that_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_cancel_a_job_that_runs(tmp_path: Path, deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "GIVE_UP_SECONDS", 0.3 if deaf else 60.0)
+    monkeypatch.setattr(process, "GIVE_UP_SECONDS", 0.3 if deaf else 60.0)
 
     async def test(bench: Bench) -> None:
         model, gate = await bench.model(), tmp_path / "gate"
@@ -268,7 +269,7 @@ def test_cancel_a_job_that_runs(tmp_path: Path, deaf: bool, monkeypatch: pytest.
             job = await bench.ended(supervisor, job_id)
             assert (job.state, job.error) == ("cancelled", "cancelled")
             assert (await bench.events(job_id))[-1].data == {"error_message": "cancelled"}
-            assert not (bench.folder / folders.checkpoint_folder(model.id, 1)).exists()
+            assert not (bench.folder / files.checkpoint_folder(model.id, 1)).exists()
             assert (supervisor.pids() == before) is not deaf, "a process that obeys is kept"
             gate.touch()
             following = await bench.ended(supervisor, await bench.job(model))
@@ -373,12 +374,12 @@ def test_what_nothing_names_is_swept(tmp_path: Path) -> None:
         model, other = await bench.model(), str(uuid.uuid4())
         waiting = await bench.job(model)
         leftovers = [
-            folders.checkpoint_folder(model.id, 5),
+            files.checkpoint_folder(model.id, 5),
             f"training/{model.id}/checkpoints/.0001.tmp",
-            folders.work_folder(model.id, str(uuid.uuid4())),
-            folders.checkpoint_folder(other, 0),
+            files.work_folder(model.id, str(uuid.uuid4())),
+            files.checkpoint_folder(other, 0),
         ]
-        for name in [*leftovers, folders.work_folder(model.id, waiting)]:
+        for name in [*leftovers, files.work_folder(model.id, waiting)]:
             (bench.folder / name).mkdir(parents=True)
             (bench.folder / name / "file").touch()
         async with bench.supervisor():
@@ -386,7 +387,7 @@ def test_what_nothing_names_is_swept(tmp_path: Path) -> None:
         assert [name for name in leftovers if (bench.folder / name).exists()] == []
         assert not (bench.folder / "training" / other).exists()
         assert bench.adapter(model, 0) == b"step 0"
-        assert (bench.folder / folders.work_folder(model.id, waiting)).exists()
+        assert (bench.folder / files.work_folder(model.id, waiting)).exists()
         assert (await bench.find(waiting)).state == QUEUED
 
     play(tmp_path, test, training="off")
@@ -399,10 +400,10 @@ def test_nobody_misses_an_event(tmp_path: Path) -> None:
         async with bench.supervisor() as supervisor:
             seen: list[int] = []
             while len(seen) < 5:
-                events = await supervisor.wait_for_events(job_id, seen[-1] if seen else -1, 60)
+                events = await supervisor.events.wait(job_id, seen[-1] if seen else -1, 60)
                 assert events
                 seen += [event.seq for event in events]
             assert seen == list(range(5))
-            assert await supervisor.wait_for_events(job_id, 4, 0.01) == []
+            assert await supervisor.events.wait(job_id, 4, 0.01) == []
 
     play(tmp_path, test)

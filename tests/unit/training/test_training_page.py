@@ -1,4 +1,4 @@
-"""docs/training.md: a row for each route, field of a job's settings, figure and scorer, as the code has them."""
+"""docs/training.md: a row for each route, field of a job's settings, metric and scorer, as the code has them."""
 
 import ast
 import re
@@ -11,10 +11,9 @@ import pytest
 
 from heddle.app import served_routes
 from heddle.evals.scorers import KINDS
-from heddle.training.base import Started, Stepped
-from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
-from heddle.training.config import RlConfig
-from heddle.training.sft_config import SftConfig
+from heddle.training.config import RlConfig, SftConfig
+from heddle.training.messages import Started, Stepped
+from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
 from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -52,7 +51,7 @@ def allowed(field: str) -> str:
 def default(field: str) -> Any:
     """What null means."""
     if field == "loss_fn":
-        return resolve(None).loss
+        return resolve_config(None).loss
     found = {item.name: item.default for item in fields(RlConfig)}
     if field == "ppo":
         return found["loss"] == "ppo"
@@ -129,5 +128,5 @@ def test_every_figure_has_one_row(tmp_path: Path) -> None:
     messages += perform(task)
     found = {(name, "start") for message in messages if isinstance(message, Started) for name in message.data}
     found |= {(name, "step") for message in messages if isinstance(message, Stepped) for name in message.data}
-    told = [(row[0].strip("`"), where) for row in rows("Figures") for where in row[1].split(", ")]
+    told = [(row[0].strip("`"), where) for row in rows("Metrics") for where in row[1].split(", ")]
     assert sorted(told) == sorted(found)

@@ -9,9 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from heddle.errors import Unavailable
-from heddle.store.control.jobs import OPEN, TrainJobs
-from heddle.store.control.schema import Instance
-from heddle.training.queue.metrics import TrainingMetrics
+from heddle.jobs.metrics import JobMetrics
+from heddle.store.control.repository import Instance
+from heddle.store.control.training import OPEN, TrainJobs
+from heddle.training.queue.events import TrainingMetrics
 from heddle.training.queue.process import ProcessOptions
 from heddle.training.queue.supervisor import Supervisor
 from tests.support.training_bench import MODULE, PATIENCE, ROOT, Bench
@@ -24,7 +25,8 @@ class Server:
         store, settings = bench.store, bench.settings
         self.jobs = TrainJobs(store.train_jobs._executor, Instance(is_shared=True))
         options = ProcessOptions(1, settings.training_lease, MODULE)
-        figures = TrainingMetrics(CollectorRegistry())
+        registry = CollectorRegistry()
+        figures = TrainingMetrics(registry, JobMetrics(registry))
         self.supervisor = Supervisor(
             settings, store.train_models, self.jobs, bench.host, store.blobs.path, figures, options
         )
@@ -86,7 +88,7 @@ def test_work_that_came_to_one_server_is_done_by_the_other(tmp_path: Path, monke
         async with servers(tmp_path, monkeypatch) as (bench, one, other):
             await one.supervisor.start()
             job_id = await bench.job(await bench.model())
-            events = await other.supervisor.wait_for_events(job_id, -1, PATIENCE)
+            events = await other.supervisor.events.wait(job_id, -1, PATIENCE)
             assert events[0].type == "training_started", "told by the server that does not run it"
             assert await ended(bench, other, job_id) == "succeeded"
 
@@ -112,6 +114,7 @@ def test_an_outage_while_there_is_nothing_to_do_ends_no_slot(tmp_path: Path, mon
     asyncio.run(main())
 
 
+@pytest.mark.thorough
 def test_a_job_is_cancelled_through_the_other_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with servers(tmp_path, monkeypatch) as (bench, one, other):

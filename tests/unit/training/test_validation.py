@@ -8,11 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from heddle.errors import ValidationFailed
-from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
-from heddle.training.bodies.intake import check
-from heddle.training.bodies.requests import CreateSftJob, JobHead
-from heddle.training.config import RlConfig
-from heddle.training.sft_config import AUTO_BATCH, SftConfig
+from heddle.training.config import AUTO_BATCH, RlConfig, SftConfig
+from heddle.training.intake import check
+from heddle.training.schemas.requests import CreateSftJob, ExperimentalConfig, JobHead, resolve_config
 from tests.support.trajectories import choice, group, trajectory, user
 
 MODEL = "11111111-2222-4333-8444-555555555555"
@@ -84,7 +82,7 @@ def test_a_setting_out_of_its_range(name: str, value: Any) -> None:
 @pytest.mark.parametrize("name", [name for name, _ in BAD_CONFIG])
 def test_null_is_the_default_of_every_setting(name: str) -> None:
     head = JobHead.model_validate(checked(experimental_config={name: None}))
-    assert resolve(head.experimental_config) == RlConfig()
+    assert resolve_config(head.experimental_config) == RlConfig()
 
 
 @pytest.mark.parametrize("names", [[f"future_{n}" for n in range(101)], ["x" * 201]])
@@ -100,14 +98,14 @@ def test_unknown_names_are_few_and_short(names: list[str]) -> None:
 def test_other_names_and_unknown_ones() -> None:
     given = {"alt_k2_tau": 0.5, "future_option": [1], "another": None}
     head = JobHead.model_validate(checked(experimental_config=given))
-    settings = resolve(head.experimental_config)
+    settings = resolve_config(head.experimental_config)
     assert (settings.kimi_k2_tau, settings.ignored) == (0.5, ("another", "future_option"))
 
 
 @pytest.mark.parametrize("first", ["kimi_k2_tau", "alt_k2_tau"])
 def test_a_null_under_one_name_hides_no_value_under_the_other(first: str) -> None:
     given = {"kimi_k2_tau": 0.5, "alt_k2_tau": 0.5, first: None}
-    settings = resolve(JobHead.model_validate(checked(experimental_config=given)).experimental_config)
+    settings = resolve_config(JobHead.model_validate(checked(experimental_config=given)).experimental_config)
     assert settings == RlConfig(kimi_k2_tau=0.5)
     assert ExperimentalConfig._known_keys() >= {"kimi_k2_tau", "alt_k2_tau"}, "nothing is logged as ignored that acts"
 
@@ -139,7 +137,7 @@ def test_two_references_are_refused() -> None:
     ],
 )
 def test_the_bounds_depend_on_the_loss(values: dict[str, Any], expected: tuple[str, float, float]) -> None:
-    settings = resolve(JobHead.model_validate(checked(experimental_config=values)).experimental_config)
+    settings = resolve_config(JobHead.model_validate(checked(experimental_config=values)).experimental_config)
     assert (settings.loss, settings.epsilon, settings.epsilon_high) == expected
 
 

@@ -5,12 +5,36 @@ Anthropic's messages, and messages of the OpenTelemetry GenAI conventions.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from heddle.evals.replay.fields import carried
+from pydantic import TypeAdapter, ValidationError
+
+from heddle.evals.objects import ChatRequest, Message
+from heddle.evals.replay.schemas import ReplayParams
+from heddle.wire.conversation.call import answer_of
 from heddle.wire.jsontypes import Json
+
+_FIELDS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(field.rebuild_annotation()) for name, field in ReplayParams.model_fields.items()
+}
+
+
+def carry_fields(recorded: Json) -> Json:
+    """The fields of a recorded request that can be sent again; what SDKs write for `not given` is left out."""
+    found = {}
+    for name, adapter in _FIELDS.items():
+        value = recorded.get(name)
+        if value is None or value == "NOT_GIVEN":
+            continue
+        try:
+            adapter.validate_python(value, strict=True)
+        except ValidationError:
+            continue
+        found[name] = value
+    return found
+
 
 _OUTER = ("", "arg0", "kwargs", "body", "request", "params")
 """Where SDKs put a request inside the inputs of its call; empty: it is the inputs."""
@@ -24,7 +48,7 @@ _TEXTS = ("text", "input_text", "output_text")
 class Chat:
     """A chat request that can be sent again."""
 
-    messages: list[Json]
+    messages: list[Message]
     model: str | None
     fields: Json
     """Parameters, tools and response format as they were recorded."""
@@ -34,25 +58,26 @@ class Chat:
     """What the places of prompts were filled with."""
 
 
-def chat_of(call: Mapping[str, Any]) -> Chat | str:
-    """The chat of a call as it is read; a text that says why there is none."""
-    inputs = call.get("inputs")
-    attributes = call.get("attributes")
-    for request in _requests(inputs if isinstance(inputs, dict) else {}):
+def read_chat(inputs: Any, attributes: Json) -> Chat | str:
+    """The chat of a call; a text that says why there is none."""
+    given = inputs if isinstance(inputs, dict) else {}
+    for request in (given.get(outer) if outer else given for outer in _OUTER):
+        if not isinstance(request, dict):
+            continue
         listed = _listed(request)
         if listed is None:
             continue
         messages = _messages(listed)
         if isinstance(messages, str):
             return messages
-        system = _system(request, attributes if isinstance(attributes, dict) else {})
+        system = _system(request, attributes)
         if system and messages[:1] and messages[0]["role"] not in ("system", "developer"):
             messages.insert(0, {"role": "system", "content": system})
         prompt, variables = request.get("prompt"), request.get("template_vars")
         prompt = prompt if isinstance(prompt, str) and "messages" in request else None
         if not messages and prompt is None:
             return "its list of messages is empty"
-        fields = carried({**_parameters(attributes), **request})
+        fields = carry_fields({**_parameters(attributes), **request})
         if fields.get("tool_choice") is not None and not fields.get("tools"):
             del fields["tool_choice"]
         variables = variables if isinstance(variables, dict) else {}
@@ -60,12 +85,7 @@ def chat_of(call: Mapping[str, Any]) -> Chat | str:
     return "it holds no chat request"
 
 
-def _requests(inputs: Json) -> list[Json]:
-    found = [inputs if not outer else inputs.get(outer) for outer in _OUTER]
-    return [item for item in found if isinstance(item, dict)]
-
-
-def _listed(request: Json) -> list[Any] | None:
+def _listed(request: ChatRequest) -> list[Any] | None:
     """The messages of a request as they stand, None without any."""
     for name in ("messages", *_CONVENTION):
         value = _parsed(request.get(name))
@@ -91,7 +111,7 @@ def _parsed(value: Any) -> Any:
     return value
 
 
-def _messages(listed: Sequence[Any]) -> list[Json] | str:
+def _messages(listed: Sequence[Any]) -> list[Message] | str:
     made = []
     for place, item in enumerate(listed):
         message = item.get("message", item) if isinstance(item, dict) else None
@@ -105,7 +125,7 @@ def _messages(listed: Sequence[Any]) -> list[Json] | str:
     return made
 
 
-def _message(message: Json) -> list[Json] | str:
+def _message(message: Message) -> list[Message] | str:
     """A message in the form of chat completions, or a text that says why it has none."""
     sent = {key: message[key] for key in _KEPT if message.get(key) is not None}
     content = message.get("content")
@@ -123,7 +143,7 @@ def _message(message: Json) -> list[Json] | str:
     return [sent]
 
 
-def _part(part: Any) -> Json | None:
+def _part(part: Any) -> Message | None:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if not isinstance(part, dict):
@@ -133,9 +153,9 @@ def _part(part: Any) -> Json | None:
     return part if part.get("type") == "image_url" and isinstance(part.get("image_url"), dict) else None
 
 
-def _from_parts(message: Json) -> list[Json] | str:
+def _from_parts(message: Message) -> list[Message] | str:
     """A message of the GenAI conventions: text, tool calls, and one message per tool response."""
-    texts, calls, responses = list[str](), list[Json](), list[Json]()
+    texts, calls, responses = list[str](), list[Message](), list[Message]()
     for part in message["parts"]:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text":
@@ -148,7 +168,7 @@ def _from_parts(message: Json) -> list[Json] | str:
             responses.append({"role": "tool", "tool_call_id": str(part.get("id")), "content": shown})
         elif kind != "reasoning":
             return f"has a part of type {kind!r}, which a chat completion cannot carry"
-    made: list[Json] = []
+    made: list[Message] = []
     if texts or calls or not responses:
         made.append({"role": message["role"], "content": "".join(texts)} | ({"tool_calls": calls} if calls else {}))
     return [*made, *responses]
@@ -158,7 +178,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _system(request: Json, attributes: Json) -> str | None:
+def _system(request: ChatRequest, attributes: Json) -> str | None:
     """What stands beside the messages: Anthropic's `system`, OpenAI's `instructions`, the conventions' attribute."""
     # As a text the attribute is the name of a provider.
     of_span = _parsed(attributes.get("system"))
@@ -177,48 +197,24 @@ def _of_part(part: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _parameters(attributes: Any) -> Json:
-    found = attributes.get("model_parameters") if isinstance(attributes, dict) else None
-    found = _parsed(found)
+def _parameters(attributes: Json) -> Json:
+    found = _parsed(attributes.get("model_parameters"))
     return found if isinstance(found, dict) else {}
 
 
-def _model(request: Json, attributes: Any) -> str | None:
+def _model(request: ChatRequest, attributes: Json) -> str | None:
     """The model of a request; for spans the one that the conventions name."""
-    places = (request, _parameters(attributes), attributes if isinstance(attributes, dict) else {})
+    places = (request, _parameters(attributes), attributes)
     return next((place["model"] for place in places if isinstance(place.get("model"), str) and place["model"]), None)
 
 
-def answer_of(output: Any) -> str | None:
-    """The text of an answer in any of these forms (tool calls as JSON where there is no text); None without one."""
+def read_answer(output: Any) -> str | None:
+    """The text of what a model answered (tool calls as JSON where there is no text); None without one."""
     if isinstance(output, str) or output is None:
         return output
-    if not isinstance(output, dict):
+    found = answer_of(output)
+    if found is None:
         return None
-    choices, parts = output.get("choices"), output.get("content")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        return _said(choices[0].get("message", choices[0].get("text")))
-    if isinstance(parts, list | str):
-        return _said(output)
-    listed = next(
-        (output[name] for name in ("gen_ai.output.messages", "gen_ai.completion", "output") if name in output), None
-    )
-    listed = _parsed(listed)
-    if isinstance(listed, list):
-        said = [text for item in listed if (text := _said(item))]
-        return "\n".join(said) or None
-    return _said(listed) if listed is not None else None
-
-
-def _said(message: Any) -> str | None:
-    if isinstance(message, str):
-        return message
-    if not isinstance(message, dict):
-        return None
-    content = message.get("content", message.get("parts"))
-    if isinstance(content, list):
-        content = "".join(text for part in content if (text := _of_part(part)))
-    if content:
-        return str(content)
-    calls = message.get("tool_calls")
-    return json.dumps(calls, ensure_ascii=False) if calls else content if isinstance(content, str) else None
+    said = ["".join(part["content"] for part in one["parts"] if part["type"] == "text") for one in found.messages]
+    calls = [part for one in found.messages for part in one["parts"] if part["type"] == "tool_call"]
+    return "\n".join(filter(None, said)) or (json.dumps(calls, ensure_ascii=False) if calls else None)

@@ -1,11 +1,17 @@
-"""The replay routes."""
+"""The replay routes: start one, read it, show originals and answers side by side, make a dataset of both."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
-from heddle.auth import Scope
-from heddle.evals.replay.models import (
+from heddle.auth import Caller, Scope
+from heddle.errors import InvalidRequest, NotFound
+from heddle.evals.jobs import Jobs
+from heddle.evals.objects import ObjectReader, is_ref
+from heddle.evals.replay.chats import Chat, read_answer, read_chat
+from heddle.evals.replay.job import KIND, ReplayJobs, ReplaySpec, answer_id, read_changes, scoring_id
+from heddle.evals.replay.schemas import (
     ReplayCreateReq,
     ReplayCreateRes,
     ReplayDatasetReq,
@@ -17,46 +23,215 @@ from heddle.evals.replay.models import (
     ReplayResultsReq,
     ReplayResultsRes,
 )
-from heddle.evals.replay.service import Replays
-from heddle.http import Reader, Service, Writer, answer, group
+from heddle.evals.scorers import read_scorers
+from heddle.http.routing import Reader, RecordsDep, Service, StoreDep, Writer, answer, group
+from heddle.store.control.eval_jobs import JobRow, ReplayItem
+from heddle.wire import refs, times
+from heddle.wire.call_summary import cost_of, tokens_of
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import Call, Records
 
-ReplaysDep = Annotated[Replays, Depends(Service("replays"))]
+JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
+ReplaysDep = Annotated[ReplayJobs, Depends(Service("replays"))]
 router: APIRouter = group("Replays")
+_COLUMNS = ["inputs", "output", "attributes", "summary", "exception", "ended_at"]
+_RUNNABLE = "wandb.runnable."
+_AT_ONCE = 500
 
 
 @router.post("/replays/create", response_model=ReplayCreateRes)
-async def create(body: ReplayCreateReq, caller: Writer, replays: ReplaysDep) -> Response:
+async def create(
+    body: ReplayCreateReq, caller: Writer, store: StoreDep, records: RecordsDep, jobs: JobsDep
+) -> Response:
     """Run stored chats again with another model, prompt or parameters; answers as soon as the job is stored."""
-    return answer({"id": await replays.create(caller, body)})
+    caller.open(body.project_id)
+    reader = ObjectReader(store, caller)
+    made = body.model_dump(exclude={"project_id"}, exclude_none=True)
+    made["scorer_refs"] = [scorer.ref for scorer in await read_scorers(reader, body.scorer_refs, "The replay has")]
+    spec = ReplaySpec(**made)
+    await read_changes(reader, spec)
+    for name in ("model", "prompt"):
+        if is_ref(made.get(name)):
+            made[name] = (await reader.read(made[name], f"The {name}")).ref
+    # One call is read as the job will, so that a field that cannot be used is refused now.
+    async for _ in records.read_calls(caller, body.project_id, **spec.chosen, limit=1, columns=["id"]):
+        break
+    return answer({"id": (await jobs.submit(KIND, caller, body.project_id, made)).id})
 
 
 @router.post("/replays/query", response_model=ReplayQueryRes)
-async def query(body: ReplayQueryReq, caller: Reader, replays: ReplaysDep) -> Response:
+async def query(body: ReplayQueryReq, caller: Reader, jobs: JobsDep, replays: ReplaysDep) -> Response:
     """The replays of a project, newest first."""
-    return answer({"replays": await replays.query(caller, body)})
+    caller.open(body.project_id)
+    rows = await jobs.query(body.project_id, [KIND], body.states, body.limit, body.offset)
+    return answer({"replays": [await _replay(row, replays) for row in rows]})
 
 
 @router.post("/replays/read", response_model=ReplayRes)
-async def read(body: ReplayReq, caller: Reader, replays: ReplaysDep) -> Response:
+async def read(body: ReplayReq, caller: Reader, jobs: JobsDep, replays: ReplaysDep) -> Response:
     """State and counts of a replay."""
-    return answer({"replay": await replays.read(caller, body.project_id, body.id)})
+    return answer({"replay": await _replay(await _find(jobs, caller, body.project_id, body.id), replays)})
 
 
 @router.post("/replays/results", response_model=ReplayResultsRes)
-async def results(body: ReplayResultsReq, caller: Reader, replays: ReplaysDep) -> Response:
+async def results(
+    body: ReplayResultsReq, caller: Reader, store: StoreDep, records: RecordsDep, jobs: JobsDep
+) -> Response:
     """Originals and replayed answers side by side: text, scores, cost, latency and tokens of both."""
-    return answer(await replays.results(caller, body))
+    await _find(jobs, caller, body.project_id, body.id)
+    counts = await store.replays.counts(body.id)
+    total = sum(number for outcome, number in counts.items() if body.outcomes is None or outcome in body.outcomes)
+    items = await store.replays.page(body.id, body.outcomes, body.limit, body.offset)
+    return answer({"rows": await _rows(records, caller, body.project_id, items), "total": total})
 
 
 @router.post("/replays/cancel", response_model=ReplayRes)
-async def cancel(body: ReplayReq, caller: Writer, replays: ReplaysDep) -> Response:
+async def cancel(body: ReplayReq, caller: Writer, jobs: JobsDep, replays: ReplaysDep) -> Response:
     """End a replay; what was answered stays."""
     caller.require(Scope.READ)
-    return answer({"replay": await replays.cancel(caller, body.project_id, body.id)})
+    await _find(jobs, caller, body.project_id, body.id)
+    return answer({"replay": await _replay(await jobs.cancel(body.project_id, body.id), replays)})
 
 
 @router.post("/replays/dataset", response_model=ReplayDatasetRes)
-async def dataset(body: ReplayDatasetReq, caller: Writer, replays: ReplaysDep) -> Response:
+async def dataset(
+    body: ReplayDatasetReq, caller: Writer, store: StoreDep, records: RecordsDep, jobs: JobsDep
+) -> Response:
     """Publish the calls of a replay with both answers and their scores as a dataset."""
     caller.require(Scope.READ)
-    return answer(await replays.dataset(caller, body))
+    await _find(jobs, caller, body.project_id, body.id)
+    items = await store.replays.page(body.id, body.outcomes, None, 0)
+    if not items:
+        raise InvalidRequest(f"The replay {body.id} has no call with an outcome of {', '.join(body.outcomes)}")
+    rows: list[Json] = []
+    for start in range(0, len(items), _AT_ONCE):
+        page = items[start : start + _AT_ONCE]
+        rows += map(_dataset_row, await _rows(records, caller, body.project_id, page, with_inputs=True))
+    digest, _ = await records.put_table(caller, body.project_id, rows)
+    value = {
+        "_type": "Dataset",
+        "_class_name": "Dataset",
+        "_bases": ["Object", "BaseModel"],
+        "name": body.name,
+        "description": body.description,
+        "rows": f"{refs.INTERNAL}{caller.open(body.project_id)}/table/{digest}",
+    }
+    made = await records.publish(caller, body.project_id, body.name, value)
+    return answer(
+        {
+            "object_id": made.object_id,
+            "digest": made.digest,
+            "version_index": made.version_index,
+            "ref": made.ref,
+            "rows": len(rows),
+        }
+    )
+
+
+async def _find(jobs: Jobs, caller: Caller, project_id: str, replay_id: str) -> JobRow:
+    """The job of a replay; raises NotFound."""
+    caller.open(project_id)
+    found = await jobs.read(project_id, replay_id)
+    if found is None or found.kind != KIND:
+        raise NotFound(f"There is no replay {replay_id[:100]!r} in {project_id}")
+    return found
+
+
+async def _replay(job: JobRow, replays: ReplayJobs) -> Json:
+    request = dict(job.body)
+    name = request.pop("name", None)
+    return {
+        "id": job.id,
+        "project_id": job.project_id,
+        "name": name,
+        "state": job.state,
+        "error": job.error,
+        "created_at": times.to_iso(job.created_at),
+        "started_at": times.optional_iso(job.started_at),
+        "ended_at": times.optional_iso(job.ended_at),
+        "request": request,
+        "counts": await replays.counts(job.id),
+        "scoring_job_id": scoring_id(job.id) if request.get("scorer_refs") else None,
+    }
+
+
+async def _rows(
+    records: Records, caller: Caller, project_id: str, items: Sequence[ReplayItem], with_inputs: bool = False
+) -> list[Json]:
+    """Each call and its replay, side by side."""
+    answers = {item.place: answer_id(item.replay_id, item.place) for item in items}
+    wanted = [*(item.call_id for item in items), *answers.values()]
+    calls: dict[str, Call] = {}
+    for start in range(0, len(wanted), _AT_ONCE):
+        page = records.read_calls(
+            caller,
+            project_id,
+            filter={"call_ids": wanted[start : start + _AT_ONCE]},
+            columns=_COLUMNS,
+            include_costs=True,
+            include_feedback=True,
+        )
+        calls |= {call.id: call async for slice_ in page for call in slice_}
+    rows = []
+    for item in items:
+        source, answered = calls.get(item.call_id), calls.get(answers[item.place])
+        row: Json = {
+            "place": item.place,
+            "outcome": item.outcome,
+            "reason": item.reason,
+            "original": _side(item.call_id, source),
+            "replay": _side(answered.id, answered) if answered else None,
+        }
+        if with_inputs:
+            row["inputs"] = source.inputs if source else None
+            row["chat"] = read_chat(source.inputs, source.attributes) if source else None
+        rows.append(row)
+    return rows
+
+
+def _side(call_id: str, call: Call | None) -> Json:
+    if call is None:
+        names = ("trace_id", "op_name", "model", "status", "answer", "output", "exception", "latency_ms")
+        return {"call_id": call_id, **dict.fromkeys((*names, "total_tokens", "total_cost")), "scores": {}}
+    weave = call.summary.get("weave") or {}
+    return {
+        "call_id": call_id,
+        "trace_id": call.trace_id,
+        "op_name": call.op_name,
+        "model": call.inputs.get("model") or call.attributes.get("model"),
+        "status": weave.get("status"),
+        "answer": read_answer(call.output),
+        "output": call.output,
+        "exception": call.exception,
+        "latency_ms": weave.get("latency_ms"),
+        "total_tokens": tokens_of({"summary": call.summary}) if call.summary.get("usage") else None,
+        "total_cost": cost_of(weave.get("costs")),
+        "scores": _newest_scores(weave.get("feedback") or ()),
+    }
+
+
+def _newest_scores(feedback: Sequence[Any]) -> Json:
+    """The newest score of each scorer."""
+    found: Json = {}
+    for item in sorted(feedback, key=lambda item: str(item["created_at"])):
+        if item["feedback_type"].startswith(_RUNNABLE):
+            found[item["feedback_type"].removeprefix(_RUNNABLE)] = (item["payload"] or {}).get("output")
+    return found
+
+
+def _dataset_row(row: Json) -> Json:
+    """A row of the dataset: what was asked, both answers and their scores, and where they come from."""
+    chat, original, replay = row["chat"], row["original"], row["replay"]
+    made: Json = {
+        "inputs": row["inputs"],
+        "messages": chat.messages if isinstance(chat, Chat) else None,
+        "original_output": original["answer"] if original["answer"] is not None else original["output"],
+        "replayed_output": replay["answer"] if replay else None,
+        "original_model": original["model"],
+        "replayed_model": replay["model"] if replay else None,
+        "original_scores": original["scores"],
+        "replayed_scores": replay["scores"] if replay else {},
+        "source_call_id": original["call_id"],
+        "replayed_call_id": replay["call_id"] if replay else None,
+    }
+    return made | ({"reason": row["reason"]} if row["reason"] else {})

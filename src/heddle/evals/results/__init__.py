@@ -1,1 +1,1 @@
-"""Results of evaluations, compared row by row (contract: trace-evals, section 5)."""
+"""Results of evaluations, compared row by row."""

@@ -1,27 +1,29 @@
 """Answering one eval_results query: the summary first, then the rows of the page, so many at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
+from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.evals.results.models import EvalResultsQueryBody
-from heddle.evals.results.summary import Sums, cost_of, summing
-from heddle.evals.results.trial_view import TrialView, call_about
-from heddle.http import not_negative, page_limit
+from heddle.evals.results.schemas import EvalResultsQueryBody, EvalResultsQueryRes
+from heddle.evals.results.trials import Sums, TrialView, call_about, cost_of, sum_trials
+from heddle.http.routing import PricesDep, Reader, SettingsDep, StoreDep, group, not_negative, page_limit
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.wire import jsontext, refpath, refs
+from heddle.wire import jsontext, refs
 from heddle.wire.calls import CallsQuery, Filter
 from heddle.wire.inference import CostOf, PricesOf
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.trials import TrialFilter, TrialSort, TrialsPage, TrialsQuery, referenced_row
 
+router = group("Evaluation results")
 SLICE = 100
 """Rows whose calls are in memory at the same time."""
 UNRESOLVED = "Failed to resolve dataset row refs; raw_data_row may contain refs"
@@ -111,7 +113,7 @@ class ResultsQuery:
         if not self._body.include_summary:
             return []
         with_children = self._body.include_predict_and_score_children
-        fold = summing(self._prices)
+        fold = sum_trials(self._prices)
         return await self._store.trials.fold(self._summed, with_children, self._prices is not None, fold)
 
     async def _summary(self, page: TrialsPage, sums: Sequence[Sums]) -> Json:
@@ -123,7 +125,7 @@ class ResultsQuery:
         if sums:
             async for rows in self._store.calls.stream(roots):
                 about.update({row.id: call_about(row) for row in rows})
-        return {"row_count": count, "evaluations": [item.shown(about.get(item.evaluation, {})) for item in sums]}
+        return {"row_count": count, "evaluations": [item.as_fields(about.get(item.evaluation, {})) for item in sums]}
 
     async def _rows(self, row_digests: Sequence[str]) -> bytes:
         """Rows of the answer as JSON text, with commas between them."""
@@ -133,7 +135,7 @@ class ResultsQuery:
         await self._match_scorers([view for view in views if view.unmatched])
         await self._find_spans([view for view in views if view.spans is None])
         examples = await self._examples(views) if self._body.include_raw_data_rows else {}
-        return await asyncio.to_thread(self._rendered, row_digests, views, examples)
+        return await asyncio.to_thread(self._render, row_digests, views, examples)
 
     async def _match_scorers(self, views: Sequence[TrialView]) -> None:
         """Find the calls of scores that no name tells, with one look at the feedback of all of them."""
@@ -172,19 +174,16 @@ class ResultsQuery:
             if self._may_read(project):
                 rows = await self._store.tables.row_values(project, digests)
                 examples.update({digest: orjson.Fragment(text) for digest, text in rows.items()})
-        self._warn_of(examples.values())
+        if UNRESOLVED not in self._warnings and any(isinstance(example, str) for example in examples.values()):
+            self._warnings.append(UNRESOLVED)
         return examples
 
-    def _warn_of(self, examples: Collection[Any]) -> None:
-        if UNRESOLVED not in self._warnings and any(isinstance(example, str) for example in examples):
-            self._warnings.append(UNRESOLVED)
-
-    def _rendered(self, row_digests: Sequence[str], views: Sequence[TrialView], examples: Json) -> bytes:
+    def _render(self, row_digests: Sequence[str], views: Sequence[TrialView], examples: Json) -> bytes:
         rows: dict[str, dict[str, list[Json]]] = {digest: {} for digest in row_digests}
         for view in views:
             trial = view.trial
             priced = trial.predict or trial.call
-            shown = view.shown(cost_of(trial.usage, priced.started_at, self._prices))
+            shown = view.as_fields(cost_of(trial.usage, priced.started_at, self._prices))
             rows[trial.row_digest].setdefault(trial.evaluation, []).append(shown)
         listed = [
             {
@@ -234,5 +233,30 @@ def _cell(ref: str) -> tuple[str, tuple[refs.Edge, ...]] | None:
 
 def _inside(value: Any, path: tuple[refs.Edge, ...]) -> Any:
     for edge, part in path:
-        value = refpath.step(value, edge, part)
+        value = refs.follow_edge(value, edge, part)
     return value
+
+
+@router.post("/v2/{entity}/{project}/eval_results/query", response_model=EvalResultsQueryRes)
+async def eval_results_query(
+    entity: str,
+    project: str,
+    body: EvalResultsQueryBody,
+    caller: Reader,
+    settings: SettingsDep,
+    store: StoreDep,
+    prices: PricesDep,
+) -> Response:
+    """Rows of one or more evaluations side by side, and sums over them."""
+    pieces = ResultsQuery(settings, store, prices, caller, caller.open(f"{entity}/{project}"), body).answer()
+    first, second = await anext(pieces), await anext(pieces, b"")
+    third = await anext(pieces, None)
+    if third is None:
+        return Response(first + second, media_type="application/json")
+    return StreamingResponse(_from(first + second + third, pieces), media_type="application/json")
+
+
+async def _from(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece

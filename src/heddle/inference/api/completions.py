@@ -16,20 +16,27 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError, InvalidRequest, Unavailable
-from heddle.http import NdLines, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, line
-from heddle.inference.api.chat import while_connected
-from heddle.inference.api.traced_request import GONE, TracedRequest
-from heddle.inference.dependencies import InferenceDep
-from heddle.inference.prompt.stored_prompts import with_prompt
-from heddle.inference.providers.account import ProviderAccount
-from heddle.inference.providers.client import LONGEST_SECONDS, Provider, ProviderClient
-from heddle.inference.providers.targets import Target, Targets
-from heddle.inference.service import Inference
+from heddle.http.routing import (
+    NdLines,
+    ResponseModel,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    group,
+    line,
+    validate,
+)
+from heddle.inference.accounts import ProviderAccount
+from heddle.inference.api.respond import run_while_connected
+from heddle.inference.api.traced_request import GONE, TracedBody, TracedRequest
+from heddle.inference.prompt.stored_prompts import resolve_prompt
+from heddle.inference.providers import LONGEST_SECONDS, Provider, ProviderClient, Targets
+from heddle.inference.service import Inference, InferenceDep
 from heddle.inference.tracing import assemble
-from heddle.request_body import validated
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.wire import ids, jsontext, refs
+from heddle.wire import jsontext, refs, times
 from heddle.wire.inference import Completion
 from heddle.wire.jsontypes import Json
 
@@ -79,13 +86,10 @@ class CompletionsCreateRequestInputs(BaseModel):
     vertex_credentials: str | None = None
 
 
-class CompletionsCreateReq(RequestModel):
+class CompletionsCreateReq(TracedBody):
     """Body of both routes; the call is stored under the caller's own name."""
 
-    project_id: str
     inputs: CompletionsCreateRequestInputs
-    wb_user_id: str | None = None
-    track_llm_call: bool | None = True
     trace_id: str | None = Field(default=None, min_length=1, max_length=256)
     parent_id: str | None = Field(default=None, min_length=1, max_length=256)
     conversation_id: str | None = Field(default=None, min_length=1, max_length=256)
@@ -116,7 +120,7 @@ async def completions_create(
     """Run a chat completion and store it as a call."""
     _check_scope(caller, body)
     wanted = CompletionRequest(settings, store, inference, caller, body)
-    response = await while_connected(request, wanted.whole())
+    response = await run_while_connected(request, wanted.respond())
     return answer({"response": response, **wanted.call_ids})
 
 
@@ -150,10 +154,10 @@ class ModelCompletions:
 
     async def create(self, inputs: Json, caller: Caller, project: str) -> Json:
         """The answer to some inputs of these routes; raises HeddleError."""
-        body = validated(_BODY, {"project_id": project, "inputs": inputs, "track_llm_call": False})
+        body = validate(_BODY, {"project_id": project, "inputs": inputs, "track_llm_call": False})
         return await CompletionRequest(
             self._settings, self._store, self._inference, caller, body, shown_elsewhere=True
-        ).answered()
+        ).run()
 
 
 class CompletionRequest(TracedRequest):
@@ -172,12 +176,11 @@ class CompletionRequest(TracedRequest):
         *,
         shown_elsewhere: bool = False,
     ) -> None:
-        tracked = body.track_llm_call is not False
-        super().__init__(settings, store, inference, caller, body.project_id, body.inputs.model, tracked)
+        super().__init__(settings, store, inference, caller, body)
         self._body = body
         self._traced = self.tracked or shown_elsewhere
         self.trace_id = body.trace_id or self.trace_id
-        self._conversation_id = body.conversation_id or ids.uuid7()
+        self._conversation_id = body.conversation_id or times.uuid7()
         self._request: Json = {}
 
     def inputs(self) -> Json:
@@ -190,7 +193,7 @@ class CompletionRequest(TracedRequest):
             "inference_route": self._body.inference_route,
         }
 
-    def place(self) -> dict[str, str | None]:
+    def trace_position(self) -> dict[str, str | None]:
         thread = self._body.conversation_id
         return {"parent_id": self._body.parent_id, "thread_id": thread, "turn_id": self.call_id if thread else None}
 
@@ -208,33 +211,25 @@ class CompletionRequest(TracedRequest):
     async def prepare(self) -> None:
         """Find out where it runs and with which messages; a failure is kept for the answer."""
         try:
-            self.target = await self._find()
-            self._request = await self._built()
+            inputs = self._body.inputs
+            _refuse(inputs.vertex_credentials, "vertex_credentials", "providers speak OpenAI's protocol here")
+            targets = Targets(self.settings, self.tables, self.internal_project)
+            target = await targets.find(inputs.model, inputs.extra_headers)
+            target.check(max_tokens=inputs.max_tokens, max_completion_tokens=inputs.max_completion_tokens)
+            if target.provider is None:
+                for name in _FOR_PROVIDERS:
+                    _refuse(getattr(inputs, name), name, "the engine of this server has no such field")
+            self.target = target
+            self._request = await self._build_request()
             self._seconds()
         except HeddleError as error:
             self.failure = error
 
-    async def _find(self) -> Target:
-        inputs = self._body.inputs
-        _refuse(inputs.vertex_credentials, "vertex_credentials", "providers speak OpenAI's protocol here")
-        targets = Targets(self.settings, self.tables, self.internal_project)
-        target = await targets.find(inputs.model, inputs.extra_headers)
-        target.check(max_tokens=inputs.max_tokens, max_completion_tokens=inputs.max_completion_tokens)
-        if target.provider is None:
-            for name in _FOR_PROVIDERS:
-                _refuse(getattr(inputs, name), name, "the engine of this server has no such field")
-        return target
-
-    async def _built(self) -> Json:
+    async def _build_request(self) -> Json:
         """The body of the chat completion request, with refs as the client wrote them."""
         inputs = self._body.inputs
-        messages = await with_prompt(
-            self.tables,
-            self.caller,
-            self.internal_project,
-            inputs.prompt,
-            inputs.messages,
-            inputs.template_vars or {},
+        messages = await resolve_prompt(
+            self.tables, self.caller, self.internal_project, inputs.prompt, inputs.messages, inputs.template_vars or {}
         )
         request = inputs.model_dump(exclude_none=True, exclude=_NOT_SENT)
         request |= {"model": self.target.model, "messages": messages}
@@ -251,27 +246,25 @@ class CompletionRequest(TracedRequest):
         except ValueError:
             seconds = 0.0
         if not 0 < seconds < float("inf"):
-            shown = str(given)[:100]
-            raise InvalidRequest(f"timeout must be a number of seconds above 0, got {shown!r}", param="timeout")
+            raise InvalidRequest(
+                f"timeout must be a number of seconds above 0, got {str(given)[:100]!r}", param="timeout"
+            )
         return min(seconds, LONGEST_SECONDS)
 
-    async def answered(self) -> Json:
+    async def run(self) -> Json:
         await self.prepare()
         if self.failure is not None:
             raise self.failure
         try:
             async with asyncio.timeout(self._seconds()):
-                return await self._complete()
+                target = self.target
+                if target.provider is None:
+                    return cast(Json, await self._engine({"stream": False}))
+                async with ProviderAccount(self.accounts, self._completion(target.provider, stream=False)) as account:
+                    account.response = await self._client(target.provider).complete(self._request)
+                    return account.response
         except TimeoutError:
             raise self._too_late() from None
-
-    async def _complete(self) -> Json:
-        target = self.target
-        if target.provider is None:
-            return cast(Json, await self._engine({"stream": False}))
-        async with ProviderAccount(self.accounts, self._completion(target.provider, stream=False)) as account:
-            account.response = await self._client(target.provider).complete(self._request)
-            return account.response
 
     async def _chunks(self) -> AsyncGenerator[Json]:
         target = self.target
@@ -286,7 +279,7 @@ class CompletionRequest(TracedRequest):
             contextlib.aclosing(self._client(target.provider).stream(self._request)) as chunks,
         ):
             async for chunk in chunks:
-                account.arrived(chunk)
+                account.note_chunk(chunk)
                 yield chunk
 
     async def _engine(self, extra: Json) -> Json | AsyncIterator[Json]:
@@ -304,21 +297,29 @@ class CompletionRequest(TracedRequest):
         """The lines of the stream; the call is stored before the stream ends."""
         waiting: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_LINES)
         # In a task of its own: when the client goes away that is cancelled once, and ends in order.
-        task = self.accounts.spawn(self._pump(waiting))
+        task = self.accounts.spawn(self._send_lines(waiting))
         try:
             while (text := await waiting.get()) is not None:
                 yield text
         finally:
             task.cancel()
 
-    async def _pump(self, waiting: "asyncio.Queue[bytes | None]") -> None:
+    async def _send_lines(self, waiting: "asyncio.Queue[bytes | None]") -> None:
         chunks: list[Json] = []
         try:
             if self.tracked:
                 await waiting.put(line({"_meta": self.call_ids}))
             if self.failure is None:
-                await self._forward(chunks, waiting)
-            await self.store(assemble(chunks) if chunks else self.refusal())
+                try:
+                    async with asyncio.timeout(self._seconds()), contextlib.aclosing(self._chunks()) as made:
+                        async for chunk in made:
+                            chunks.append(chunk)
+                            await waiting.put(line(chunk))
+                except TimeoutError:
+                    self.failure = self._too_late()
+                except HeddleError as error:
+                    self.failure = error
+            await self.store(assemble(chunks) if chunks else self.error_body())
         except asyncio.CancelledError:
             self.failure = HeddleError(GONE)
             await self.store(assemble(chunks))
@@ -329,19 +330,8 @@ class CompletionRequest(TracedRequest):
             logger.exception("a stream of completions failed")
             self.failure = HeddleError("Internal server error")
         if self.failure is not None:
-            await waiting.put(line(self.refusal()))
+            await waiting.put(line(self.error_body()))
         await waiting.put(None)
-
-    async def _forward(self, chunks: list[Json], waiting: "asyncio.Queue[bytes | None]") -> None:
-        try:
-            async with asyncio.timeout(self._seconds()), contextlib.aclosing(self._chunks()) as made:
-                async for chunk in made:
-                    chunks.append(chunk)
-                    await waiting.put(line(chunk))
-        except TimeoutError:
-            self.failure = self._too_late()
-        except HeddleError as error:
-            self.failure = error
 
     def _too_late(self) -> HeddleError:
         return Unavailable(f"No answer within the timeout of {self._seconds():g} s")

@@ -1,27 +1,114 @@
-"""POST /image/create: images from any provider of the settings that speaks OpenAI's protocol.
+"""POST /image/create: images from a provider of the settings, kept as files; what fails is an answer with `error`."""
 
-Whatever goes wrong is an answer with `error` (contract: trace-evals, section 8).
-"""
+import asyncio
+import base64
+import binascii
+import ipaddress
+import re
+import socket
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+import httpx
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.http import RecordsDep, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group
-from heddle.inference.api.chat import while_connected
-from heddle.inference.api.traced_request import TracedRequest
-from heddle.inference.dependencies import InferenceDep
-from heddle.inference.providers.account import ProviderAccount
-from heddle.inference.providers.client import Provider, ProviderClient, configured
-from heddle.inference.providers.image_fetch import decoded, fetch
-from heddle.inference.providers.targets import Target, Targets
-from heddle.inference.service import Inference
+from heddle.http.routing import RecordsDep, RequestModel, ResponseModel, SettingsDep, StoreDep, Writer, answer, group
+from heddle.inference.accounts import ProviderAccount
+from heddle.inference.api.respond import run_while_connected
+from heddle.inference.api.traced_request import TracedBody, TracedRequest
+from heddle.inference.providers import Provider, ProviderClient, Target, Targets, find_providers
+from heddle.inference.service import Inference, InferenceDep
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.wire.content import ContentObject, sniff
 from heddle.wire.inference import ProviderFailed
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Records
+
+MOST_BYTES = 64 << 20
+_SECONDS = 60.0
+_DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
+_PORTS = {"http": 80, "https": 443}
+_INNER = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "fec0::/10", "192.0.0.0/24")))
+"""Called global by the standard library, and yet the way to an inner address: NAT64, IPv4-compatible, site-local."""
+
+
+async def fetch_image(url: str, provider_url: str) -> bytes:
+    """The bytes behind an address; raises ProviderFailed.
+
+    Only public addresses are loaded, and those at the provider's own origin, which the settings name; the connection
+    goes to the address that was checked, and redirects are not followed.
+    """
+    if match := _DATA_URL.match(url, 0, 300):
+        return decode_base64(url[match.end() :])
+    try:
+        parts = urlsplit(url)
+        origin = _origin(parts)
+        allowed = origin == _origin(urlsplit(provider_url))
+    except ValueError:
+        raise ProviderFailed(f"The provider answered an image address that is none: {url[:200]}") from None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ProviderFailed(f"The provider answered an image address that is not http or https: {url[:200]}")
+    address = parts.hostname if allowed else await _public_address(parts.hostname, origin[2])
+    return await _load(parts, address)
+
+
+def decode_base64(text: str) -> bytes:
+    """The bytes of base64 text; raises ProviderFailed."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ProviderFailed("The provider answered an image that is no base64") from None
+
+
+def _origin(parts: SplitResult) -> tuple[str, str, int]:
+    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+
+
+async def _public_address(host: str, port: int) -> str:
+    """An address of the host; raises ProviderFailed unless all of them are public."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ProviderFailed(f"The host of the image address is not known: {host[:200]}") from None
+    addresses = [str(entry[4][0]) for entry in found]
+    if not addresses or not all(map(_is_public, addresses)):
+        raise ProviderFailed(f"The image address leads to a non-public address and is not loaded: {host[:200]}")
+    return addresses[0]
+
+
+def _is_public(text: str) -> bool:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        if inner is not None and not inner.is_global:
+            return False
+    return address.is_global and not address.is_multicast and not any(address in network for network in _INNER)
+
+
+async def _load(parts: SplitResult, address: str) -> bytes:
+    shown = f"[{address}]" if ":" in address else address
+    place = urlunsplit((parts.scheme, f"{shown}:{_origin(parts)[2]}", parts.path or "/", parts.query, ""))
+    headers = {"host": parts.netloc.rpartition("@")[2], "accept": "image/*"}
+    extensions = {"sni_hostname": parts.hostname} if parts.scheme == "https" else {}
+    content = bytearray()
+    try:
+        # No proxy of the environment: it would resolve the name anew.
+        async with (
+            httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False, trust_env=False) as client,
+            client.stream("GET", place, headers=headers, extensions=extensions) as response,
+        ):
+            if response.status_code != 200:
+                raise ProviderFailed(f"The image address answered {response.status_code}")
+            async for part in response.aiter_bytes():
+                content += part
+                if len(content) > MOST_BYTES:
+                    raise ProviderFailed(f"The image has more than {MOST_BYTES >> 20} MiB")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ProviderFailed(f"The image could not be loaded: {type(error).__name__}") from None
+    return bytes(content)
+
 
 router: APIRouter = group("Images")
 
@@ -45,13 +132,10 @@ class ImageGenerationRequestInputs(RequestModel):
     n: int | None = None
 
 
-class ImageGenerationCreateReq(RequestModel):
+class ImageGenerationCreateReq(TracedBody):
     """Body of /image/create; the call is stored under the caller's own name."""
 
-    project_id: str
     inputs: ImageGenerationRequestInputs
-    wb_user_id: str | None = None
-    track_llm_call: bool | None = True
 
 
 class ImageGenerationCreateRes(ResponseModel):
@@ -73,7 +157,7 @@ async def image_create(
 ) -> Response:
     """Let a provider make images, keep them as files, and store a call."""
     wanted = ImageRequest(settings, store, inference, records, caller, body)
-    response = await while_connected(request, wanted.whole())
+    response = await run_while_connected(request, wanted.respond())
     return answer({"response": response, "weave_call_id": wanted.call_id if wanted.tracked else None})
 
 
@@ -92,75 +176,59 @@ class ImageRequest(TracedRequest):
         caller: Caller,
         body: ImageGenerationCreateReq,
     ) -> None:
-        tracked = body.track_llm_call is not False
-        super().__init__(settings, store, inference, caller, body.project_id, body.inputs.model, tracked)
+        super().__init__(settings, store, inference, caller, body)
         self._records = records
-        self._asked = body.inputs
+        self._inputs = body.inputs
 
     def inputs(self) -> Json:
-        return self._asked.model_dump(exclude_none=True)
+        return self._inputs.model_dump(exclude_none=True)
 
-    async def answered(self) -> Json:
+    async def run(self) -> Json:
         for name in ("model", "prompt"):
-            if not getattr(self._asked, name).strip():
+            if not getattr(self._inputs, name).strip():
                 raise InvalidRequest(f"no {name} specified", param=name)
-        count = self._asked.n
+        count = self._inputs.n
         if count is not None and not 1 <= count <= MOST_IMAGES:
             raise InvalidRequest(f"n is {count}, from 1 to {MOST_IMAGES} images can be made at once", param="n")
-        self.target = await self._find(self._asked.model)
-        provider = self.target.provider
-        assert provider is not None, "_find refuses models without one"
-        request: Json = {"model": self.target.model, "prompt": self._asked.prompt}
+        target = await Targets(self.settings, self.tables, self.internal_project).find(self.model, None)
+        known = await find_providers(self.settings, self.tables)
+        provider = target.provider or known.get(self.settings.image_provider)
+        if provider is None:
+            raise InvalidRequest(_UNSET, param="model")
+        self.target = target if target.provider is not None else Target(self.model, provider)
+        request: Json = {"model": self.target.model, "prompt": self._inputs.prompt}
         if count is not None:
             request["n"] = count
         async with ProviderAccount(self.accounts, self.completion(provider, request, traced=True)) as account:
             made = await ProviderClient(provider, self.target.headers).ask(_PATH, request)
-            response = _normalised(made, self.target.model)
+            response = _normalise_usage(made, self.target.model)
             account.response = {"usage": response.get("usage")}
-            response["data"] = [await self._kept(item, provider) for item in _items(made)]
+            data = made.get("data")
+            items = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+            if not items:
+                raise ProviderFailed("The provider answered no images")
+            response["data"] = [await self._store_image(item, provider) for item in items[:MOST_IMAGES]]
             return response
 
-    async def _find(self, model: str) -> Target:
-        settings = self.settings
-        target = await Targets(settings, self.tables, self.internal_project).find(model, None)
-        if target.provider is not None:
-            return target
-        chosen = configured(settings).get(settings.image_provider)
-        if chosen is None:
-            raise InvalidRequest(_UNSET, param="model")
-        return Target(model, chosen)
-
-    async def _kept(self, item: Json, provider: Provider) -> Json:
+    async def _store_image(self, item: Json, provider: Provider) -> Json:
         """One image with its bytes in the project's files."""
-        kept = dict(item)
+        stored = dict(item)
         for name, form in (("b64_json", "base64"), ("url", "url")):
-            value = kept.get(name)
+            value = stored.get(name)
             if not isinstance(value, str):
                 continue
-            content = decoded(value) if name == "b64_json" else await fetch(value, provider.base_url)
-            kept[name] = await self._stored(content, form)
-        return kept
-
-    async def _stored(self, content: bytes, form: str) -> Json:
-        mimetype = sniff(content)
-        if not mimetype.startswith("image/"):
-            raise ProviderFailed("The provider answered something that is no image")
-        made = ContentObject(content, mimetype, form)
-        for _, name, part in made.files:
-            await self._records.put_file(self.caller, self.project, name, part)
-        return made.value
+            content = decode_base64(value) if name == "b64_json" else await fetch_image(value, provider.base_url)
+            mimetype = sniff(content)
+            if not mimetype.startswith("image/"):
+                raise ProviderFailed("The provider answered something that is no image")
+            made = ContentObject(content, mimetype, form)
+            for _, file, part in made.files:
+                await self._records.put_file(self.caller, self.project, file, part)
+            stored[name] = made.value
+        return stored
 
 
-def _items(made: Json) -> list[Json]:
-    """The images of an answer; raises ProviderFailed when there are none."""
-    data = made.get("data")
-    items = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
-    if not items:
-        raise ProviderFailed("The provider answered no images")
-    return items[:MOST_IMAGES]
-
-
-def _normalised(made: Json, model: str) -> Json:
+def _normalise_usage(made: Json, model: str) -> Json:
     """The answer with the model, and its usage under the names of chat completions."""
     response = {**made, "model": model}
     usage = made.get("usage")

@@ -7,14 +7,21 @@ from pydantic import BaseModel, ConfigDict
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http import BearerAdmin, BearerReader, SettingsDep, StoreDep, answer, group, inlined_body, validated_body
-from heddle.inference.adapters.address import Address
-from heddle.inference.adapters.registry import Version
-from heddle.inference.adapters.roots import AdapterRoots, check_reach
+from heddle.http.routing import (
+    BearerAdmin,
+    BearerReader,
+    SettingsDep,
+    StoreDep,
+    answer,
+    body_schema,
+    group,
+    validate_body,
+)
+from heddle.inference.adapters import AdapterRoots, Address, Version, check_reach
 from heddle.inference.chat.plan import Arrival
-from heddle.inference.dependencies import InferenceDep
-from heddle.inference.models.served_model import ServedModel
-from heddle.inference.service import Inference
+from heddle.inference.messages.models import ANTHROPIC, describe_model, page_of
+from heddle.inference.served_model import ServedModel
+from heddle.inference.service import Inference, InferenceDep
 
 router = group("Inference")
 
@@ -40,25 +47,31 @@ class UnloadAdapter(BaseModel):
 
 
 @router.get("/v1/models")
-async def list_models(caller: BearerReader, inference: InferenceDep) -> Response:
-    """The models that the caller can use."""
-    return answer({"object": "list", "data": await _entries(inference, caller)})
+async def list_models(request: Request, caller: BearerReader, inference: InferenceDep) -> Response:
+    """The models that the caller can use; clients of Anthropic get them in pages, as their header tells."""
+    entries = await _list_entries(inference, caller)
+    if ANTHROPIC in request.headers:
+        return answer(page_of(entries, request.query_params))
+    return answer({"object": "list", "data": entries})
 
 
 @router.post("/v1/models")
 async def list_models_by_post(caller: BearerReader, inference: InferenceDep) -> Response:
     """The models that the caller can use; the same as GET."""
-    return answer({"object": "list", "data": await _entries(inference, caller)})
+    return answer({"object": "list", "data": await _list_entries(inference, caller)})
 
 
 @router.get("/v1/models/{model:path}")
-async def read_model(model: str, caller: BearerReader, inference: InferenceDep) -> Response:
-    """One model, under any of its addresses."""
+async def read_model(request: Request, model: str, caller: BearerReader, inference: InferenceDep) -> Response:
+    """One model, under any of its addresses; without a name all that the caller can use."""
+    if not model:
+        return answer({"object": "list", "data": await _list_entries(inference, caller)})
     if inference.is_off:
         raise NotFound(f"The model `{model[:200]}` does not exist.", param="model")
     shown, version = await inference.resolve(model, Arrival(caller))
     served = await inference.model()
-    return answer(_base_entry(served) if version is None else {**_adapter_entry(served, version), "id": shown})
+    entry = _base_entry(served) if version is None else {**_adapter_entry(served, version), "id": shown}
+    return answer(describe_model(entry) if ANTHROPIC in request.headers else entry)
 
 
 @router.get("/v1/engine")
@@ -66,31 +79,31 @@ async def read_engine(caller: BearerReader, inference: InferenceDep) -> Response
     """What the engine does now, and did since it started."""
     if not inference.is_off:
         await inference.model()
-    return answer(await inference.accounts.figures.report())
+    return answer(await inference.accounts.metrics.report())
 
 
-@router.post("/v1/load_lora_adapter", response_model=None, openapi_extra=inlined_body(LoadAdapter))
+@router.post("/v1/load_lora_adapter", response_model=None, openapi_extra=body_schema(LoadAdapter))
 async def load_lora_adapter(
     request: Request, caller: BearerAdmin, settings: SettingsDep, store: StoreDep, inference: InferenceDep
 ) -> Response:
     """Offer a LoRA adapter from a PEFT folder of this machine; what is kept is a copy."""
-    wanted = await validated_body(LoadAdapter, request)
-    address = _address(wanted.lora_name, caller)
+    wanted = await validate_body(LoadAdapter, request)
+    address = _parse_address(wanted.lora_name, caller)
     folder = await AdapterRoots(settings, store).find(wanted.lora_path, address)
     version = await inference.add_adapter(address, folder, caller.user, wanted.load_inplace)
     return Response(f"Success: LoRA adapter '{version.policy}' added successfully.", media_type="text/plain")
 
 
-@router.post("/v1/unload_lora_adapter", response_model=None, openapi_extra=inlined_body(UnloadAdapter))
+@router.post("/v1/unload_lora_adapter", response_model=None, openapi_extra=body_schema(UnloadAdapter))
 async def unload_lora_adapter(request: Request, caller: BearerAdmin, inference: InferenceDep) -> Response:
     """Take a LoRA adapter away; requests that run with it end with it."""
-    wanted = await validated_body(UnloadAdapter, request)
-    removed = await inference.remove_adapter(_address(wanted.lora_name, caller), caller.user)
+    wanted = await validate_body(UnloadAdapter, request)
+    removed = await inference.remove_adapter(_parse_address(wanted.lora_name, caller), caller.user)
     names = ", ".join(version.policy for version in removed)
     return Response(f"Success: LoRA adapter '{names}' removed successfully.", media_type="text/plain")
 
 
-def _address(name: str, caller: Caller) -> Address:
+def _parse_address(name: str, caller: Caller) -> Address:
     address = Address.parse(name)
     if address is None:
         raise InvalidRequest(f"{name[:200]!r} is no name for an adapter", param="lora_name")
@@ -98,7 +111,7 @@ def _address(name: str, caller: Caller) -> Address:
     return address
 
 
-async def _entries(inference: Inference, caller: Caller) -> list[dict[str, Any]]:
+async def _list_entries(inference: Inference, caller: Caller) -> list[dict[str, Any]]:
     if inference.is_off:
         return []
     model = await inference.model()

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, RootModel
 
-from heddle.http import ResponseModel
+from heddle.http.routing import ResponseModel
 
 Quantization = Literal["int4", "int8", "fp4", "fp6", "fp8", "fp16", "bf16", "fp32"]
 

@@ -15,12 +15,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from heddle.http import BearerReader, SettingsDep, answer, group
+from heddle.http.routing import BearerReader, SettingsDep, StoreDep, answer, group
 from heddle.inference.api.provider_catalog_schemas import CatalogModelsRes, HardwareRes, ModelsDevRes, RouterModelsRes
-from heddle.inference.dependencies import InferenceDep
-from heddle.inference.models.served_model import ServedModel
-from heddle.inference.providers.client import configured
-from heddle.inference.service import Inference
+from heddle.inference.providers import find_providers
+from heddle.inference.served_model import ServedModel
+from heddle.inference.service import Inference, InferenceDep
 from heddle.settings import Settings
 from heddle.wire.inference import CostOf, ModelPrice
 from heddle.wire.jsontypes import Json
@@ -65,7 +64,7 @@ class Served:
 @router.get("/inference/router/openrouter/models", response_model=RouterModelsRes)
 async def router_models(settings: SettingsDep, inference: InferenceDep) -> Response:
     """The served model as routers and analysts of models list theirs."""
-    return answer({"data": [_router_entry(served) for served in await _served(settings, inference)]})
+    return answer({"data": [_router_entry(served) for served in await _read_served(settings, inference)]})
 
 
 @router.get("/inference/nvidia/v2/hardware", response_model=HardwareRes)
@@ -78,7 +77,7 @@ async def hardware(
     """What a model runs on here; `model` is its name without the publisher. Empty for an unknown one."""
     known = [
         served
-        for served in await _served(settings, inference)
+        for served in await _read_served(settings, inference)
         if model in (served.name, served.name.rpartition("/")[2])
     ]
     return answer({"hardware": [_hardware_entry(served) for served in known]})
@@ -87,23 +86,26 @@ async def hardware(
 @router.get("/inference/catalog/models", response_model=CatalogModelsRes, response_model_exclude_none=True)
 async def catalog_models(settings: SettingsDep, inference: InferenceDep) -> Response:
     """The served model as the service's own catalogue lists its models."""
-    return answer({"models": [_catalog_entry(served) for served in await _served(settings, inference)]})
+    return answer({"models": [_catalog_entry(served) for served in await _read_served(settings, inference)]})
 
 
 @router.get("/inference/modelsdev/models", response_model=ModelsDevRes)
-async def modelsdev_models(request: Request, settings: SettingsDep, inference: InferenceDep) -> Response:
+async def modelsdev_models(
+    request: Request, settings: SettingsDep, store: StoreDep, inference: InferenceDep
+) -> Response:
     """Providers and their models: this server, and those of the settings whose names the price file knows.
 
     Of the latter only names and prices are known: what is said of them beyond is false or left out.
     """
-    providers = {PROVIDER: _own_provider(f"{request.base_url}v1", await _served(settings, inference))}
-    for name in configured(settings):
+    models = {entry.name: _own_entry(entry) for entry in (await _read_served(settings, inference))}
+    providers = {PROVIDER: {**_provider(PROVIDER, models), "env": ["WANDB_API_KEY"], "api": f"{request.base_url}v1"}}
+    for name in await find_providers(settings, store):
         if prices := inference.accounts.prices.of_provider(name):
             providers[name] = _provider(name, {price.model: _priced_entry(price) for price in prices})
     return answer(providers)
 
 
-async def _served(settings: Settings, inference: Inference) -> list[Served]:
+async def _read_served(settings: Settings, inference: Inference) -> list[Served]:
     """The served model, none where inference is off; raises Unavailable when it cannot be read."""
     if inference.is_off:
         return []
@@ -221,11 +223,6 @@ def _catalog_entry(served: Served) -> Json:
         "downloadsHuggingFace": 0,
         "license": "",
     }
-
-
-def _own_provider(address: str, served: list[Served]) -> Json:
-    models = {entry.name: _own_entry(entry) for entry in served}
-    return {**_provider(PROVIDER, models), "env": ["WANDB_API_KEY"], "api": address}
 
 
 def _provider(name: str, models: dict[str, Json]) -> Json:

@@ -11,10 +11,9 @@ from fastapi import APIRouter, Path, Response
 from pydantic import Field
 
 from heddle.errors import InvalidRequest
-from heddle.http import Reader, RequestModel, ResponseModel, StoreDep, Writer, answer, group
-from heddle.inference.providers.client import checked_headers
-from heddle.inference.providers.targets import playground_id
-from heddle.store.control.runtimes import RuntimeRow
+from heddle.http.routing import Reader, RequestModel, ResponseModel, StoreDep, Writer, answer, group
+from heddle.inference.providers import check_headers, playground_id
+from heddle.store.control.projects import RuntimeRow
 from heddle.wire import times
 
 router: APIRouter = group("Runtimes")
@@ -78,49 +77,39 @@ async def apply_runtime(
     """Describe a runtime whole: what an earlier request of its name said and this one does not is gone."""
     project_id = caller.open(f"{entity}/{project}")
     before = await store.runtimes.read(project_id, runtime_name)
+    stored = {} if before is None else before.headers
+    if not _ADDRESS.fullmatch(body.base_url):
+        raise InvalidRequest(f"base_url: {body.base_url[:300]!r} is no http or https address", param="base_url")
+    if len(body.runtime_ids) > MOST_MODELS:
+        raise InvalidRequest(f"runtime_ids has {len(body.runtime_ids)} entries, at most {MOST_MODELS} are allowed")
+    models = {model.id: model.max_tokens for model in body.runtime_ids}
+    if len(models) < len(body.runtime_ids):
+        raise InvalidRequest("runtime_ids names a model twice", param="runtime_ids")
     row = RuntimeRow(
         project=project_id,
         name=runtime_name,
-        base_url=_checked_address(body.base_url),
+        base_url=body.base_url.rstrip("/"),
         api_key_secret=body.api_key_secret,
-        headers=_headers(checked_headers(body.headers, "headers"), before),
-        max_tokens=_models(body.runtime_ids),
+        headers={
+            name: stored.get(name, value) if value == HIDDEN else value
+            for name, value in check_headers(body.headers, "headers").items()
+        },
+        max_tokens=models,
         updated_at=times.now(),
         updated_by=caller.user,
     )
     await store.runtimes.apply(row)
-    return answer(_shown(row))
+    return answer(_describe(row))
 
 
 @router.get("/v2/{entity}/{project}/runtimes", response_model=RuntimesRes)
 async def list_runtimes(entity: str, project: str, caller: Reader, store: StoreDep) -> Response:
     """The runtimes of a project."""
     rows = await store.runtimes.all(caller.open(f"{entity}/{project}"))
-    return answer({"runtimes": [_shown(row) for row in rows]})
+    return answer({"runtimes": [_describe(row) for row in rows]})
 
 
-def _headers(given: dict[str, str], before: RuntimeRow | None) -> dict[str, str]:
-    """The headers of a request; a value that it has from a list, where it is hidden, stays what it was."""
-    stored = {} if before is None else before.headers
-    return {name: stored.get(name, value) if value == HIDDEN else value for name, value in given.items()}
-
-
-def _checked_address(url: str) -> str:
-    if not _ADDRESS.fullmatch(url):
-        raise InvalidRequest(f"base_url: {url[:300]!r} is no http or https address", param="base_url")
-    return url.rstrip("/")
-
-
-def _models(given: list[CustomRuntimeID]) -> dict[str, int]:
-    if len(given) > MOST_MODELS:
-        raise InvalidRequest(f"runtime_ids has {len(given)} entries, at most {MOST_MODELS} are allowed")
-    models = {model.id: model.max_tokens for model in given}
-    if len(models) < len(given):
-        raise InvalidRequest("runtime_ids names a model twice", param="runtime_ids")
-    return models
-
-
-def _shown(row: RuntimeRow) -> dict[str, object]:
+def _describe(row: RuntimeRow) -> dict[str, object]:
     models = row.max_tokens.items()
     return {
         "name": row.name,

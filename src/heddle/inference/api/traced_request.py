@@ -6,18 +6,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 from heddle.auth import Caller
-from heddle.errors import ExtraMissing, HeddleError, ValidationFailed
-from heddle.inference.providers.client import Provider
-from heddle.inference.providers.targets import Target
+from heddle.errors import ExtraMissing, HeddleError
+from heddle.http.routing import ProjectReq
+from heddle.inference.providers import Provider, Target
 from heddle.inference.service import Inference
 from heddle.inference.tracing import usage_entry
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.wire import ids
+from heddle.wire import times
 from heddle.wire.inference import Completion, InferenceCall
 from heddle.wire.jsontypes import Json
 
 GONE = "The client went away"
+
+
+class TracedBody(ProjectReq):
+    """What the bodies of traced requests have in common; the call is stored under the caller's own name."""
+
+    inputs: Any
+    wb_user_id: str | None = None
+    track_llm_call: bool | None = True
 
 
 class TracedRequest(ABC):
@@ -27,29 +35,22 @@ class TracedRequest(ABC):
     kind: str
 
     def __init__(
-        self,
-        settings: Settings,
-        tables: Store,
-        inference: Inference,
-        caller: Caller,
-        project: str,
-        model: str,
-        tracked: bool,
+        self, settings: Settings, tables: Store, inference: Inference, caller: Caller, body: TracedBody
     ) -> None:
-        """`project` is `team/project`; raises Forbidden when it is beyond the key's reach."""
+        """Raises Forbidden when the project is beyond the key's reach."""
         self.settings, self.tables, self.inference = settings, tables, inference
-        self.caller, self.project = caller, project
-        self.internal_project = caller.open(project)
+        self.caller, self.project = caller, body.project_id
+        self.internal_project = caller.open(body.project_id)
         self.accounts = inference.accounts
-        self.tracked = tracked
-        self.model = model
-        self.target = Target(model)
-        self.call_id, self.trace_id = ids.uuid7(), ids.uuid7()
+        self.tracked = body.track_llm_call is not False
+        self.model: str = body.inputs.model
+        self.target = Target(self.model)
+        self.call_id, self.trace_id = times.uuid7(), times.uuid7()
         self.started_at = datetime.now(UTC)
         self.failure: HeddleError | None = None
 
     @abstractmethod
-    async def answered(self) -> Json:
+    async def run(self) -> Json:
         """The answer; raises HeddleError."""
 
     @abstractmethod
@@ -60,29 +61,29 @@ class TracedRequest(ABC):
         """What the call shows beside its kind, model and provider."""
         return {}
 
-    def place(self) -> dict[str, str | None]:
+    def trace_position(self) -> dict[str, str | None]:
         """Parent, thread and turn of the call."""
         return {}
 
-    async def whole(self) -> Json:
+    async def respond(self) -> Json:
         """The answer, `{"error": text}` when there is none; the call is stored by then. Raises ExtraMissing."""
         try:
-            response = await self.answered()
+            response = await self.run()
         except ExtraMissing:
             raise
         except HeddleError as error:
             self.failure = error
-            response = self.refusal()
+            response = self.error_body()
         except asyncio.CancelledError:
             self.failure = HeddleError(GONE)
-            await self.store(self.refusal())
+            await self.store(self.error_body())
             raise
         await self.store(response)
         return response
 
-    def refusal(self) -> Json:
+    def error_body(self) -> Json:
         """The answer that tells the failure."""
-        return {"error": failure_text(self.failure) if self.failure is not None else "The stream was empty"}
+        return {"error": self.failure.reason if self.failure is not None else "The stream was empty"}
 
     def completion(self, provider: Provider, request: Json, **more: Any) -> Completion:
         """The record of an answer of a provider, for the accounts."""
@@ -115,16 +116,9 @@ class TracedRequest(ABC):
                 ended_at=datetime.now(UTC),
                 inputs=self.inputs(),
                 output=response,
-                exception=failure_text(self.failure) if self.failure is not None else None,
+                exception=self.failure.reason if self.failure is not None else None,
                 attributes={name: value for name, value in (named | self.attributes()).items() if value is not None},
                 usage=usage_entry(target.model, response),
-                **self.place(),
+                **self.trace_position(),
             )
         )
-
-
-def failure_text(failure: HeddleError) -> str:
-    """The text of a failure; one of validation names the places."""
-    if not isinstance(failure, ValidationFailed):
-        return failure.reason
-    return "; ".join(f"{'.'.join(str(part) for part in item['loc'][1:])}: {item['msg']}" for item in failure.detail)

@@ -9,11 +9,10 @@ from pydantic import Field
 
 from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, ValidationFailed
-from heddle.http import BearerAdmin, BearerReader, RequestModel, ResponseModel, StoreDep, answer, group
-from heddle.inference.dependencies import InferenceDep
-from heddle.inference.limits.accounts import LOCAL_KEY
-from heddle.inference.limits.rate_limits import KINDS, PROJECT
-from heddle.inference.service import Inference
+from heddle.http.routing import BearerAdmin, BearerReader, RequestModel, ResponseModel, StoreDep, answer, group
+from heddle.inference.accounts import LOCAL_KEY
+from heddle.inference.limits import KINDS, PROJECT
+from heddle.inference.service import Inference, InferenceDep
 from heddle.store.base import Store
 from heddle.store.control.inference import BOUNDS, FIRST, MOST_GROUPS, SUMMED, TOOK, Row
 from heddle.wire import refs, times
@@ -82,26 +81,43 @@ async def usage(
 ) -> Response:
     """Usage of the projects that the key reaches; of requests without a project those of its own."""
     by = [name for name in _SHOWN if name in (group_by or ("day", "project", "model"))]
-    days = _days(start, end)
-    equal = {} if model is None else {"model": model}
-    fine = [*_PRICED_BY, *(name for name in by if name not in _PRICED_BY)]
-    rows: list[Row] = []
-    for projects, only in await _reachable(store, caller, project, days):
-        rows += await store.inference.usage(days, fine, projects, equal | only)
-    if len(rows) > MOST_GROUPS:
-        raise InvalidRequest(f"More than {MOST_GROUPS} rows; ask for fewer days or one project", param="start")
-    return answer(await _listed(inference, rows, by))
-
-
-def _days(start: date | None, end: date | None) -> tuple[int, int]:
     last = end or times.to_datetime(times.now()).date()
     first = start or date.fromordinal(max(1, last.toordinal() - _DEFAULT_DAYS))
     if first > last:
         raise InvalidRequest(f"start ({first}) lies after end ({last})", param="start")
-    return (first - _EPOCH).days, (last - _EPOCH).days
+    days = (first - _EPOCH).days, (last - _EPOCH).days
+    equal = {} if model is None else {"model": model}
+    fine = [*_PRICED_BY, *(name for name in by if name not in _PRICED_BY)]
+    rows: list[Row] = []
+    for projects, only in await _select_projects(store, caller, project, days):
+        rows += await store.inference.usage(days, fine, projects, equal | only)
+    if len(rows) > MOST_GROUPS:
+        raise InvalidRequest(f"More than {MOST_GROUPS} rows; ask for fewer days or one project", param="start")
+    prices: dict[str, CostOf] = {
+        name: await inference.accounts.prices(name) for name in {row["project"] for row in rows}
+    }
+    groups: dict[tuple[Any, ...], Row] = {}
+    total = _empty_sums()
+    unpriced: set[str] = set()
+    for row in rows:
+        at = min(times.now(), (row["day"] + 1) * times.DAY - 1)
+        cost = prices[row["project"]](
+            row["model"],
+            at,
+            requests=row["requests"],
+            prompt_tokens=row["prompt_tokens"],
+            completion_tokens=row["completion_tokens"],
+            cached_tokens=row["cached_tokens"],
+        )
+        if cost is None:
+            unpriced.add(row["model"])
+        _add(groups.setdefault(tuple(row[name] for name in by), _empty_sums()), row, cost)
+        _add(total, row, cost)
+    data = [{**_name_dimensions(by, key), **_row(sums)} for key, sums in sorted(groups.items())]
+    return answer({"object": "list", "data": data, "totals": _row(total), "x_unpriced_models": sorted(unpriced)})
 
 
-async def _reachable(
+async def _select_projects(
     store: Store, caller: Caller, project: str | None, days: tuple[int, int]
 ) -> list[tuple[list[str] | None, dict[str, str]]]:
     """What to select: projects (None: all) and further conditions."""
@@ -115,37 +131,7 @@ async def _reachable(
     return [([name for name, external in known.items() if external and caller.reaches(external)], {}), ([""], own)]
 
 
-async def _listed(inference: Inference, rows: Sequence[Row], by: Sequence[str]) -> dict[str, Any]:
-    prices: dict[str, CostOf] = {
-        name: await inference.accounts.prices(name) for name in {row["project"] for row in rows}
-    }
-    groups: dict[tuple[Any, ...], Row] = {}
-    total = _empty()
-    unpriced: set[str] = set()
-    for row in rows:
-        cost = _cost(prices[row["project"]], row)
-        if cost is None:
-            unpriced.add(row["model"])
-        _add(groups.setdefault(tuple(row[name] for name in by), _empty()), row, cost)
-        _add(total, row, cost)
-    data = [{**_named(by, key), **_row(sums)} for key, sums in sorted(groups.items())]
-    return {"object": "list", "data": data, "totals": _row(total), "x_unpriced_models": sorted(unpriced)}
-
-
-def _cost(price: CostOf, row: Row) -> float | None:
-    """By the price that holds at the end of the day; a day is the finest that is counted."""
-    at = min(times.now(), (row["day"] + 1) * times.DAY - 1)
-    return price(
-        row["model"],
-        at,
-        requests=row["requests"],
-        prompt_tokens=row["prompt_tokens"],
-        completion_tokens=row["completion_tokens"],
-        cached_tokens=row["cached_tokens"],
-    )
-
-
-def _empty() -> Row:
+def _empty_sums() -> Row:
     return {**dict.fromkeys(SUMMED, 0), "cost": None}
 
 
@@ -156,7 +142,7 @@ def _add(sums: Row, row: Row, cost: float | None) -> None:
         sums["cost"] = (sums["cost"] or 0.0) + cost
 
 
-def _named(by: Sequence[str], key: Sequence[Any]) -> Row:
+def _name_dimensions(by: Sequence[str], key: Sequence[Any]) -> Row:
     named: Row = dict(zip(by, key, strict=True))
     if "day" in named:
         named["day"] = (_EPOCH + timedelta(days=named["day"])).isoformat()
@@ -228,33 +214,33 @@ class LimitList(ResponseModel):
 @router.get("/v1/limits", response_model=LimitList)
 async def limits(caller: BearerAdmin, store: StoreDep, inference: InferenceDep) -> Response:
     """The limits of the settings, and those of single projects and keys."""
-    _unbound(caller)
+    _require_unbound(caller)
     rows = await store.inference.limits()
     inference.accounts.limits.set_rows(rows)
-    defaults = [await _shown(inference, kind, None) for kind in KINDS]
-    data = [await _shown(inference, row.kind, row.name) for row in rows]
+    defaults = [await _describe_limit(inference, kind, None) for kind in KINDS]
+    data = [await _describe_limit(inference, row.kind, row.name) for row in rows]
     return answer({"object": "list", "defaults": defaults, "data": data})
 
 
 @router.put("/v1/limits", response_model=LimitShown)
 async def set_limit(body: LimitReq, caller: BearerAdmin, store: StoreDep, inference: InferenceDep) -> Response:
     """Set the limits of one project (`team/project`) or key (its id); they hold from now on."""
-    _unbound(caller)
+    _require_unbound(caller)
     if body.kind == PROJECT:
         caller.open(body.name)
     elif body.name not in {key.id for key in await store.keys.all()} | {LOCAL_KEY}:
         raise ValidationFailed.at(["body", "name"], f"No key has the id {body.name[:100]!r}")
     await store.inference.set_limit(body.kind, body.name, body.concurrency, body.tokens_per_minute, caller.user)
     await inference.accounts.reload_limits()
-    return answer(await _shown(inference, body.kind, body.name))
+    return answer(await _describe_limit(inference, body.kind, body.name))
 
 
-def _unbound(caller: Caller) -> None:
+def _require_unbound(caller: Caller) -> None:
     if caller.entity is not None or caller.project is not None:
         raise Forbidden("Limits guard the whole server: this needs an admin key that is not bound to a project")
 
 
-async def _shown(inference: Inference, kind: str, name: str | None) -> Row:
+async def _describe_limit(inference: Inference, kind: str, name: str | None) -> Row:
     known = inference.accounts.limits
     limit = known.default(kind) if name is None else known.of((kind, name))
     running = 0 if name is None else await inference.accounts.running((kind, name))

@@ -4,28 +4,102 @@ import asyncio
 import hashlib
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.inference.adapters.registry import Version
-from heddle.inference.chat.choice import Choice, Reading
-from heddle.inference.chat.compile_process import Reasoning, compile_constraint
-from heddle.inference.chat.request import ChatRequest
-from heddle.inference.chat.response import Facts, Shape
-from heddle.inference.chat.rollout import Rollout
-from heddle.inference.chat.sampling import sampling_of, seed_of_choice
-from heddle.inference.engine.base import TokenRequest
-from heddle.inference.models.served_model import ServedModel
+from heddle.inference.adapters import Version
+from heddle.inference.chat.compile_process import CompileJob, Reasoning, compile_constraint
+from heddle.inference.chat.generation import Choice, Facts, Reading
+from heddle.inference.chat.request import (
+    ChatRequest,
+    is_greedy,
+    known_ids,
+    read_sampling,
+    seed_of_choice,
+    temperature_of,
+)
+from heddle.inference.chat.wire import Answer, ParsedRequest, Shape, Wire
+from heddle.inference.engine.base import EngineInfo, Sampling, TokenRequest
 from heddle.inference.prompt.messages import message_text, template_messages
 from heddle.inference.prompt.reasoning import ReasoningSplitter
-from heddle.inference.prompt.template import SHARED_PROCESSES, Prompt, build_prompt, choose_template
-from heddle.inference.structured import ResponseFormat
-from heddle.inference.structured.constraint import Constraint
-from heddle.inference.tools import ToolPlan, check_parameters, detect_format
+from heddle.inference.prompt.template import (
+    SHARED_PROCESSES,
+    Prompt,
+    build_prompt,
+    choose_template,
+    context_exceeded,
+)
+from heddle.inference.served_model import ServedModel
+from heddle.inference.structured.constraints import ResponseFormat
+from heddle.inference.structured.guidance import Constraint
+from heddle.inference.tokenizer import Tokenizer
+from heddle.inference.tools.channels import mark_ids
+from heddle.inference.tools.formats import detect_format
+from heddle.inference.tools.harmony import HarmonyParser
+from heddle.inference.tools.plan import ToolPlan, check_parameters
 from heddle.wire import times
+from heddle.wire.inference import Completion
+
+_ASKED = {"logprobs": True, "return_token_ids": True}
+_CLOCK = "strftime_now"
+"""What templates call to write the date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A request to a trainable model, with log-probabilities and token ids switched on."""
+
+    request: ChatRequest
+    wants_prompt_ids: bool
+    """The request itself asked for token ids."""
+    needs_prompt_ids: bool
+    """Rendering messages and tools again would not give the prompt."""
+
+    @classmethod
+    def of(cls, request: ChatRequest, tokenizer: Tokenizer) -> "Rollout":
+        """The same request; a form of the tokens that it names (`return_tokens_as_token_ids`) is kept."""
+        named = {} if request.return_tokens_as_token_ids is not None else {"return_tokens_as_token_ids": True}
+        has_clock = any(_CLOCK in template for template in tokenizer.chat_templates.values())
+        return cls(
+            request=request.model_copy(update=_ASKED | named),
+            wants_prompt_ids=bool(request.return_token_ids),
+            needs_prompt_ids=has_clock
+            or bool(
+                request.chat_template is not None
+                or request.chat_template_kwargs
+                or request.documents
+                or request.reasoning_effort is not None
+                or request.add_generation_prompt is False
+                or request.continue_final_message
+                or request.add_special_tokens
+                or request.truncate_prompt_tokens is not None
+                or (request.tools and request.tool_choice == "none")
+            ),
+        )
+
+    def sampling(self, sampling: Sampling, info: EngineInfo) -> Sampling:
+        """Log-probabilities of the distribution that was drawn from: after the temperature, where it is not 1.
+
+        Greedy answers keep the raw ones, as all others would be 0; so do those of an engine that has no others.
+        """
+        if is_greedy(sampling.temperature) or not info.scales_logprobs:
+            return sampling
+        return replace(sampling, logprobs_temperature=temperature_of(sampling.temperature))
+
+    def shape(self, shape: Shape, sampling: Sampling) -> Shape:
+        """What the answer carries."""
+        temperature = sampling.logprobs_temperature
+        return replace(
+            shape,
+            prompt_ids=self.wants_prompt_ids,
+            prompt_ids_in_choices=self.wants_prompt_ids or self.needs_prompt_ids,
+            logprobs_temperature=temperature if temperature != 1.0 else None,
+        )
+
 
 T = TypeVar("T")
 _TEXT = ResponseFormat(type="text")
@@ -42,6 +116,8 @@ class Arrival:
 
     caller: Caller
     project: str | None = None
+    session: str | None = None
+    """The agent's session; the thread of what names no other one."""
     request_id: str | None = None
     """Goes before the field of the body, and so does the priority."""
     priority: int | None = None
@@ -49,81 +125,155 @@ class Arrival:
     """Bytes of the body; 0 where nobody counted."""
     traced: bool = False
     """True when the one who asks shows the completion in a trace already."""
+    strict_fields: bool | None = None
+    """Whether a field without effect is refused; None leaves it to the settings."""
+
+    def record(self, shown: str, version: Version | None, model: ServedModel, body: Any, **more: Any) -> Completion:
+        """The record of a request that begins now; `shown` is the model as it was asked for."""
+        name = model.source.name
+        return Completion(
+            caller=self.caller,
+            project=self.project,
+            model=shown,
+            served=name if version is None else version.name,
+            policy=model.policy(version),
+            base=name,
+            started_at=datetime.now(UTC),
+            request=body,
+            traced=self.traced,
+            **more,
+        )
+
+    def choose_priority(self, asked: int | None, info: EngineInfo) -> int:
+        """The priority of the header, else the one that the body asks for; raises InvalidRequest."""
+        priority = self.priority if self.priority is not None else asked or 0
+        if priority and info.scheduling != "priority":
+            raise InvalidRequest(
+                f"priority is {priority}, and this server answers first come, first served; "
+                "start it with --scheduling priority",
+                param="priority",
+            )
+        if not -(2**31) <= priority < 2**31:
+            raise InvalidRequest("priority must fit in 32 bits", param="priority")
+        return priority
+
+    def choose_id(self, asked: str | None) -> str:
+        """The id of the header, else that of the body, else a random one; raises InvalidRequest."""
+        given = self.request_id if self.request_id is not None else asked
+        if given is None:
+            return uuid.uuid4().hex
+        if not _REQUEST_ID.fullmatch(given):
+            raise InvalidRequest("request_id must have 1 to 256 visible ASCII characters", param="request_id")
+        return given
+
+    def salt_cache(self, asked: str | None) -> str | None:
+        """The salt of cached prompts: keys that are bound to different projects share none. Raises InvalidRequest."""
+        if asked is not None and not _SALT.fullmatch(asked):
+            raise InvalidRequest(
+                "cache_salt must have 1 to 128 characters without '@', '/', '\\' and NUL.", param="cache_salt"
+            )
+        reach = self.caller.reach
+        return hashlib.sha512(f"{reach}@{asked or ''}".encode()).hexdigest() + "." if reach else asked
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything about one completion that is settled before the engine sees it."""
 
-    shape: Shape
-    facts: Facts
+    answer: Answer
+    facts: tuple[Facts, ...]
+    """One for each prompt."""
     requests: tuple[TokenRequest, ...]
     choices: tuple[Choice, ...]
     max_tokens: int
-    """Of one choice."""
+    """Of all choices together."""
     wants_stream: bool
     ignored: tuple[str, ...]
-    """What of the request had no effect on this model, for the response header."""
+    """What of the request had no effect, for the response header."""
 
 
-async def plan(
-    request: ChatRequest, arrival: Arrival, model: ServedModel, shown_name: str, version: Version | None
+async def plan_completion(
+    parsed: ParsedRequest,
+    wire: Wire,
+    arrival: Arrival,
+    model: ServedModel,
+    shown_name: str,
+    version: Version | None,
 ) -> Plan:
     """Check the request against the model and lay out its choices; raises InvalidRequest naming the field."""
-    rollout = Rollout.of(request, model.tokenizer) if version is not None and version.is_trainable else None
+    request = parsed.chat
+    is_rollout = wire.carries_rollouts and version is not None and version.is_trainable
+    rollout = Rollout.of(request, model.tokenizer) if is_rollout else None
     request = request if rollout is None else rollout.request
+    if parsed.clamps_max_tokens and request.max_tokens is not None:
+        request = request.model_copy(update={"max_tokens": min(request.max_tokens, model.info.max_model_len)})
     _check_engine_fields(request, model)
-    priority = _priority(request, arrival, model)
+    priority, salt = arrival.choose_priority(request.priority, model.info), arrival.salt_cache(request.cache_salt)
     # Rendering and tokenizing a long one may take so long that the event loop should serve others meanwhile.
-    run = _at_once if 0 < arrival.size <= _MANY else _aside
-    tools = await run(_tools, request, model)
+    run = _run_here if 0 < arrival.size <= _MANY else _run_in_thread
+    tools = await run(plan_tools, request, model)
     await check_parameters(request.tools or ())
     # A template of the request is rendered by a process; this waits until one is free.
     has_template = request.chat_template is not None or "chat_template" in (request.chat_template_kwargs or ())
     render = SHARED_PROCESSES.run if has_template else run
-    prompt = await render(_prompt, request, model, tools)
-    token_ids = _truncated(request, prompt.token_ids, model.info.max_model_len)
-    sampling = await run(sampling_of, request, len(token_ids), model.defaults, model.tokenizer, model.info)
+    prompts = await render(_prompts, request, parsed.prompts, model, tools)
+    facts = tuple(Facts(_truncate(request, prompt.token_ids, model.info.max_model_len)) for prompt in prompts)
+    samplings = await run(_samplings, request, facts, model)
     if rollout is not None:
-        sampling = rollout.sampling(sampling, model.info)
-    constraint = await _constraint(request, model, tools, prompt) if _may_constrain(request) else None
-    name = _request_id(request, arrival)
-    shape = _shape(request, model, name, shown_name, version)
+        samplings = [rollout.sampling(sampling, model.info) for sampling in samplings]
+    constraint = await _constraint(request, model, tools, prompts[0]) if _may_constrain(request) else None
+    name = arrival.choose_id(request.request_id)
+    answer_id = parsed.answer_id or f"{wire.id_prefix}{name}"
+    shape = _shape(request, model, answer_id, shown_name, version, samplings[0])
     if rollout is not None:
-        shape = rollout.shape(shape, sampling)
-    salt = _cache_salt(request, arrival.caller.reach)
-    requests = tuple(
-        TokenRequest(
-            id=f"{name}-{uuid.uuid4().hex[:8]}-{index}",
-            prompt=token_ids,
-            sampling=replace(sampling, seed=seed_of_choice(sampling.seed, index)),
-            adapter=version.ref if version is not None else None,
-            constraint=constraint,
-            priority=priority,
-            cache_salt=salt,
-            kv_transfer_params=request.kv_transfer_params,
-            xargs=request.xargs,
-        )
-        for index in range(request.choices)
-    )
+        shape = rollout.shape(shape, samplings[0])
+    requests: list[TokenRequest] = []
+    choices: list[Choice] = []
+    for prompt, fact, sampling in zip(prompts, facts, samplings, strict=True):
+        for number in range(request.choices):
+            index = len(choices)
+            choices.append(
+                _plain_choice(index, request, model, prompt)
+                if parsed.prompts
+                else _choice(index, request, model, tools, prompt, rollout is not None)
+            )
+            requests.append(
+                TokenRequest(
+                    id=f"{name}-{uuid.uuid4().hex[:8]}-{index}",
+                    prompt=fact.prompt_token_ids,
+                    sampling=replace(sampling, seed=seed_of_choice(sampling.seed, number)),
+                    adapter=version.ref if version is not None else None,
+                    constraint=constraint,
+                    priority=priority,
+                    cache_salt=salt,
+                    kv_transfer_params=request.kv_transfer_params,
+                    xargs=request.xargs,
+                )
+            )
     return Plan(
-        shape=shape,
-        facts=Facts(token_ids),
-        requests=requests,
-        choices=tuple(
-            _choice(index, request, model, tools, prompt, rollout is not None) for index in range(request.choices)
-        ),
-        max_tokens=sampling.max_tokens,
+        answer=parsed.make_answer(shape, facts, choices),
+        facts=facts,
+        requests=tuple(requests),
+        choices=tuple(choices),
+        max_tokens=sum(token_request.sampling.max_tokens for token_request in requests),
         wants_stream=bool(request.stream),
-        ignored=prompt.ignored,
+        ignored=(*parsed.ignored, *wire.name_ignored(prompts[0].ignored, parsed)),
     )
 
 
-async def _at_once(work: Callable[..., T], *arguments: Any) -> T:
+def _samplings(request: ChatRequest, facts: Sequence[Facts], model: ServedModel) -> list[Sampling]:
+    """The sampling of each prompt; they differ in how many tokens there is room for."""
+    return [
+        read_sampling(request, len(fact.prompt_token_ids), model.defaults, model.tokenizer, model.info)
+        for fact in facts
+    ]
+
+
+async def _run_here(work: Callable[..., T], *arguments: Any) -> T:
     return work(*arguments)
 
 
-async def _aside(work: Callable[..., T], *arguments: Any) -> T:
+async def _run_in_thread(work: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.to_thread(work, *arguments)
 
 
@@ -132,10 +282,6 @@ def _may_constrain(request: ChatRequest) -> bool:
 
 
 def _check_engine_fields(request: ChatRequest, model: ServedModel) -> None:
-    if request.cache_salt is not None and not _SALT.fullmatch(request.cache_salt):
-        raise InvalidRequest(
-            "cache_salt must have 1 to 128 characters without '@', '/', '\\' and NUL.", param="cache_salt"
-        )
     if request.kv_transfer_params and not model.info.takes_kv_transfer:
         raise InvalidRequest(
             f"kv_transfer_params: the engine {model.info.name} keeps keys and values to itself",
@@ -149,29 +295,8 @@ def _check_engine_fields(request: ChatRequest, model: ServedModel) -> None:
         )
 
 
-def _cache_salt(request: ChatRequest, reach: str) -> str | None:
-    """What keeps the prefix cache apart: callers whose keys are bound to something else find nothing of this one's.
-
-    A bound caller's is longer than any that a client may send.
-    """
-    given = request.cache_salt
-    return hashlib.sha512(f"{reach}@{given or ''}".encode()).hexdigest() + "." if reach else given
-
-
-def _priority(request: ChatRequest, arrival: Arrival, model: ServedModel) -> int:
-    priority = arrival.priority if arrival.priority is not None else request.priority or 0
-    if priority and model.info.scheduling != "priority":
-        raise InvalidRequest(
-            f"priority is {priority}, and this server answers first come, first served; "
-            "start it with --scheduling priority",
-            param="priority",
-        )
-    if not -(2**31) <= priority < 2**31:
-        raise InvalidRequest("priority must fit in 32 bits", param="priority")
-    return priority
-
-
-def _tools(request: ChatRequest, model: ServedModel) -> ToolPlan | None:
+def plan_tools(request: ChatRequest, model: ServedModel) -> ToolPlan | None:
+    """The tools that can be called; raises InvalidRequest for what fits neither them nor the model."""
     style = None
     if request.tools:
         chosen = choose_template(model.tokenizer, request.chat_template, request.chat_template_kwargs, with_tools=True)
@@ -179,7 +304,30 @@ def _tools(request: ChatRequest, model: ServedModel) -> ToolPlan | None:
     return ToolPlan.of(request.tools, request.tool_choice, request.parallel_tool_calls is not False, style)
 
 
-def _prompt(request: ChatRequest, model: ServedModel, tools: ToolPlan | None) -> Prompt:
+def _prompts(
+    request: ChatRequest, given: Sequence[str | tuple[int, ...]], model: ServedModel, tools: ToolPlan | None
+) -> list[Prompt]:
+    """What the model reads: the messages through its template, or the prompts that the request has instead."""
+    if given:
+        return [_plain_prompt(prompt, request, model) for prompt in given]
+    return [render_messages(request, model, tools, model.info.max_model_len)]
+
+
+def _plain_prompt(given: str | tuple[int, ...], request: ChatRequest, model: ServedModel) -> Prompt:
+    limit, tokenizer = model.info.max_model_len, model.tokenizer
+    keeps_end = request.truncate_prompt_tokens is not None
+    if isinstance(given, str):
+        text = given[-limit * tokenizer.longest_token :] if keeps_end else given
+        if not keeps_end and tokenizer.exceeds(text, limit):
+            raise context_exceeded(limit)
+        given = tuple(tokenizer.encode(text, bool(request.add_special_tokens)))
+    else:
+        given = known_ids("prompt", given, model.info.vocab_size)
+    return Prompt(token_ids=given, text="", ignored=(), opens_reasoning=False)
+
+
+def render_messages(request: ChatRequest, model: ServedModel, tools: ToolPlan | None, most: int) -> Prompt:
+    """The messages through the template, refused when they have more than `most` tokens."""
     return build_prompt(
         model.tokenizer,
         template_messages(request.messages),
@@ -192,12 +340,12 @@ def _prompt(request: ChatRequest, model: ServedModel, tools: ToolPlan | None) ->
         template_kwargs=request.chat_template_kwargs,
         reasoning_effort=request.reasoning_effort,
         find_reasoning=_may_constrain(request) and request.wants_reasoning,
-        max_tokens=model.info.max_model_len,
+        max_tokens=most,
         keeps_end=request.truncate_prompt_tokens is not None,
     )
 
 
-def _truncated(request: ChatRequest, token_ids: tuple[int, ...], limit: int) -> tuple[int, ...]:
+def _truncate(request: ChatRequest, token_ids: tuple[int, ...], limit: int) -> tuple[int, ...]:
     count = request.truncate_prompt_tokens
     if count is not None and count > limit:
         raise InvalidRequest(
@@ -225,49 +373,67 @@ async def _constraint(
     reasoning: Reasoning | None = None
     if model.reasoning is not None and not waits and (prompt.opens_reasoning or prompt.may_reason):
         reasoning = "open" if prompt.opens_reasoning else "optional"
-    outputs, wanted = request.structured_outputs, request.response_format
-    found = await compile_constraint(model, tools, outputs, wanted, reasoning)
+    found = await compile_constraint(
+        CompileJob(
+            name=model.source.name,
+            folder=model.source.folder,
+            vocab_size=model.info.vocab_size,
+            eos=model.info.eos_token_ids,
+            tools=tools,
+            structured_outputs=request.structured_outputs,
+            response_format=request.response_format,
+            reasoning=reasoning,
+            marks=model.reasoning,
+            in_channels=model.harmony and not request.continue_final_message,
+        )
+    )
     if found is None or model.reasoning is None or not waits:
         return found
     return replace(found, after=model.reasoning.end_token_ids)
 
 
-def _request_id(request: ChatRequest, arrival: Arrival) -> str:
-    given = arrival.request_id if arrival.request_id is not None else request.request_id
-    if given is None:
-        return uuid.uuid4().hex
-    if not _REQUEST_ID.fullmatch(given):
-        raise InvalidRequest("request_id must have 1 to 256 visible ASCII characters", param="request_id")
-    return given
-
-
-def _shape(request: ChatRequest, model: ServedModel, name: str, shown: str, version: Version | None) -> Shape:
-    last = request.messages[-1]
-    role = last.role if request.add_generation_prompt is False else "assistant"
+def _shape(
+    request: ChatRequest, model: ServedModel, name: str, shown: str, version: Version | None, sampling: Sampling
+) -> Shape:
+    role, echo = "assistant", ""
+    if request.messages:
+        last = request.messages[-1]
+        role = last.role if request.add_generation_prompt is False else role
+        echo = message_text(template_messages([last])[0]) if request.echo and last.role == role else ""
     usage: dict[str, Any] = {}
     if request.stream_options is not None and request.stream_options.include_usage:
         usage = {"include_usage": True, "usage_in_every_chunk": bool(request.stream_options.continuous_usage_stats)}
     return Shape(
-        id=f"chatcmpl-{name}",
+        id=name,
         created=times.now() // 1_000_000,
         model=shown,
         fingerprint=model.fingerprint(version),
         role=role,
-        echo=message_text(template_messages([last])[0]) if request.echo and last.role == role else "",
+        echo=echo,
         tokenizer=model.tokenizer,
+        sampling=sampling,
         logprobs=bool(request.logprobs),
         names_as_ids=bool(request.return_tokens_as_token_ids),
         token_ids=bool(request.return_token_ids),
         prompt_ids=bool(request.return_token_ids),
-        reasons=model.reasoning is not None,
+        function_call=request.answers_with_function,
+        reasons=model.can_reason,
         **usage,
     )
 
 
-def _choice(
-    index: int, request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt, is_rollout: bool
-) -> Choice:
-    reading = Reading(
+def _plain_choice(index: int, request: ChatRequest, model: ServedModel, prompt: Prompt) -> Choice:
+    """What follows a prompt without messages is text, whatever marks are in it."""
+    detokenizer = model.tokenizer.detokenizer(
+        request.skip_special_tokens is not False,
+        request.spaces_between_special_tokens is not False,
+        before=prompt.token_ids[-8:],
+    )
+    return Choice(index, _reading(request, model, is_rollout=False), detokenizer, None, None, is_named=False)
+
+
+def _reading(request: ChatRequest, model: ServedModel, is_rollout: bool) -> Reading:
+    return Reading(
         stops=tuple(request.stops),
         include_stop=bool(request.include_stop_str_in_output),
         min_tokens=request.min_tokens or 0,
@@ -275,12 +441,25 @@ def _choice(
         shows_reasoning=request.wants_reasoning,
         shows_tokens=request.wants_reasoning or is_rollout,
     )
+
+
+def _choice(
+    index: int, request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt, is_rollout: bool
+) -> Choice:
+    reading = _reading(request, model, is_rollout)
     marks = model.reasoning.token_ids if model.reasoning is not None else frozenset()
     detokenizer = model.tokenizer.detokenizer(
         request.skip_special_tokens is not False,
         request.spaces_between_special_tokens is not False,
         before=prompt.token_ids[-8:],
-        keep=marks | (tools.style.token_ids(model.tokenizer) if tools is not None else frozenset()),
+        keep=marks
+        | (tools.style.token_ids(model.tokenizer) if tools is not None else frozenset())
+        | (mark_ids(model.tokenizer) if model.harmony else frozenset()),
     )
     splitter = ReasoningSplitter(model.reasoning, prompt.opens_reasoning) if model.reasoning is not None else None
-    return Choice(index, reading, detokenizer, splitter, tools, early=bool(request.stream))
+    parser = tools.parser(early=bool(request.stream)) if tools is not None else None
+    if model.harmony and parser is None:
+        parser = HarmonyParser((), early=False)
+    if isinstance(parser, HarmonyParser):
+        parser.begin_after(prompt.text)
+    return Choice(index, reading, detokenizer, splitter, parser, tools is not None and tools.is_named)

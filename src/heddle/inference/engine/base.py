@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, Unavailable
-from heddle.inference.structured.constraint import Constraint
+from heddle.inference.structured.guidance import Constraint
 
 FinishReason = Literal["stop", "length", "repetition"]
 
@@ -81,6 +81,8 @@ class TokenRequest:
     id: str
     prompt: tuple[int, ...]
     sampling: Sampling
+    pools: bool = False
+    """Wants the state of the last position and no tokens: one event, whatever `sampling` says."""
     adapter: AdapterRef | None = None
     constraint: Constraint | None = None
     priority: int = 0
@@ -120,6 +122,8 @@ class TokenEvent:
     policy: str | None = None
     """The id of the adapter version that made the tokens; None for the base model."""
     kv_transfer_params: Mapping[str, Any] | None = None
+    state: bytes | None = None
+    """Of a request that pools: what the last layer's norm makes of the last position, float32, little-endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ class EngineInfo:
 
 @dataclass(slots=True)
 class EngineStats:
-    """Figures of an engine since it started (totals) and now (gauges); times in seconds."""
+    """Metrics of an engine since it started (totals) and now (gauges); times in seconds."""
 
     state: Literal["idle", "loading", "ready", "failed"] = "idle"
     error: str | None = None
@@ -233,5 +237,5 @@ class Engine(Protocol):
         ...
 
     async def stats(self) -> EngineStats:
-        """Figures now; cheap, and never starts the engine."""
+        """Stats now; cheap, and never starts the engine."""
         ...

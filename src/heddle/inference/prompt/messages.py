@@ -6,11 +6,12 @@ generic ones. One model takes them all; keys that it does not know reach the tem
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from heddle.errors import InvalidRequest
+from heddle.wire.jsontypes import Json
 
 TEXT_KEYS = {
     "text": "text",
@@ -38,6 +39,9 @@ MEDIA_TYPES = frozenset(
         "input_file",
     }
 )
+
+NOT_JSON = "not_json"
+"""The argument that holds the text of a call's arguments where that is no JSON object."""
 
 
 class ContentPart(BaseModel):
@@ -67,7 +71,7 @@ class FunctionCall(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     name: str = Field(min_length=1)
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | Json | None = None
 
 
 class MessageToolCall(BaseModel):
@@ -96,27 +100,31 @@ class ChatMessage(BaseModel):
     """Alias of `reasoning`."""
 
 
-def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """The messages as templates know them; InvalidRequest for content that is not text or arguments that are not JSON.
+TemplateMessage: TypeAlias = dict[str, Any]
+"""A message as a template reads it: `role`, `content` as a list of texts, calls with arguments as objects."""
+
+
+def template_messages(messages: Sequence[ChatMessage]) -> list[TemplateMessage]:
+    """The messages as templates know them; InvalidRequest for content that is not text.
 
     `content` is a list of texts, one per part (none for null); arguments of tool calls are objects.
     """
     return [_template_message(message, f"messages.{index}") for index, message in enumerate(messages)]
 
 
-def content_texts(message: dict[str, Any]) -> list[str]:
+def content_texts(message: TemplateMessage) -> list[str]:
     """The texts of a template message's content, one per part."""
     content = message.get("content")
     return [content] if isinstance(content, str) else list(content or ())
 
 
-def message_text(message: dict[str, Any]) -> str:
+def message_text(message: TemplateMessage) -> str:
     """The content of a template message as one text: parts joined by newlines."""
     return "\n".join(content_texts(message))
 
 
-def _template_message(message: ChatMessage, at: str) -> dict[str, Any]:
-    plain: dict[str, Any] = dict(message.model_extra or {})
+def _template_message(message: ChatMessage, at: str) -> TemplateMessage:
+    plain: TemplateMessage = dict(message.model_extra or {})
     plain |= {"role": message.role, "content": _texts(message, at)}
     if message.name is not None:
         plain["name"] = message.name
@@ -126,11 +134,10 @@ def _template_message(message: ChatMessage, at: str) -> dict[str, Any]:
     if reasoning is not None:
         plain["reasoning"] = plain["reasoning_content"] = reasoning
     calls = [
-        {"id": call.id, "type": "function", "function": _function(call.function, f"{at}.tool_calls.{index}.function")}
-        for index, call in enumerate(message.tool_calls or ())
+        {"id": call.id, "type": "function", "function": _function(call.function)} for call in message.tool_calls or ()
     ]
     if message.function_call is not None and not calls:
-        calls = [{"type": "function", "function": _function(message.function_call, f"{at}.function_call")}]
+        calls = [{"type": "function", "function": _function(message.function_call)}]
     if calls:
         plain["tool_calls"] = calls
     return plain
@@ -157,17 +164,16 @@ def _part_text(part: ContentPart, at: str) -> str:
     raise InvalidRequest(f"{at}: unknown content part type '{part.type}'; known are {known}", param=at)
 
 
-def _function(call: FunctionCall, at: str) -> dict[str, Any]:
-    return {"name": call.name, "arguments": _arguments(call.arguments, f"{at}.arguments")}
+def _function(call: FunctionCall) -> Json:
+    return {"name": call.name, "arguments": _arguments(call.arguments)}
 
 
-def _arguments(arguments: str | dict[str, Any] | None, at: str) -> dict[str, Any]:
+def _arguments(arguments: str | Json | None) -> Json:
+    """An object in any case: an agent whose model once wrote something else goes on with that in its history."""
     if not isinstance(arguments, str):
         return arguments or {}
     try:
         value = json.loads(arguments) if arguments.strip() else {}
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{at} is not JSON: {error}", param=at) from error
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{at} must be a JSON object", param=at)
-    return value
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {NOT_JSON: arguments}

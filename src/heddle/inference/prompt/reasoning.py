@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from heddle.inference.structured.lark import mark, text_up_to
-from heddle.inference.tokenization.stop import overlap
+from heddle.inference.detokenizer import overlap
+from heddle.inference.structured.guidance import LLTokenizer
+from heddle.inference.structured.lark import mark, name_grammar, text_up_to
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
-
-    from heddle.inference.tokenization.tokenizer import Tokenizer
+    from heddle.inference.tokenizer import Tokenizer
 
 KNOWN_MARKS = (
     ("<think>", "</think>"),
@@ -56,7 +54,7 @@ def detect_marks(tokenizer: Tokenizer) -> ReasoningMarks | None:
     return None
 
 
-def after_optional_reasoning(grammar: str, tokenizer: LLTokenizer, marks: ReasoningMarks) -> str:
+def allow_reasoning_before(grammar: str, tokenizer: LLTokenizer, marks: ReasoningMarks) -> str:
     """A grammar (JSON form) that lets a reasoning block go before what `grammar` matches.
 
     For models that open the block themselves; where the prompt opened it, `Constraint.after` does this.
@@ -67,21 +65,16 @@ def after_optional_reasoning(grammar: str, tokenizer: LLTokenizer, marks: Reason
         *text_up_to(tokenizer, "thought", marks.end),
         r"GAP: /\n{0,2}/",
     ]
-    return _before(grammar, rules)
+    return name_grammar(grammar, ANSWER, "\n".join(rules))
 
 
-def after_open_reasoning(grammar: str, tokenizer: LLTokenizer, marks: ReasoningMarks) -> str:
+def finish_reasoning_before(grammar: str, tokenizer: LLTokenizer, marks: ReasoningMarks) -> str:
     """A grammar (JSON form) that wants the rest of a reasoning block, which the prompt opened, before `grammar`.
 
     For engines that cannot wait for the end of the block by themselves.
     """
-    return _before(grammar, [f"start: thought @{ANSWER}", *text_up_to(tokenizer, "thought", marks.end)])
-
-
-def _before(grammar: str, rules: list[str]) -> str:
-    """A grammar of the rules, which name the given one `@answer`."""
-    first, *others = json.loads(grammar)["grammars"]
-    return json.dumps({"grammars": [{"lark_grammar": "\n".join(rules)}, {**first, "name": ANSWER}, *others]})
+    rules = [f"start: thought @{ANSWER}", *text_up_to(tokenizer, "thought", marks.end)]
+    return name_grammar(grammar, ANSWER, "\n".join(rules))
 
 
 class ReasoningSplitter:
@@ -107,7 +100,12 @@ class ReasoningSplitter:
         """Add text; the reasoning and the content that are certain now."""
         self._held += text
         if self._undecided:
-            self._decide()
+            begin = self._held.lstrip()
+            if begin.startswith(self._marks.start):
+                self._held = begin[len(self._marks.start) :]
+                self._inside, self._undecided = True, False
+            elif not self._marks.start.startswith(begin):
+                self._undecided = False
         if self._undecided:
             return "", ""
         if not self._inside:
@@ -123,14 +121,6 @@ class ReasoningSplitter:
         """What is still held back, at the end of the output."""
         rest = self._take(len(self._held))
         return (rest, "") if self._inside else ("", rest)
-
-    def _decide(self) -> None:
-        begin = self._held.lstrip()
-        if begin.startswith(self._marks.start):
-            self._held = begin[len(self._marks.start) :]
-            self._inside, self._undecided = True, False
-        elif not self._marks.start.startswith(begin):
-            self._undecided = False
 
     def _take(self, length: int) -> str:
         taken, self._held = self._held[:length], self._held[length:]

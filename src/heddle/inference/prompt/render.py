@@ -2,8 +2,10 @@
 
 import contextlib
 import datetime
+import hashlib
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,11 +16,19 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from heddle.inference.prompt.messages import content_texts, message_text
-from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed, too_long
+from heddle.inference.prompt.messages import TemplateMessage, content_texts, message_text
+from heddle.inference.prompt.render_process import Rendered, RenderJob, TemplateFailed, too_long
+from heddle.ipc.bounded import answer_jobs
+from heddle.wire.jsontypes import Json
 
 MAX_SOURCE = 1 << 20
 """Characters of a template."""
+_NINE = re.compile(r"length\s*[!=]=\s*9\b")
+_FIRST_CALL = re.compile(r"tool_calls\s*\[\s*0\s*\]")
+_EACH_CALL = re.compile(r"in\s+[\w.\[\]'\"]*tool_calls")
+_CALL_ID = re.compile(r"call(?:\.id\b|\[['\"]id['\"]\])")
+_THINKING = re.compile(r"message(?:\.|\[['\"])thinking\b")
+"""How templates take the first call of a message, walk over all, write ids, and read thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,14 @@ class _Compiled:
     """Texts that the template compares something with, such as names of roles."""
     wants_parts: bool
     """It walks over the parts of a content and has no branch for plain text."""
+    wants_short_ids: bool
+    """It refuses ids of tool calls that are not nine letters and digits."""
+    wants_named_ids: bool
+    """It writes the id of a call in the place of its name."""
+    wants_single_calls: bool
+    """It writes one tool call of each message."""
+    wants_thinking: bool
+    """It reads thoughts as `thinking`, and before a call either thoughts or a text."""
 
 
 class _GenerationBlock(Extension):
@@ -45,7 +63,9 @@ def render(job: RenderJob) -> Rendered:
     """Fill a template; TemplateFailed with the reason for whatever goes wrong in it."""
     try:
         compiled = _compile(job.source)
-        messages = [_for_template(message, compiled) for message in job.messages]
+        given = _separate_calls(job.messages) if compiled.wants_single_calls else job.messages
+        given = _name_ids(given) if compiled.wants_named_ids else given
+        messages = [_for_template(message, compiled) for message in given]
         try:
             text = _fill(compiled, job, messages)
         except TypeError:
@@ -93,31 +113,31 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+@lru_cache(maxsize=16)
+def _compile(source: str) -> _Compiled:
+    if len(source) > MAX_SOURCE:
+        raise TemplateFailed(f"the chat template is longer than {MAX_SOURCE} characters")
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols]
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-@lru_cache(maxsize=16)
-def _compile(source: str) -> _Compiled:
-    if len(source) > MAX_SOURCE:
-        raise TemplateFailed(f"the chat template is longer than {MAX_SOURCE} characters")
-    environment = _environment()
+    environment = environment
     tree = environment.parse(source)
     return _Compiled(
         template=environment.from_string(source),
         names=frozenset(meta.find_undeclared_variables(tree)),
-        compared=frozenset(_compared(tree)),
+        compared=frozenset(_find_compared(tree)),
+        wants_short_ids=_NINE.search(source) is not None,
+        wants_thinking=_THINKING.search(source) is not None,
+        wants_named_ids="<|tool_call_begin|>" in source and _CALL_ID.search(source) is not None,
+        wants_single_calls=_FIRST_CALL.search(source) is not None and _EACH_CALL.search(source) is None,
         wants_parts=_walks_content(tree) and not any(test.name == "string" for test in tree.find_all(nodes.Test)),
     )
 
 
-def _compared(tree: nodes.Template) -> Iterator[str]:
+def _find_compared(tree: nodes.Template) -> Iterator[str]:
     for comparison in tree.find_all(nodes.Compare):
         for constant in comparison.find_all(nodes.Const):
             if isinstance(constant.value, str):
@@ -144,32 +164,100 @@ def _walks_content(tree: nodes.Template) -> bool:
     return any(is_content(loop.iter) for loop in tree.find_all(nodes.For))
 
 
-def _fill(compiled: _Compiled, job: RenderJob, messages: list[dict[str, Any]]) -> str:
+def _fill(compiled: _Compiled, job: RenderJob, messages: list[TemplateMessage]) -> str:
     chunks: list[str] = []
-    room = job.max_chars
+    left = job.max_chars
     for chunk in compiled.template.generate({**job.variables, "messages": messages}):
-        room -= len(chunk)
-        if room < 0:
+        left -= len(chunk)
+        if left < 0:
             raise TemplateFailed(too_long(job.max_chars))
         chunks.append(chunk)
     return "".join(chunks)
 
 
-def _for_template(message: dict[str, Any], compiled: _Compiled) -> dict[str, Any]:
+def _for_template(message: TemplateMessage, compiled: _Compiled) -> TemplateMessage:
     """The message with its content in the form, and its role under the name, that this template has a branch for."""
     content: Any = message_text(message)
     if compiled.wants_parts:
         content = [{"type": "text", "text": text} for text in content_texts(message)]
-    return {**message, "role": _role(message["role"], compiled.compared), "content": content}
-
-
-def _role(role: str, compared: frozenset[str]) -> str:
-    """Newer and older names of a role, where a template knows only the usual one and would drop the message."""
+    if compiled.wants_short_ids:
+        message = _with_short_ids(message)
+    if compiled.wants_thinking and message.get("reasoning"):
+        message = {**message, "thinking": message["reasoning"]}
+        if message.get("tool_calls") and content:
+            said = f"{message['reasoning']}\n\n{message_text(message)}"
+            message, content = {**message, "thinking": said}, [] if compiled.wants_parts else ""
+    role = message["role"]
     usual = {"developer": "system", "function": "tool"}.get(role)
-    return usual if usual in compared and role not in compared else role
+    return {
+        **message,
+        "role": (usual if usual in compiled.compared and role not in compiled.compared else role),
+        "content": content,
+    }
 
 
-def _with_text_arguments(message: dict[str, Any]) -> dict[str, Any]:
+def _separate_calls(messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+    """Each call of a message as a message of its own, followed by its result; what the message says goes first."""
+    found: list[TemplateMessage] = []
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        at += 1
+        calls = message.get("tool_calls") or []
+        if not calls:
+            found.append(message)
+            continue
+        results = []
+        while at < len(messages) and messages[at]["role"] == "tool":
+            results.append(messages[at])
+            at += 1
+        silent = {key: value for key, value in message.items() if key not in ("reasoning", "reasoning_content")}
+        for number, call in enumerate(calls):
+            found.append({**(silent | {"content": []} if number else message), "tool_calls": [call]})
+            matching = [result for result in results if call.get("id") and result.get("tool_call_id") == call["id"]]
+            mine = matching[:1] or results[: 1 if number < len(calls) - 1 else None]
+            found += mine
+            results = [result for result in results if not any(result is taken for taken in mine)]
+        found += results
+    return found
+
+
+def _name_ids(messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+    """Calls and results with ids in the form `functions.NAME:NUMBER`, numbered through the conversation."""
+    names: dict[str, str] = {}
+    found: list[TemplateMessage] = []
+    number = 0
+    for message in messages:
+        calls = []
+        for call in message.get("tool_calls") or ():
+            named = f"functions.{call['function']['name']}:{number}"
+            names[call.get("id") or ""] = named
+            calls.append({**call, "id": named})
+            number += 1
+        changed = {**message, "tool_calls": calls} if calls else dict(message)
+        if message.get("tool_call_id") in names:
+            changed["tool_call_id"] = names[message["tool_call_id"]]
+        found.append(changed)
+    return found
+
+
+def _with_short_ids(message: TemplateMessage) -> TemplateMessage:
+    changed = dict(message)
+    if isinstance(message.get("tool_call_id"), str):
+        changed["tool_call_id"] = _shorten_id(message["tool_call_id"])
+    if message.get("tool_calls"):
+        changed["tool_calls"] = [{**call, "id": _shorten_id(call.get("id") or "")} for call in message["tool_calls"]]
+    return changed
+
+
+def _shorten_id(call_id: str) -> str:
+    """Nine letters and digits that stand for an id; one of that form stays as it is."""
+    if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
+
+
+def _with_text_arguments(message: TemplateMessage) -> TemplateMessage:
     if not message.get("tool_calls"):
         return message
     calls = [
@@ -177,3 +265,15 @@ def _with_text_arguments(message: dict[str, Any]) -> dict[str, Any]:
         for call in message["tool_calls"]
     ]
     return {**message, "tool_calls": calls}
+
+
+def _answer(job: Json) -> Json:
+    try:
+        rendered = render(RenderJob(**job))
+    except TemplateFailed as error:
+        return {"error": str(error)}
+    return {"text": rendered.text, "names": sorted(rendered.names)}
+
+
+if __name__ == "__main__":
+    answer_jobs(_answer)

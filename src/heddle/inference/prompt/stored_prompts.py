@@ -16,7 +16,7 @@ _PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 _NAME = re.compile(r"\{(\w+)\}")
 
 
-async def with_prompt(
+async def resolve_prompt(
     store: Store, caller: Caller, project: str, prompt: str | None, messages: list[Any], variables: Mapping[str, Any]
 ) -> list[Any]:
     """The messages of a stored prompt, then the given ones, with `{name}` replaced in all but the assistant's.
@@ -27,17 +27,13 @@ async def with_prompt(
     key that does not read.
     """
     stored = await _messages(store, caller, project, prompt) if prompt else []
-    if not variables:
-        return [*stored, *messages]
-    return [
-        *(_filled(item, variables, True) for item in stored),
-        *(_filled(item, variables, False) for item in messages),
-    ]
+    filled = [message for item in stored for message in _expand(item, variables)]
+    return [*filled, *(_fill(item, variables, False) for item in messages)] if variables else [*filled, *messages]
 
 
 async def _messages(store: Store, caller: Caller, project: str, prompt: str) -> list[Any]:
     caller.require(Scope.READ)
-    where, name, version = _place(caller, project, prompt)
+    where, name, version = _locate(caller, project, prompt)
     found = await store.objects.read(where, name, version)
     if found is None or found.deleted_at is not None:
         raise NotFound(
@@ -55,7 +51,20 @@ async def _messages(store: Store, caller: Caller, project: str, prompt: str) -> 
     return messages
 
 
-def _place(caller: Caller, project: str, prompt: str) -> tuple[str, str, str]:
+def _expand(message: Any, variables: Mapping[str, Any]) -> list[Any]:
+    """A message of a prompt, filled; for a placeholder, as prompts of Langfuse have them, the messages of its name."""
+    if not isinstance(message, dict) or message.get("type") != "placeholder":
+        return [_fill(message, variables, True) if variables else message]
+    name = message.get("name")
+    given = variables.get(name) if isinstance(name, str) else None
+    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
+        raise InvalidRequest(
+            f"Failed to resolve prompt: the placeholder {str(name)[:200]!r} needs a list of messages in template_vars"
+        )
+    return [_fill(item, variables, False) for item in given]
+
+
+def _locate(caller: Caller, project: str, prompt: str) -> tuple[str, str, str]:
     """Project, name and version of a prompt."""
     if not prompt.startswith(refs.INTERNAL):
         name, _, version = prompt.rpartition(":") if ":" in prompt else (prompt, "", "latest")
@@ -69,19 +78,21 @@ def _place(caller: Caller, project: str, prompt: str) -> tuple[str, str, str]:
     return ref.project, ref.name, ref.version
 
 
-def _filled(value: Any, variables: Mapping[str, Any], strict: bool) -> Any:
+def _fill(value: Any, variables: Mapping[str, Any], strict: bool) -> Any:
     if isinstance(value, str):
-        return _strict(value, variables) if strict else _known(value, variables)
+        return (
+            _fill_strictly(value, variables)
+            if strict
+            else _NAME.sub(lambda match: _text(variables[match[1]]) if match[1] in variables else match[0], value)
+        )
     if isinstance(value, list):
-        return [_filled(item, variables, strict) for item in value]
+        return [_fill(item, variables, strict) for item in value]
     if isinstance(value, dict) and value.get("role") != "assistant":
-        return {
-            key: item if key in ("role", "type") else _filled(item, variables, strict) for key, item in value.items()
-        }
+        return {key: item if key in ("role", "type") else _fill(item, variables, strict) for key, item in value.items()}
     return value
 
 
-def _strict(text: str, variables: Mapping[str, Any]) -> str:
+def _fill_strictly(text: str, variables: Mapping[str, Any]) -> str:
     def put(match: re.Match[str]) -> str:
         name = match[1]
         if name is None:
@@ -94,10 +105,6 @@ def _strict(text: str, variables: Mapping[str, Any]) -> str:
         return _text(variables[name])
 
     return _PLACE.sub(put, text)
-
-
-def _known(text: str, variables: Mapping[str, Any]) -> str:
-    return _NAME.sub(lambda match: _text(variables[match[1]]) if match[1] in variables else match[0], text)
 
 
 def _text(value: Any) -> str:

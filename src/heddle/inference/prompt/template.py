@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.errors import InvalidRequest
-from heddle.inference.prompt.messages import content_texts
+from heddle.inference.prompt.messages import TemplateMessage, content_texts
 from heddle.inference.prompt.reasoning import ReasoningMarks, detect_marks
-from heddle.inference.prompt.render_job import Rendered, RenderJob, TemplateFailed, too_long
-from heddle.inference.prompt.render_process import RenderProcesses
-from heddle.inference.tokenization.tokenizer import DEFAULT_TEMPLATE, Tokenizer
+from heddle.inference.prompt.render_process import Rendered, RenderJob, RenderProcesses, TemplateFailed, too_long
+from heddle.inference.tokenizer import DEFAULT_TEMPLATE, Tokenizer
 
 STANDARD_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
 FIELDS_OF_THE_REQUEST = frozenset({"messages", "tools", "documents"})
@@ -74,7 +73,7 @@ def choose_template(
 
 def build_prompt(
     tokenizer: Tokenizer,
-    messages: Sequence[dict[str, Any]],
+    messages: Sequence[TemplateMessage],
     *,
     tools: Sequence[dict[str, Any]] | None = None,
     documents: Sequence[dict[str, Any]] | None = None,
@@ -97,7 +96,18 @@ def build_prompt(
     it is tokenized; with `keeps_end` only its end is. InvalidRequest, with `param`, for everything that cannot be
     rendered.
     """
-    _check_flags(add_generation_prompt, continue_final_message, template_kwargs or {})
+    if add_generation_prompt and continue_final_message:
+        raise InvalidRequest(
+            "continue_final_message and add_generation_prompt exclude each other; to continue the final message, set "
+            "add_generation_prompt to false",
+            param="continue_final_message",
+        )
+    fields = {"add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
+    for name, value in (template_kwargs or {}).items():
+        if name in FIELDS_OF_THE_REQUEST or (name in fields and value != fields[name]):
+            raise InvalidRequest(
+                f"chat_template_kwargs.{name}: send {name} as a field of the request", param="chat_template_kwargs"
+            )
     if not messages:
         raise InvalidRequest("messages must not be empty: send at least one message", param="messages")
     chosen = choose_template(tokenizer, chat_template, template_kwargs, with_tools=bool(tools))
@@ -113,7 +123,7 @@ def build_prompt(
         raise context_exceeded(max_tokens)
     most = max_tokens * tokenizer.longest_token
     max_chars = _MAX_CHARS if keeps_end else min(_MAX_CHARS, most + _MARK_CHARS)
-    job = RenderJob(chosen.source, final.marked() if final else list(messages), variables, max_chars)
+    job = RenderJob(chosen.source, final.add_mark() if final else list(messages), variables, max_chars)
     rendered = _render(job, chosen, processes, max_tokens)
     text = final.cut(rendered.text) if final else rendered.text
     _check_use(rendered, text, messages, tools, chosen)
@@ -126,11 +136,25 @@ def build_prompt(
     opens = _opens_reasoning(tokenizer, text, final)
     may_reason = False
     if find_reasoning and not opens and final is None and detect_marks(tokenizer) is not None:
-        may_reason = _render(_without_reasoning(job), chosen, processes, max_tokens).text != text
+        may_reason = (
+            _render(
+                replace(job, variables=job.variables | {"enable_thinking": False, "reasoning_effort": "none"}),
+                chosen,
+                processes,
+                max_tokens,
+            ).text
+            != text
+        )
+    known = rendered.names | {"chat_template", "add_generation_prompt", "continue_final_message"}
+    ignored = [f"chat_template_kwargs.{name}" for name in (template_kwargs or {}) if name not in known]
+    if reasoning_effort is not None and not known & {"reasoning_effort", "enable_thinking"}:
+        ignored.append("reasoning_effort")
+    if documents and "documents" not in known:
+        ignored.append("documents")
     return Prompt(
         token_ids=token_ids,
         text=text,
-        ignored=_ignored(rendered, template_kwargs or {}, reasoning_effort, documents),
+        ignored=tuple(ignored),
         opens_reasoning=opens,
         may_reason=may_reason,
     )
@@ -139,7 +163,7 @@ def build_prompt(
 class _FinalMessage:
     """A last message that the model continues: rendered with a mark at its end, the prompt is what stands before it."""
 
-    def __init__(self, messages: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, messages: Sequence[TemplateMessage]) -> None:
         self._messages = messages
         self._mark = f"ENDOFPROMPT{secrets.token_hex(8)}"
         texts = content_texts(messages[-1])
@@ -147,7 +171,7 @@ class _FinalMessage:
         self.of_reasoning = bool(reasoning) and not any(texts)
         self._written = reasoning if self.of_reasoning else "\n".join(texts)
 
-    def marked(self) -> list[dict[str, Any]]:
+    def add_mark(self) -> list[TemplateMessage]:
         """The messages with the mark after the last content (or after the last reasoning where there is no content)."""
         last = dict(self._messages[-1])
         if last.get("tool_calls"):
@@ -177,21 +201,6 @@ class _FinalMessage:
         return self.of_reasoning or marks.is_open_after(self._written)
 
 
-def _check_flags(add_generation_prompt: bool, continue_final_message: bool, settings: Mapping[str, Any]) -> None:
-    if add_generation_prompt and continue_final_message:
-        raise InvalidRequest(
-            "continue_final_message and add_generation_prompt exclude each other; to continue the final message, set "
-            "add_generation_prompt to false",
-            param="continue_final_message",
-        )
-    fields = {"add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
-    for name, value in settings.items():
-        if name in FIELDS_OF_THE_REQUEST or (name in fields and value != fields[name]):
-            raise InvalidRequest(
-                f"chat_template_kwargs.{name}: send {name} as a field of the request", param="chat_template_kwargs"
-            )
-
-
 def _settings(template_kwargs: Mapping[str, Any], reasoning_effort: str | None) -> dict[str, Any]:
     """Variables that the request sets; those in chat_template_kwargs win."""
     settings = {name: value for name, value in template_kwargs.items() if name != "chat_template"}
@@ -200,18 +209,26 @@ def _settings(template_kwargs: Mapping[str, Any], reasoning_effort: str | None) 
     return {"reasoning_effort": reasoning_effort, "enable_thinking": reasoning_effort != "none"} | settings
 
 
-def _without_reasoning(job: RenderJob) -> RenderJob:
-    return replace(job, variables=job.variables | {"enable_thinking": False, "reasoning_effort": "none"})
+class ContextExceeded(InvalidRequest):
+    """The prompt leaves no room for output."""
+
+    limit: int
+    """Tokens that the context holds."""
+    count: str
+    """Tokens of the prompt, in words where nobody counted them all."""
 
 
-def context_exceeded(max_tokens: int, prompt_tokens: int | None = None) -> InvalidRequest:
+def context_exceeded(max_tokens: int, prompt_tokens: int | None = None) -> ContextExceeded:
     """The refusal of a prompt that leaves no room for output; None where nobody counted how long it is."""
     count = f"at least {max_tokens + 1}" if prompt_tokens is None else str(prompt_tokens)
-    return InvalidRequest(
+    error = ContextExceeded(
         f"This model's maximum context length is {max_tokens} tokens. However, your prompt contains {count} "
         "input tokens, which leaves no room for output. Please reduce the length of the input prompt.",
         param="input_tokens",
+        code="context_length_exceeded",
     )
+    error.limit, error.count = max_tokens, count
+    return error
 
 
 def _render(job: RenderJob, chosen: ChosenTemplate, processes: RenderProcesses | None, max_tokens: int) -> Rendered:
@@ -230,7 +247,7 @@ def _render(job: RenderJob, chosen: ChosenTemplate, processes: RenderProcesses |
 def _check_use(
     rendered: Rendered,
     text: str,
-    messages: Sequence[dict[str, Any]],
+    messages: Sequence[TemplateMessage],
     tools: Sequence[dict[str, Any]] | None,
     chosen: ChosenTemplate,
 ) -> None:
@@ -249,21 +266,6 @@ def _check_use(
                     f"messages.{index}: the chat template of this model has no place for the role '{message['role']}'",
                     param=f"messages.{index}.role",
                 )
-
-
-def _ignored(
-    rendered: Rendered,
-    settings: Mapping[str, Any],
-    reasoning_effort: str | None,
-    documents: Sequence[dict[str, Any]] | None,
-) -> tuple[str, ...]:
-    known = rendered.names | {"chat_template", "add_generation_prompt", "continue_final_message"}
-    ignored = [f"chat_template_kwargs.{name}" for name in settings if name not in known]
-    if reasoning_effort is not None and not known & {"reasoning_effort", "enable_thinking"}:
-        ignored.append("reasoning_effort")
-    if documents and "documents" not in known:
-        ignored.append("documents")
-    return tuple(ignored)
 
 
 def _opens_reasoning(tokenizer: Tokenizer, text: str, final: _FinalMessage | None) -> bool:

@@ -1,17 +1,32 @@
-"""llguidance, which compiles grammars: its limits, tokenizers as it wants them, and its messages for people."""
+"""llguidance, which compiles grammars: its limits, tokenizers, messages, and a trial compilation."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from heddle.errors import ExtraMissing
+from heddle.errors import ExtraMissing, InvalidRequest
+from heddle.extras import install_command
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
+    from llguidance import LLTokenizer as LLTokenizer
+else:
+    LLTokenizer = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the output must look like."""
+
+    grammar: str
+    """The llguidance grammar in its JSON form: `{"grammars": [{"lark_grammar": ...}]}`."""
+    after: tuple[int, ...] = ()
+    """Token ids (the end of a reasoning block) that must be generated before the constraint begins; empty = at once."""
+
 
 MAX_REASON = 300
 MAX_GRAMMAR_SYMBOLS = 200_000
@@ -20,7 +35,7 @@ MAX_LEXER_STATES = 50_000
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 
 
-def matcher(tokenizer: "LLTokenizer", grammar: str) -> Any:
+def make_matcher(tokenizer: "LLTokenizer", grammar: str) -> Any:
     """A matcher of a grammar within the limits; `is_error()` tells whether it could be compiled."""
     library = llguidance()
     limits = library.LLParserLimits(
@@ -29,12 +44,17 @@ def matcher(tokenizer: "LLTokenizer", grammar: str) -> Any:
     return library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
 
 
-def shortened(text: str, length: int = 120) -> str:
+def refusal(param: str, reason: object) -> InvalidRequest:
+    """The 400 that names the field of the request."""
+    return InvalidRequest(f"{param}: {reason}", param=param)
+
+
+def shorten(text: str, length: int = 120) -> str:
     """The text, cut in its middle when it is longer."""
     return text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
 
 
-def plain(message: str) -> str:
+def plain_message(message: str) -> str:
     """The compiler's message on one line, without excerpts of source and of its own state, at most 300 characters."""
     lines = [line.strip() for line in message.replace("<state>", "\n<state>").splitlines()]
     if "<state>" in lines:
@@ -45,7 +65,7 @@ def plain(message: str) -> str:
     lines[0] = _POSITION.sub(r"line \1, column \2: ", lines[0]).replace("failed to compile JSON schema: ", "")
     first = lines[0].rstrip(":")
     text = ": ".join([first.removesuffix("regex parse error").rstrip(": "), *details]).strip(": ")
-    return shortened(text or "it cannot be compiled", MAX_REASON)
+    return shorten(text or "it cannot be compiled", MAX_REASON)
 
 
 def llguidance() -> ModuleType:
@@ -53,7 +73,7 @@ def llguidance() -> ModuleType:
     try:
         return import_module("llguidance")
     except ImportError:
-        raise ExtraMissing("structured outputs need llguidance: pip install 'heddle[inference]'") from None
+        raise ExtraMissing(f"structured outputs need llguidance: {install_command('inference')}") from None
 
 
 def grammar_tokenizer(file: Path, vocab_size: int, eos_token_ids: Sequence[int]) -> "LLTokenizer":
@@ -83,3 +103,45 @@ class _Bytes:
 
     def __call__(self, text: str) -> list[int]:
         return list(text.encode() if isinstance(text, str) else text)
+
+
+TRIAL_TOKENS = 4
+
+_LINE = re.compile(r"^line \d+, column \d+: ")
+
+
+def check_grammar(grammar: str, tokenizer: "LLTokenizer | None", param: str) -> str:
+    """The grammar itself when it compiles and something matches it; else InvalidRequest with the compiler's reason.
+
+    Without a tokenizer bytes take the place of tokens; grammars that name special tokens then do not compile.
+    """
+    reason = find_failure(grammar, tokenizer)
+    if reason:
+        # only the grammars of requests have lines that their senders know
+        raise refusal(param, reason if param.endswith("grammar") else _LINE.sub("", reason))
+    return grammar
+
+
+@lru_cache(maxsize=64)
+def find_failure(grammar: str, tokenizer: "LLTokenizer | None") -> str:
+    """Why the grammar cannot be used; empty when it can."""
+    used = tokenizer or byte_tokenizer()
+    state = make_matcher(used, grammar)
+    for generated in range(TRIAL_TOKENS):
+        allowed = bytearray() if state.is_error() else _allowed_tokens(state, used.eos_tokens)
+        if state.is_error():
+            return plain_message(state.get_error())
+        if not any(allowed):
+            only_empty = state.is_accepting()
+            return "" if generated else "only the empty text can match it" if only_empty else "no text can match it"
+        at = next(index for index, byte in enumerate(allowed) if byte)
+        state.consume_token(at * 8 + (allowed[at] & -allowed[at]).bit_length() - 1)
+    return ""
+
+
+def _allowed_tokens(state: Any, ends: Sequence[int]) -> bytearray:
+    """The tokens that may come next, one bit each, without those that end the text."""
+    mask = bytearray(state.compute_bitmask())
+    for token in ends:
+        mask[token // 8] &= ~(1 << token % 8)
+    return mask

@@ -1,27 +1,81 @@
-"""From a JSON Schema to one of which the grammar compiler enforces every word.
-
-The compiler knows most of draft 2020-12, and leaves gaps: it skips keywords that it does not know, reads patterns in
-its own dialect, cannot see that branches of `oneOf` exclude each other, and lets numbers have more digits than any
-validator keeps. What is read here is rebuilt without gaps or refused with its place and a reason.
-"""
+"""From a JSON Schema to one of which the grammar compiler enforces every word."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import unquote
 
-from heddle.inference.structured import values
-from heddle.inference.structured.disjoint import overlapping
-from heddle.inference.structured.finite import has_finite_value
-from heddle.inference.structured.formats import FORMATS, HINTS, INTEGER_FORMATS
-from heddle.inference.structured.guidance import shortened
-from heddle.inference.structured.keywords import ANNOTATIONS, REFUSED
-from heddle.inference.structured.limits import MAX_REFERENCE_CHAIN, chain_length, check_size
-from heddle.inference.structured.numbers import Numbers, check_step
-from heddle.inference.structured.patterns import translated
-from heddle.inference.structured.values import Refused
+from heddle.inference.structured.analysis import Schema, SchemaObject, find_overlap, has_finite_value
+from heddle.inference.structured.checks import (
+    MAX_REFERENCE_CHAIN,
+    Numbers,
+    Refused,
+    chain_length,
+    check_size,
+    check_step,
+    read_constant,
+    read_constants,
+    read_count,
+    read_list,
+    read_names,
+    read_number,
+    read_object,
+    read_step,
+    read_text,
+    read_types,
+)
+from heddle.inference.structured.guidance import refusal, shorten
+from heddle.inference.structured.patterns import FORMATS, HINTS, INTEGER_FORMATS, translate_pattern
 
-Schema: TypeAlias = dict[str, Any] | bool
+ANNOTATIONS = frozenset(
+    [
+        "$anchor",
+        "$comment",
+        "$defs",
+        "$schema",
+        "$vocabulary",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "default",
+        "definitions",
+        "deprecated",
+        "description",
+        "discriminator",
+        "example",
+        "examples",
+        "externalDocs",
+        "readOnly",
+        "title",
+        "writeOnly",
+        "xml",
+    ]
+)
+"""Say nothing about which values are valid; taken as they are. So do all names that begin with `x-`."""
+
+REFUSED = {
+    "$dynamicAnchor": "dynamic references are not supported; use $ref",
+    "$dynamicRef": "dynamic references are not supported; use $ref",
+    "$recursiveAnchor": "dynamic references are not supported; use $ref",
+    "$recursiveRef": "dynamic references are not supported; use $ref",
+    "additionalItems": "use prefixItems and items of draft 2020-12",
+    "contains": "it cannot be enforced while text is generated",
+    "dependencies": "it cannot be enforced; use anyOf of two object schemas",
+    "dependentRequired": "it cannot be enforced; use anyOf of two object schemas",
+    "dependentSchemas": "it cannot be enforced; use anyOf of two object schemas",
+    "divisibleBy": "use multipleOf",
+    "else": "it cannot be enforced; use anyOf",
+    "extends": "use allOf",
+    "id": "use $id at the root",
+    "if": "it cannot be enforced; use anyOf",
+    "maxContains": "it cannot be enforced while text is generated",
+    "minContains": "it cannot be enforced while text is generated",
+    "not": "it cannot be enforced; say what is allowed",
+    "nullable": "it is not a keyword of JSON Schema; add 'null' to type",
+    "then": "it cannot be enforced; use anyOf",
+}
+"""Refused wherever they stand, with what to do."""
+
 
 MAX_DEPTH = 64
 MAX_PATTERNS = 32
@@ -47,7 +101,7 @@ class JsonStyle:
     close_objects: bool = False
     """Object schemas that do not speak of additional properties forbid them."""
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> SchemaObject:
         """The same as options of the compiler, for the key `x-guidance` of a schema."""
         if self.gap is None:
             return {
@@ -59,13 +113,13 @@ class JsonStyle:
         return {"whitespace_pattern": self.gap, "json_allowed_escapes": ESCAPES}
 
 
-def compiled_schema(schema: Schema, style: JsonStyle, param: str) -> dict[str, Any]:
+def compile_schema(schema: Schema, style: JsonStyle, param: str) -> SchemaObject:
     """The schema for the compiler, with `style` as its options; InvalidRequest when a part cannot be enforced."""
     check_size(schema, param)
     try:
-        return {**_Reader(schema, style.close_objects).whole(), "x-guidance": style.options()}
+        return {**_Reader(schema, style.close_objects).build(), "x-guidance": style.options()}
     except Refused as refused:
-        raise values.refusal(param, refused) from None
+        raise refusal(param, refused) from None
 
 
 class _Reader:
@@ -78,9 +132,9 @@ class _Reader:
         self.names: dict[str, str] = {}
         self.waiting: list[tuple[str, str]] = []
         self.numbers = Numbers()
-        self.alternatives: list[tuple[str, list[Any], dict[str, Any]]] = []
+        self.alternatives: list[tuple[str, list[Any], SchemaObject]] = []
 
-    def whole(self) -> dict[str, Any]:
+    def build(self) -> SchemaObject:
         """The rebuilt root with the definitions that it uses."""
         top = self.read(self.root, "#")
         while self.waiting:
@@ -88,18 +142,15 @@ class _Reader:
             self.definitions[name] = self.read(self._target(pointer), pointer)
         for place, branches, beside in self.alternatives:
             self._check_exclusive(place, branches, beside)
-        self._check_chains(top)
-        self.numbers.finish()
-        if top is False or not has_finite_value(top, self.definitions):
-            raise Refused("#", "no finite value is valid under this schema")
-        built: dict[str, Any] = {} if top is True else dict(top)
-        return {"$defs": self.definitions, **built} if self.definitions else built
-
-    def _check_chains(self, top: Schema) -> None:
         references = {name: list(_references(item)) for name, item in self.definitions.items()}
         longest = chain_length(list(_references(top)), references)
         if longest > MAX_REFERENCE_CHAIN:
             raise Refused("$ref", f"{longest} references lead on in a row; the limit is {MAX_REFERENCE_CHAIN}")
+        self.numbers.finish()
+        if top is False or not has_finite_value(top, self.definitions):
+            raise Refused("#", "no finite value is valid under this schema")
+        built: SchemaObject = {} if top is True else dict(top)
+        return {"$defs": self.definitions, **built} if self.definitions else built
 
     def read(self, schema: Any, place: str, depth: int = 0) -> Schema:
         """One schema and all below it."""
@@ -109,34 +160,75 @@ class _Reader:
             raise Refused(place, "a schema must be an object, true or false")
         if depth > MAX_DEPTH:
             raise Refused(place, f"nested more than {MAX_DEPTH} levels deep")
-        built: dict[str, Any] = {}
+        built: SchemaObject = {}
         for keyword, value in schema.items():
             if keyword in ANNOTATIONS or keyword.startswith("x-") or keyword == "propertyNames":
                 continue
             if keyword in REFUSED:
                 raise Refused(place, f"{keyword!r} is not supported: {REFUSED[keyword]}")
+            if keyword not in KEYWORDS:
+                raise Refused(place, f"{shorten(repr(keyword))} is not a keyword of JSON Schema 2020-12")
             if keyword in _VALUES:
                 built[keyword] = _VALUES[keyword](value, f"{place}/{keyword}")
-                continue
-            handler = _HANDLERS.get(keyword)
-            if handler is None:
-                raise Refused(place, f"{shortened(repr(keyword))} is not a keyword of JSON Schema 2020-12")
-            handler(self, built, keyword, value, f"{place}/{keyword}", depth + 1)
-        self._finish(schema, built, place)
-        return built
-
-    def _finish(self, schema: dict[str, Any], built: dict[str, Any], place: str) -> None:
+            else:
+                self._read_keyword(built, keyword, value, f"{place}/{keyword}", depth + 1)
         if "propertyNames" in schema:
             self._property_names(schema, built, f"{place}/propertyNames")
         self.numbers.add(built)
-        _limit_properties(built, place)
+        only_named = built.get("additionalProperties") is False and "patternProperties" not in built
+        if only_named and built.get("maxProperties", 0) >= len(built.get("properties", ())):
+            built.pop("maxProperties", None)
+        least = built.get("minProperties", 0)
+        if least <= len(built.get("required", ())):
+            built.pop("minProperties", None)
+        elif least > 1:
+            raise Refused(f"{place}/minProperties", "beyond 1 it can only be enforced through required")
         if self.close_objects and _speaks_of_objects(built):
             built.setdefault("additionalProperties", False)
+        return built
 
-    # keywords that hold schemas
+    def _read_keyword(self, built: SchemaObject, keyword: str, value: Any, place: str, depth: int) -> None:
+        """Rebuild a keyword that holds schemas, or a value that the compiler does not take as it is."""
+        match keyword:
+            case "allOf" | "anyOf" | "oneOf":
+                self._read_branches(built, keyword, read_list(value, place), place, depth)
+            case "prefixItems":
+                items = enumerate(read_list(value, place))
+                built[keyword] = [self.read(item, f"{place}/{index}", depth) for index, item in items]
+            case "items" | "additionalProperties":
+                if isinstance(value, list):
+                    raise Refused(place, "a list of schemas belongs into prefixItems in draft 2020-12")
+                built[keyword] = self.read(value, place, depth)
+            case "properties":
+                named = read_object(value, place).items()
+                built[keyword] = {name: self.read(item, f"{place}/{name}", depth) for name, item in named}
+            case "patternProperties":
+                named = read_object(value, place).items()
+                if len(named) > MAX_PATTERNS:
+                    raise Refused(place, f"has {len(named)} patterns; the limit is {MAX_PATTERNS}")
+                built[keyword] = {translate_pattern(name): self.read(i, f"{place}/{name}", depth) for name, i in named}
+                if len(built[keyword]) < len(named):
+                    raise Refused(place, "two patterns mean the same")
+            case "$ref":
+                pointer = self._pointer(read_text(value, place), place)
+                self.resolve({"$ref": pointer})
+                if pointer not in self.names:
+                    self.names[pointer] = f"d{len(self.names)}"
+                    self.waiting.append((self.names[pointer], pointer))
+                built[keyword] = f"#/$defs/{self.names[pointer]}"
+            case "$id":
+                if place != "#/$id":
+                    raise Refused(place, "only the root may have an $id")
+                read_text(value, place)
+            case "pattern":
+                _add_pattern(built, translate_pattern(read_text(value, place)))
+            case "format":
+                _add_format(built, read_text(value, place), place)
+            case _:  # uniqueItems, unevaluatedItems, unevaluatedProperties
+                if value is not (keyword != "uniqueItems"):
+                    raise Refused(place, "it cannot be enforced while text is generated")
 
-    def _schemas(self, built: dict[str, Any], keyword: str, value: Any, place: str, depth: int) -> None:
-        branches = values.listed(value, place)
+    def _read_branches(self, built: SchemaObject, keyword: str, branches: list[Any], place: str, depth: int) -> None:
         read = [self.read(branch, f"{place}/{index}", depth) for index, branch in enumerate(branches)]
         if keyword == "oneOf":
             self.alternatives.append((place, branches, built))
@@ -147,14 +239,14 @@ class _Reader:
         else:
             built["anyOf"] = read
 
-    def _check_exclusive(self, place: str, branches: list[Any], beside: dict[str, Any]) -> None:
+    def _check_exclusive(self, place: str, branches: list[Any], beside: SchemaObject) -> None:
         """`beside` is the schema that the branches belong to; its type holds for all of them."""
         if "type" in beside:
             branches = [
                 {"type": beside["type"], **branch} if isinstance(branch, dict) and "$ref" not in branch else branch
                 for branch in branches
             ]
-        pair = overlapping(branches, self.resolved, self.root)
+        pair = find_overlap(branches, self.resolve, self.root)
         if pair:
             raise Refused(
                 place,
@@ -162,30 +254,9 @@ class _Reader:
                 "or give them different types or a property with different constants",
             )
 
-    def _prefix(self, built: dict[str, Any], keyword: str, value: Any, place: str, depth: int) -> None:
-        items = values.listed(value, place)
-        built[keyword] = [self.read(item, f"{place}/{index}", depth) for index, item in enumerate(items)]
-
-    def _schema(self, built: dict[str, Any], keyword: str, value: Any, place: str, depth: int) -> None:
-        if isinstance(value, list):
-            raise Refused(place, "a list of schemas belongs into prefixItems in draft 2020-12")
-        built[keyword] = self.read(value, place, depth)
-
-    def _properties(self, built: dict[str, Any], keyword: str, value: Any, place: str, depth: int) -> None:
-        named = values.mapping(value, place)
-        built[keyword] = {name: self.read(item, f"{place}/{name}", depth) for name, item in named.items()}
-
-    def _patterns(self, built: dict[str, Any], keyword: str, value: Any, place: str, depth: int) -> None:
-        named = values.mapping(value, place)
-        if len(named) > MAX_PATTERNS:
-            raise Refused(place, f"has {len(named)} patterns; the limit is {MAX_PATTERNS}")
-        built[keyword] = {translated(name): self.read(item, f"{place}/{name}", depth) for name, item in named.items()}
-        if len(built[keyword]) < len(named):
-            raise Refused(place, "two patterns mean the same")
-
-    def _property_names(self, schema: dict[str, Any], built: dict[str, Any], place: str) -> None:
+    def _property_names(self, schema: SchemaObject, built: SchemaObject, place: str) -> None:
         """Names given by a list or a pattern become properties or patternProperties of a closed object."""
-        names = self.resolved(schema["propertyNames"])
+        names = self.resolve(schema["propertyNames"])
         if names is True or (isinstance(names, dict) and not set(names) - ANNOTATIONS - {"type"}):
             return
         if {"properties", "patternProperties"} & set(built):
@@ -193,28 +264,20 @@ class _Reader:
         item = built.get("additionalProperties", True)
         keywords = set(names) - ANNOTATIONS - {"type"} if isinstance(names, dict) else set()
         if isinstance(names, dict) and keywords == {"pattern"}:
-            built["patternProperties"] = {translated(values.text(names["pattern"], place)): item}
+            built["patternProperties"] = {translate_pattern(read_text(names["pattern"], place)): item}
         elif isinstance(names, dict) and (keywords == {"enum"} or keywords == {"const"}):
-            allowed = values.listed(names["enum"], place) if "enum" in names else [names["const"]]
+            allowed = read_list(names["enum"], place) if "enum" in names else [names["const"]]
             built["properties"] = {name: item for name in allowed if isinstance(name, str)}
         else:
             raise Refused(place, "only enum, const or pattern alone can be enforced on names")
         built["additionalProperties"] = False
-
-    def _reference(self, built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
-        pointer = self._pointer(values.text(value, place), place)
-        self.resolved({"$ref": pointer})
-        if pointer not in self.names:
-            self.names[pointer] = f"d{len(self.names)}"
-            self.waiting.append((self.names[pointer], pointer))
-        built[keyword] = f"#/$defs/{self.names[pointer]}"
 
     def _pointer(self, reference: str, place: str) -> str:
         base = self.root.get("$id") if isinstance(self.root, dict) else None
         if isinstance(base, str) and reference.startswith(base.rstrip("#") + "#"):
             reference = reference[len(base.rstrip("#")) :]
         if reference != "#" and not reference.startswith("#/"):
-            raise Refused(place, f"{shortened(repr(reference))} does not point into this schema (#/...)")
+            raise Refused(place, f"{shorten(repr(reference))} does not point into this schema (#/...)")
         self._target(reference, place)
         return reference
 
@@ -227,50 +290,35 @@ class _Reader:
             elif isinstance(found, dict) and key in found:
                 found = found[key]
             else:
-                raise Refused(place, f"{shortened(pointer)!r} does not exist")
+                raise Refused(place, f"{shorten(pointer)!r} does not exist")
         if not isinstance(found, dict | bool):
-            raise Refused(place, f"{shortened(pointer)!r} is not a schema")
+            raise Refused(place, f"{shorten(pointer)!r} is not a schema")
         return found
 
-    def resolved(self, schema: Any) -> Any:
+    def resolve(self, schema: Any) -> Any:
         """The schema that a chain of plain references ends at."""
         for _ in range(MAX_DEPTH):
             if not isinstance(schema, dict) or set(schema) - ANNOTATIONS != {"$ref"}:
                 return schema
-            schema = self._target(self._pointer(values.text(schema["$ref"], "$ref"), "$ref"))
+            schema = self._target(self._pointer(read_text(schema["$ref"], "$ref"), "$ref"))
         raise Refused("$ref", "references go round in a circle")
 
-    # keywords that hold values
 
-    def _identity(self, _built: dict[str, Any], _keyword: str, value: Any, place: str, _depth: int) -> None:
-        if place != "#/$id":
-            raise Refused(place, "only the root may have an $id")
-        values.text(value, place)
-
-    def _only(self, _built: dict[str, Any], keyword: str, value: Any, place: str, _depth: int) -> None:
-        free = keyword != "uniqueItems"
-        if value is not free:
-            raise Refused(place, "it cannot be enforced while text is generated")
-
-    def _pattern(self, built: dict[str, Any], _keyword: str, value: Any, place: str, _depth: int) -> None:
-        _patterned(built, translated(values.text(value, place)))
-
-    def _format(self, built: dict[str, Any], _keyword: str, value: Any, place: str, _depth: int) -> None:
-        name = values.text(value, place)
-        if name in INTEGER_FORMATS:
-            limit = INTEGER_FORMATS[name]
-            _all_of(built, [{"minimum": -min(limit, 2**53), "maximum": min(limit - 1, 2**53)}])
-        elif name in FORMATS:
-            _patterned(built, f"^(?:{FORMATS[name]})$")
-        elif name not in HINTS:
-            raise Refused(place, f"{shortened(repr(name))} is none of the formats that can be enforced")
+def _add_format(built: SchemaObject, name: str, place: str) -> None:
+    if name in INTEGER_FORMATS:
+        limit = INTEGER_FORMATS[name]
+        _all_of(built, [{"minimum": -min(limit, 2**53), "maximum": min(limit - 1, 2**53)}])
+    elif name in FORMATS:
+        _add_pattern(built, f"^(?:{FORMATS[name]})$")
+    elif name not in HINTS:
+        raise Refused(place, f"{shorten(repr(name))} is none of the formats that can be enforced")
 
 
-def _all_of(built: dict[str, Any], conditions: Sequence[Schema]) -> None:
+def _all_of(built: SchemaObject, conditions: Sequence[Schema]) -> None:
     built["allOf"] = [*built.get("allOf", ()), *conditions]
 
 
-def _patterned(built: dict[str, Any], pattern: str) -> None:
+def _add_pattern(built: SchemaObject, pattern: str) -> None:
     if "pattern" in built:
         _all_of(built, [{"pattern": pattern}])
     else:
@@ -288,69 +336,56 @@ def _references(value: Any) -> Iterator[str]:
         yield from _references(item)
 
 
-def _speaks_of_objects(built: dict[str, Any]) -> bool:
+def _speaks_of_objects(built: SchemaObject) -> bool:
     kinds = built.get("type", ())
     return "object" in ([kinds] if isinstance(kinds, str) else kinds) or (
         not kinds and bool({"properties", "patternProperties", "required"} & set(built))
     )
 
 
-def _limit_properties(built: dict[str, Any], place: str) -> None:
-    """A count of properties is enforced over text, where one name may come twice; only safe counts are let through."""
-    only_named = built.get("additionalProperties") is False and "patternProperties" not in built
-    if only_named and built.get("maxProperties", 0) >= len(built.get("properties", ())):
-        built.pop("maxProperties", None)
-    least = built.get("minProperties", 0)
-    if least <= len(built.get("required", ())):
-        built.pop("minProperties", None)
-    elif least > 1:
-        raise Refused(f"{place}/minProperties", "beyond 1 it can only be enforced through required")
-
-
 def _step(value: Any, place: str) -> int | float:
-    step = values.step(value, place)
+    step = read_step(value, place)
     check_step(step, place)
     return step
 
 
 _VALUES: dict[str, Callable[[Any, str], Any]] = {
-    "const": values.constant,
-    "enum": values.constants,
-    "exclusiveMaximum": values.number,
-    "exclusiveMinimum": values.number,
-    "maxItems": values.count,
-    "maxLength": values.count,
-    "maxProperties": values.count,
-    "maximum": values.number,
-    "minItems": values.count,
-    "minLength": values.count,
-    "minProperties": values.count,
-    "minimum": values.number,
+    "const": read_constant,
+    "enum": read_constants,
+    "exclusiveMaximum": read_number,
+    "exclusiveMinimum": read_number,
+    "maxItems": read_count,
+    "maxLength": read_count,
+    "maxProperties": read_count,
+    "maximum": read_number,
+    "minItems": read_count,
+    "minLength": read_count,
+    "minProperties": read_count,
+    "minimum": read_number,
     "multipleOf": _step,
-    "required": values.names,
-    "type": values.types,
+    "required": read_names,
+    "type": read_types,
 }
 """Keywords that hold a value, which is checked and taken as it is."""
 
-_Handler = Callable[[_Reader, dict[str, Any], str, Any, str, int], None]
-
-_HANDLERS: dict[str, _Handler] = {
-    "$id": _Reader._identity,
-    "$ref": _Reader._reference,
-    "additionalProperties": _Reader._schema,
-    "allOf": _Reader._schemas,
-    "anyOf": _Reader._schemas,
-    "format": _Reader._format,
-    "items": _Reader._schema,
-    "oneOf": _Reader._schemas,
-    "pattern": _Reader._pattern,
-    "patternProperties": _Reader._patterns,
-    "prefixItems": _Reader._prefix,
-    "properties": _Reader._properties,
-    "unevaluatedItems": _Reader._only,
-    "unevaluatedProperties": _Reader._only,
-    "uniqueItems": _Reader._only,
-}
-
-KEYWORDS = frozenset((*_VALUES, *_HANDLERS, "propertyNames"))
+KEYWORDS = frozenset(
+    [
+        "$id",
+        "$ref",
+        "additionalProperties",
+        "allOf",
+        "anyOf",
+        "format",
+        "items",
+        "oneOf",
+        "pattern",
+        "patternProperties",
+        "prefixItems",
+        "properties",
+        "propertyNames",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "uniqueItems",
+    ]
+).union(_VALUES)
 """All that are enforced."""

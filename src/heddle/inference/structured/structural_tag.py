@@ -6,29 +6,25 @@ text before them, lazily.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from heddle.inference.structured import values
-from heddle.inference.structured.grammars import lark_of
-from heddle.inference.structured.guidance import llguidance, shortened
-from heddle.inference.structured.lark import json_rule, literal, text_without, whole_grammar
+from heddle.inference.structured.checks import Refused, read_count, read_list, read_object, read_text
+from heddle.inference.structured.guidance import LLTokenizer, llguidance, refusal, shorten
+from heddle.inference.structured.lark import json_rule, literal, text_without, to_lark, whole_grammar
 from heddle.inference.structured.schema import MAX_DEPTH, JsonStyle
-
-if TYPE_CHECKING:
-    from llguidance import LLTokenizer
 
 MAX_REPEAT = 10_000
 
 
 def structural_tag_grammar(
-    tag: dict[str, Any], style: JsonStyle, param: str, tokenizer: "LLTokenizer | None" = None
+    tag: dict[str, Any], style: JsonStyle, param: str, tokenizer: LLTokenizer | None = None
 ) -> str:
     """The grammar in JSON form; InvalidRequest names the node that is wrong or unknown."""
     translator = _Translator(style, param, tokenizer)
     try:
-        return translator.whole(tag)
-    except values.Refused as refused:
-        raise values.refusal(param, refused) from None
+        return translator.build(tag)
+    except Refused as refused:
+        raise refusal(param, refused) from None
 
 
 Node = dict[str, Any]
@@ -38,23 +34,33 @@ Ends = list[str] | None
 class _Translator:
     """Collects the rules of one grammar; `ends` are the delimiters that must follow a node, matched with it."""
 
-    def __init__(self, style: JsonStyle, param: str, tokenizer: "LLTokenizer | None") -> None:
+    def __init__(self, style: JsonStyle, param: str, tokenizer: LLTokenizer | None) -> None:
         self.style = style
         self.param = param
         self.tokenizer = tokenizer
         self.rules: list[str] = []
         self.others: dict[str, str] = {}
 
-    def whole(self, tag: Node) -> str:
+    def build(self, tag: Node) -> str:
         """The grammar of a request's `structural_tag`."""
         if tag.get("type", "structural_tag") != "structural_tag":
-            raise values.Refused("type", "must be 'structural_tag'")
+            raise Refused("type", "must be 'structural_tag'")
         if "format" in tag:
             start = self.node(tag["format"], "format", None, 0)
         elif "structures" in tag or "triggers" in tag:
-            start = self.node(_older_form(tag), "structures", None, 0)
+            structures = read_list(tag.get("structures"), "structures")
+            tags = []
+            for index, item in enumerate(structures):
+                structure = read_object(item, f"structures/{index}")
+                content = {"type": "json_schema", "json_schema": structure.get("schema", structure.get("json_schema"))}
+                tags.append(
+                    {"type": "tag", "begin": structure.get("begin"), "content": content, "end": structure.get("end")}
+                )
+            start = self.node(
+                {"type": "triggered_tags", "triggers": tag.get("triggers"), "tags": tags}, "structures", None, 0
+            )
         else:
-            raise values.Refused("structural_tag", "needs 'format', or 'structures' with 'triggers'")
+            raise Refused("structural_tag", "needs 'format', or 'structures' with 'triggers'")
         lark = f"start: {start}\n" + "\n".join(self.rules)
         return whole_grammar(lark, self.others)
 
@@ -72,47 +78,50 @@ class _Translator:
 
     def node(self, node: Any, place: str, ends: Ends, depth: int) -> str:
         """An expression that matches the node and then one of `ends`."""
-        kind = values.mapping(node, place).get("type")
+        kind = read_object(node, place).get("type")
         translate = _NODES.get(kind) if isinstance(kind, str) else None
         if translate is None:
-            raise values.Refused(place, f"{shortened(repr(kind))} is not a node type; known are {', '.join(_NODES)}")
+            raise Refused(place, f"{shorten(repr(kind))} is not a node type; known are {', '.join(_NODES)}")
         if depth > MAX_DEPTH:
-            raise values.Refused(place, f"nested more than {MAX_DEPTH} levels deep")
+            raise Refused(place, f"nested more than {MAX_DEPTH} levels deep")
         return translate(self, node, place, ends, depth + 1)
 
-    def followed(self, expression: str, ends: Ends) -> str:
+    def add_ends(self, expression: str, ends: Ends) -> str:
         """The expression and then one of the delimiters."""
         return self.rule(f"{expression} {one_of(ends)}") if ends is not None else expression
 
     # parts of text
 
     def const_string(self, node: Node, place: str, ends: Ends, _depth: int) -> str:
-        return self.followed(literal(values.text(node.get("value"), f"{place}/value")), ends)
+        return self.add_ends(literal(read_text(node.get("value"), f"{place}/value")), ends)
 
     def json_schema(self, node: Node, place: str, ends: Ends, _depth: int) -> str:
         if node.get("style", "json") != "json":
-            raise values.Refused(f"{place}/style", "only 'json' is supported")
+            raise Refused(f"{place}/style", "only 'json' is supported")
         if node.get("any_order", False) is not False:
-            raise values.Refused(f"{place}/any_order", "is not supported: properties come in the order of the schema")
+            raise Refused(f"{place}/any_order", "is not supported: properties come in the order of the schema")
         if not isinstance(node.get("json_schema"), dict | bool):
-            raise values.Refused(f"{place}/json_schema", "must be a schema")
-        return self.followed(self.rule(json_rule(node["json_schema"], self.style, self.param)), ends)
+            raise Refused(f"{place}/json_schema", "must be a schema")
+        return self.add_ends(self.rule(json_rule(node["json_schema"], self.style, self.param)), ends)
 
     def regex(self, node: Node, place: str, ends: Ends, _depth: int) -> str:
-        pattern = f"/{llguidance().regex_to_lark(values.text(node.get('pattern'), f'{place}/pattern'))}/"
+        pattern = f"/{llguidance().regex_to_lark(read_text(node.get('pattern'), f'{place}/pattern'))}/"
         if ends is None or "" in ends:
-            return self.followed(self.rule(pattern), ends)
+            return self.add_ends(self.rule(pattern), ends)
         return self.rule(f"{self.terminal(pattern)} {one_of(ends)}", "[lazy]")
 
     def grammar(self, node: Node, place: str, ends: Ends, _depth: int) -> str:
         name = f"g{len(self.others)}"
-        self.others[name] = lark_of(values.text(node.get("grammar"), f"{place}/grammar"), self.param)
-        return self.followed(self.rule(f"@{name}"), ends)
+        self.others[name] = to_lark(read_text(node.get("grammar"), f"{place}/grammar"), self.param)
+        return self.add_ends(self.rule(f"@{name}"), ends)
 
     def any_text(self, node: Node, place: str, ends: Ends, _depth: int) -> str:
         if node.get("max_tokens") is not None:
-            raise values.Refused(f"{place}/max_tokens", "is not supported; use max_chars")
-        return self.free_text(_texts(node, "excludes", place), ends, _limit(node, place))
+            raise Refused(f"{place}/max_tokens", "is not supported; use max_chars")
+        found = node.get("max_chars")
+        return self.free_text(
+            _texts(node, "excludes", place), ends, (None if found is None else read_count(found, f"{place}/max_chars"))
+        )
 
     def free_text(self, excludes: list[str], ends: Ends, limit: int | None = None) -> str:
         """Any text without `excludes` up to the first delimiter, or up to the end of the output."""
@@ -120,87 +129,85 @@ class _Translator:
         if ends is None:
             return self.terminal(text_without(excludes) + length)
         if "" in ends:
-            raise values.Refused("end", "may not be empty after a part that can hold any text")
+            raise Refused("end", "may not be empty after a part that can hold any text")
         text = self.terminal(text_without([*excludes, *ends] if limit is not None else excludes) + length)
         return self.rule(f"{text} {one_of(ends)}", "[lazy]")
 
     # combinations
 
     def sequence(self, node: Node, place: str, ends: Ends, depth: int) -> str:
-        elements = values.listed(node.get("elements"), f"{place}/elements")
+        elements = read_list(node.get("elements"), f"{place}/elements")
         parts = []
         for index, element in enumerate(elements):
             last = index == len(elements) - 1
             if not last and _is_free(element):
-                raise values.Refused(
+                raise Refused(
                     f"{place}/elements/{index}", "a part that can hold any text must come last, or stand in a tag"
                 )
             parts.append(self.node(element, f"{place}/elements/{index}", ends if last else None, depth))
         return self.rule(" ".join(parts))
 
     def alternatives(self, node: Node, place: str, ends: Ends, depth: int) -> str:
-        elements = values.listed(node.get("elements"), f"{place}/elements")
+        elements = read_list(node.get("elements"), f"{place}/elements")
         return self.rule(
             " | ".join(
                 self.node(element, f"{place}/elements/{index}", ends, depth) for index, element in enumerate(elements)
             )
         )
 
-    def repeated(self, node: Node, place: str, ends: Ends, depth: int) -> str:
+    def repetition(self, node: Node, place: str, ends: Ends, depth: int) -> str:
         if _is_free(node.get("content")):
-            raise values.Refused(f"{place}/content", "a part that can hold any text cannot be repeated or left out")
+            raise Refused(f"{place}/content", "a part that can hold any text cannot be repeated or left out")
         content = self.node(node.get("content"), f"{place}/content", None, depth)
-        return self.followed(self.rule(f"({content}){_times(node, place)}"), ends)
+        return self.add_ends(self.rule(f"({content}){_times(node, place)}"), ends)
 
     def tag(self, node: Node, place: str, ends: Ends, depth: int) -> str:
-        return self.followed(self.tag_after("", node, place, depth), ends)
+        return self.add_ends(self.tag_after("", node, place, depth), ends)
 
     def tag_after(self, trigger: str, node: Node, place: str, depth: int) -> str:
         """A tag of which the trigger has been matched already."""
         if node.get("type", "tag") != "tag":
-            raise values.Refused(f"{place}/type", "must be 'tag'")
+            raise Refused(f"{place}/type", "must be 'tag'")
         begin, end = node.get("begin"), node.get("end")
         opening = literal(begin[len(trigger) :]) if isinstance(begin, str) else self.token(begin, f"{place}/begin")
         if isinstance(end, dict):
             content = self.node(node.get("content"), f"{place}/content", None, depth)
             if _is_free(node.get("content")):
-                raise values.Refused(f"{place}/end", "must be text after a part that can hold any text")
+                raise Refused(f"{place}/end", "must be text after a part that can hold any text")
             return self.rule(f"{opening} {content} {self.token(end, f'{place}/end')}")
-        delimiters = [end] if isinstance(end, str) else values.listed(end, f"{place}/end")
+        delimiters = [end] if isinstance(end, str) else read_list(end, f"{place}/end")
         for delimiter in delimiters:
-            values.text(delimiter, f"{place}/end")
+            read_text(delimiter, f"{place}/end")
         return self.rule(f"{opening} {self.node(node.get('content'), f'{place}/content', delimiters, depth)}")
 
     def token(self, node: Any, place: str) -> str:
         """One token, by its id or its text."""
-        if values.mapping(node, place).get("type") != "token":
-            raise values.Refused(place, "must be text or a node of type 'token'")
+        if read_object(node, place).get("type") != "token":
+            raise Refused(place, "must be text or a node of type 'token'")
         token = node.get("token")
         if isinstance(token, str) and self.tokenizer is not None:
             found = self.tokenizer.tokenize_str(token, parse_special=True)
             if len(found) != 1:
-                raise values.Refused(place, f"{shortened(repr(token))} is not one token of this model")
+                raise Refused(place, f"{shorten(repr(token))} is not one token of this model")
             token = found[0]
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise values.Refused(place, "must name a token of this model by id or by its text")
+            raise Refused(place, "must name a token of this model by id or by its text")
         return f"<[{token}]>"
 
     # tags in free text
 
     def triggered_tags(self, node: Node, place: str, ends: Ends, depth: int) -> str:
         triggers = _texts(node, "triggers", place)
-        tags = values.listed(node.get("tags"), f"{place}/tags")
+        tags = read_list(node.get("tags"), f"{place}/tags")
         if not triggers or "" in triggers:
-            raise values.Refused(f"{place}/triggers", "must be a list of at least one text, none empty")
+            raise Refused(f"{place}/triggers", "must be a list of at least one text, none empty")
         excludes = _texts(node, "excludes", place)
         triggered, whole = [], []
         for index, tag in enumerate(tags):
-            begin = values.text(
-                values.mapping(tag, f"{place}/tags/{index}").get("begin"), f"{place}/tags/{index}/begin"
-            )
+            begin = read_text(read_object(tag, f"{place}/tags/{index}").get("begin"), f"{place}/tags/{index}/begin")
             matching = [trigger for trigger in triggers if begin.startswith(trigger)]
             if len(matching) != 1:
-                raise values.Refused(f"{place}/tags/{index}/begin", "must begin with exactly one of the triggers")
+                raise Refused(f"{place}/tags/{index}/begin", "must begin with exactly one of the triggers")
             head = self.free_text([*excludes], [matching[0]])
             triggered.append(f"{head} {self.tag_after(matching[0], tag, f'{place}/tags/{index}', depth)}")
             whole.append(self.tag_after("", tag, f"{place}/tags/{index}", depth))
@@ -212,27 +219,16 @@ class _Translator:
         return self.rule(f"{first} {one}* {text}" if _flag(node, "at_least_one", place) else f"{one}* {text}")
 
     def tags_with_separator(self, node: Node, place: str, ends: Ends, depth: int) -> str:
-        tags = values.listed(node.get("tags"), f"{place}/tags")
-        separator = literal(values.text(node.get("separator"), f"{place}/separator"))
+        tags = read_list(node.get("tags"), f"{place}/tags")
+        separator = literal(read_text(node.get("separator"), f"{place}/separator"))
         one = self.rule(
             " | ".join(
-                self.tag_after("", values.mapping(tag, place), f"{place}/tags/{index}", depth)
+                self.tag_after("", read_object(tag, place), f"{place}/tags/{index}", depth)
                 for index, tag in enumerate(tags)
             )
         )
         several = one if _flag(node, "stop_after_first", place) else f"{one} ({separator} {one})*"
-        return self.followed(self.rule(several if _flag(node, "at_least_one", place) else f"({several})?"), ends)
-
-
-def _older_form(tag: Node) -> Node:
-    """The list of structures as a tree."""
-    structures = values.listed(tag.get("structures"), "structures")
-    tags = []
-    for index, item in enumerate(structures):
-        structure = values.mapping(item, f"structures/{index}")
-        content = {"type": "json_schema", "json_schema": structure.get("schema", structure.get("json_schema"))}
-        tags.append({"type": "tag", "begin": structure.get("begin"), "content": content, "end": structure.get("end")})
-    return {"type": "triggered_tags", "triggers": tag.get("triggers"), "tags": tags}
+        return self.add_ends(self.rule(several if _flag(node, "at_least_one", place) else f"({several})?"), ends)
 
 
 def one_of(texts: list[str]) -> str:
@@ -256,31 +252,26 @@ def _times(node: Node, place: str) -> str:
     kind = node["type"]
     if kind != "repeat":
         return {"optional": "?", "plus": "+", "star": "*"}[str(kind)]
-    least, most = values.count(node.get("min"), f"{place}/min"), node.get("max")
+    least, most = read_count(node.get("min"), f"{place}/min"), node.get("max")
     if most == -1:
         return f"{{{least},}}"
-    most = values.count(most, f"{place}/max")
+    most = read_count(most, f"{place}/max")
     if most < least or most > MAX_REPEAT:
-        raise values.Refused(f"{place}/max", f"must lie between min and {MAX_REPEAT}, or be -1")
+        raise Refused(f"{place}/max", f"must lie between min and {MAX_REPEAT}, or be -1")
     return f"{{{least},{most}}}"
-
-
-def _limit(node: Node, place: str) -> int | None:
-    found = node.get("max_chars")
-    return None if found is None else values.count(found, f"{place}/max_chars")
 
 
 def _texts(node: Node, key: str, place: str) -> list[str]:
     found = node.get(key, [])
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise values.Refused(f"{place}/{key}", "must be a list of texts")
+        raise Refused(f"{place}/{key}", "must be a list of texts")
     return found
 
 
 def _flag(node: Node, key: str, place: str) -> bool:
     found = node.get(key, False)
     if not isinstance(found, bool):
-        raise values.Refused(f"{place}/{key}", "must be true or false")
+        raise Refused(f"{place}/{key}", "must be true or false")
     return found
 
 
@@ -292,10 +283,10 @@ _NODES: dict[str, Callable[[_Translator, Node, str, Ends, int], str]] = {
     "any_text": _Translator.any_text,
     "sequence": _Translator.sequence,
     "or": _Translator.alternatives,
-    "optional": _Translator.repeated,
-    "plus": _Translator.repeated,
-    "star": _Translator.repeated,
-    "repeat": _Translator.repeated,
+    "optional": _Translator.repetition,
+    "plus": _Translator.repetition,
+    "star": _Translator.repetition,
+    "repeat": _Translator.repetition,
     "tag": _Translator.tag,
     "triggered_tags": _Translator.triggered_tags,
     "tags_with_separator": _Translator.tags_with_separator,

@@ -1,18 +1,30 @@
 """Finding tool calls in the growing output of a model."""
 
 import secrets
-from collections.abc import Callable, Collection
+import string
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
-from heddle.inference.tokenization.stop import overlap
-from heddle.inference.tools.call import GrowingCall
-from heddle.inference.tools.formats import CALL_ID, ToolFormat
+from heddle.inference.detokenizer import overlap
+from heddle.inference.tools.calls import CallReader
+from heddle.inference.tools.element_calls import ElementCall
+from heddle.inference.tools.formats import ToolFormat
+from heddle.inference.tools.json_calls import JsonCall
+from heddle.inference.tools.pythonic_calls import PythonicCall
+from heddle.wire.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
     """Text for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """Thoughts of the model, where its syntax of messages marks them."""
 
     text: str
 
@@ -34,12 +46,40 @@ class CallArguments:
     text: str
 
 
-Piece = ContentDelta | CallStart | CallArguments
+Piece = ContentDelta | ReasoningDelta | CallStart | CallArguments
+
+
+class OutputParser(Protocol):
+    """Splits one output into its pieces while it grows."""
+
+    num_complete: int
+    """Calls given out that were written to their end."""
+
+    @property
+    def inside_reasoning(self) -> bool:
+        """Whether the output so far ends inside thoughts that this parser finds."""
+        ...
+
+    def push(self, text: str) -> list[Piece]:
+        """Add text; what is certain now."""
+        ...
+
+    def finish(self) -> list[Piece]:
+        """What is still held back, at the end of the output."""
+        ...
 
 
 def new_call_id() -> str:
     """A fresh id in the form that clients know."""
     return f"chatcmpl-tool-{secrets.token_hex(8)}"
+
+
+def new_short_call_id() -> str:
+    """A fresh id of nine letters and digits, the only form that templates of Mistral take."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(9))
+
+
+_LETTERS = string.ascii_letters + string.digits
 
 
 class ToolParser:
@@ -52,25 +92,25 @@ class ToolParser:
     def __init__(
         self,
         style: ToolFormat,
-        names: Collection[str],
+        schemas: Mapping[str, Json | None],
         early: bool,
         only_first: bool = False,
-        new_id: Callable[[], str] = new_call_id,
+        new_id: Callable[[], str] | None = None,
     ) -> None:
-        """`names`: the request's tools; in the bare layout only these make a JSON object a call.
+        """`schemas`: the parameters of the request's tools; where a syntax has no marks, only their names make a call.
 
         `early`: a call is given out while it is being written (streams), otherwise once it is complete and valid.
         """
         self._style = style
-        self._names = names
+        self._schemas = schemas
         self._early = early
         self._only_first = only_first
-        self._new_id = new_id
+        self._new_id = new_id or (new_short_call_id if style.has_short_ids else new_call_id)
         self._state: Literal["content", "between", "call"] = "content"
         self._pending = ""
         self._raw: list[str] = []
         """Read since the last content or complete call; content after all if no call comes of it."""
-        self._call = GrowingCall()
+        self._call: CallReader = JsonCall()
         self._in_group = False
         """A call was complete since the last start mark."""
         self._blank = ""
@@ -81,6 +121,11 @@ class ToolParser:
         """Calls given out."""
         self.num_complete = 0
         """Calls given out that were written to their end."""
+
+    @property
+    def inside_reasoning(self) -> bool:
+        """False: thoughts are cut off before this parser reads."""
+        return False
 
     def push(self, text: str) -> list[Piece]:
         """Add text; what is certain now."""
@@ -101,64 +146,90 @@ class ToolParser:
         return self._take_pieces()
 
     def _read_content(self) -> bool:
-        """Content up to a mark, or (bare) to a bracket with which the output begins. False when more text is needed."""
+        """Content up to a mark, or (without marks) to a bracket at its beginning. False when more text is needed."""
         begin = self._pending.lstrip()
-        if self._style.layout == "bare" and self._at_beginning() and begin[:1] in ("{", "["):
+        brackets = self._style.brackets
+        if brackets and (self._all_blank and not self.num_calls) and begin[:1] and begin[0] in brackets:
             self._add_content(self._read(len(self._pending) - len(begin)))
             self._state, self._in_group = "between", False
             return True
-        start = self._style.start
-        before, mark, _ = self._pending.partition(start) if start else (self._pending, "", "")
-        if mark:
-            self._add_content(self._read(len(before)))
-            self._raw.append(self._read(len(mark)))
+        found = min(
+            ((at, -len(mark), mark) for mark in self._style.openings if (at := self._pending.find(mark)) >= 0),
+            default=None,
+        )
+        if found is not None:
+            at, _, mark = found
+            self._add_content(self._read(at))
+            if mark in self._style.marks:  # any other opening belongs to the call itself
+                self._raw.append(self._read(len(mark)))
             self._state, self._in_group = "between", False
             return True
-        self._add_content(self._read(len(self._pending) - overlap(self._pending, start)))
+        held = max((overlap(self._pending, mark) for mark in self._style.openings), default=0)
+        self._add_content(self._read(len(self._pending) - held))
         return False
 
     def _read_between(self) -> bool:
         """After a mark or a call: separators, then a call, a mark, or text that is content."""
-        style = self._style
-        rest = self._pending.lstrip(" \t\r\n,;[]" if style.layout in ("list", "bare") else " \t\r\n")
+        marks = self._style.marks
+        rest = self._pending.lstrip(self._style.separators)
         self._raw.append(self._read(len(self._pending) - len(rest)))
         if not rest:
             return False
-        for mark in filter(None, (style.end, style.start)):
+        for mark in marks:
             if rest.startswith(mark):
                 return self._read_mark(mark)
-            if mark.startswith(rest):
-                return False
-        if style.layout == "named":
-            return self._read_name() if not self._in_group else self._give_up()
-        if rest[0] != "{":
-            return self._give_up()
-        self._call, self._state = GrowingCall(), "call"
-        return True
+        if any(mark.startswith(rest) for mark in marks):
+            return False
+        return self._begin_call(rest)
 
     def _read_mark(self, mark: str) -> bool:
+        style = self._style
         if self._in_group:
             self._raw = []
         self._raw.append(self._read(len(mark)))
-        if mark == self._style.start:
+        if mark in (style.start, style.section_start):
             self._in_group = False
             return True
-        if self._in_group:
-            self._raw, self._state = [], "content"
-            return True
-        return self._give_up()
+        if not self._in_group:
+            return self._give_up()
+        self._raw = []
+        if mark == style.section_end or not style.section_end:
+            self._state = "content"
+        return True
+
+    def _begin_call(self, rest: str) -> bool:
+        style = self._style
+        match style.layout:
+            case "named":
+                return self._read_name() if not self._in_group else self._give_up()
+            case "elements" if style.elements is not None:
+                opening = style.elements.name
+                if opening and opening.startswith(rest) and opening != rest:
+                    return False
+                if not rest.startswith(opening) or (not opening and self._in_group):
+                    return self._give_up()
+                self._call = ElementCall(style.elements, self._schemas)
+            case "pythonic":
+                if not rest[0].isidentifier():
+                    return self._give_up()
+                self._call = PythonicCall()
+            case _:
+                if rest[0] != "{":
+                    return self._give_up()
+                self._call = JsonCall()
+        self._state = "call"
+        return True
 
     def _read_name(self) -> bool:
-        """Named layout: the name up to the separator or the bracket of the arguments."""
-        separator = self._style.separator
+        """Named layout: what stands before the bracket of the arguments."""
         before, bracket, _ = self._pending.partition("{")
         if not bracket:
             return False
         self._raw.append(self._read(len(before)))
-        name = before.split(separator)[0].split(CALL_ID)[0].strip()
-        if not name:
+        found = self._style.name_pattern.fullmatch(before.strip())
+        if found is None:
             return self._give_up()
-        self._call, self._state = GrowingCall(given_name=name), "call"
+        self._call, self._state = JsonCall(given_name=found[1]), "call"
         return True
 
     def _read_call(self) -> bool:
@@ -166,15 +237,14 @@ class ToolParser:
         self._raw.append(self._read(call.feed(self._pending)))
         if self._early and call.name() is not None and call.has_arguments():
             self._give_out(call)
-        if call.scanner.broken:
+        if call.broken:
             return self._give_up()
-        if call.scanner.done:
+        if call.done:
             return self._complete(call)
         return True
 
-    def _complete(self, call: GrowingCall) -> bool:
-        bare = self._style.layout == "bare"
-        if not call.is_call(needs_arguments=bare) or not self._allows(call):
+    def _complete(self, call: CallReader) -> bool:
+        if not call.is_call(needs_arguments=self._style.layout == "bare") or not self._allows(call):
             return self._give_up()
         self._give_out(call)
         if not call.shown and not call.hidden and call.index is not None:
@@ -184,7 +254,7 @@ class ToolParser:
         self._state, self._in_group = "between", True
         return True
 
-    def _give_out(self, call: GrowingCall) -> None:
+    def _give_out(self, call: CallReader) -> None:
         """Show what is known of a call; a call too many is read and not shown."""
         name = call.name()
         if call.index is None and not call.hidden and name is not None and self._allows(call):
@@ -196,8 +266,8 @@ class ToolParser:
         if call.index is not None and (text := call.take_arguments()):
             self._pieces.append(CallArguments(call.index, text))
 
-    def _allows(self, call: GrowingCall) -> bool:
-        return self._style.layout != "bare" or call.name() in self._names
+    def _allows(self, call: CallReader) -> bool:
+        return not self._style.needs_known_names or call.name() in self._schemas
 
     def _give_up(self) -> bool:
         """What was read since the last content or call is content, unless it was given out as a call."""
@@ -206,9 +276,6 @@ class ToolParser:
             self._add_content(raw)
         self._state = "content"
         return True
-
-    def _at_beginning(self) -> bool:
-        return self._all_blank and not self.num_calls
 
     def _add_content(self, text: str) -> None:
         if self._all_blank:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from heddle import json_schemas
 from heddle.errors import InvalidRequest
-from heddle.inference.structured.compiler import checked
-from heddle.inference.structured.constraint import Constraint
-from heddle.inference.structured.lark import whole_grammar
-from heddle.inference.tools.formats import ToolFormat
+from heddle.inference.structured.guidance import Constraint, LLTokenizer, check_grammar
+from heddle.inference.structured.lark import OPTIONS, name_grammar, whole_grammar
+from heddle.inference.tools.formats import AllowedToolsChoice, NamedToolChoice, Tool, ToolChoice, ToolFormat
 from heddle.inference.tools.grammar import CallGrammar
-from heddle.inference.tools.parser import ToolParser
-from heddle.inference.tools.request import NamedToolChoice, Tool, ToolChoice
+from heddle.inference.tools.harmony import HarmonyParser
+from heddle.inference.tools.parser import OutputParser, ToolParser
+from heddle.ipc import json_schemas
 from heddle.ipc.bounded import TooMuchWork
 
-if TYPE_CHECKING:
-    from llguidance import LLTokenizer
-
+_ANSWER = "form"
 Mode = Literal["none", "auto", "required", "named"]
 
 
@@ -29,7 +26,10 @@ class ToolPlan:
 
     tools: tuple[Tool, ...]
     mode: Mode
-    named: str | None
+    callable_names: frozenset[str]
+    """The tools that may be called; the others are only shown."""
+    is_named: bool
+    """The request names the one tool that must be called."""
     several: bool
     """More than one call may be made."""
     style: ToolFormat
@@ -40,17 +40,33 @@ class ToolPlan:
     ) -> ToolPlan | None:
         """The plan; None for a request in which no tool can be called. An omitted choice is `auto`.
 
-        InvalidRequest for an empty list, names that repeat, a choice that fits no tool, and a model without a format
+        InvalidRequest for names that repeat, a choice that fits no tool, and a model without a format
         for tools. Schemas are looked at by `check_parameters`.
         """
-        if tools is None:
-            if choice not in (None, "none"):
+        if tools is not None and not tools and choice is None:
+            raise InvalidRequest(
+                "tools must not be an empty list: send at least one tool, or none at all", param="tools"
+            )
+        if not tools:
+            # Agents without tools send an empty list with the choice that agents with tools send.
+            if choice not in (None, "none") and (tools is None or choice != "auto"):
                 raise InvalidRequest("when tool_choice is used, tools must be set", param="tool_choice")
             return None
-        _check(tools)
+        seen: set[str] = set()
+        for index, tool in enumerate(tools):
+            name, at = tool.function.name, f"tools.{index}.function"
+            if name in seen:
+                raise InvalidRequest(f"{at}.name: there are two tools named '{name}'", param=f"{at}.name")
+            seen.add(name)
+            if (tool.function.parameters or {}).get("type", "object") != "object":
+                raise InvalidRequest(f"{at}.parameters must describe an object", param=f"{at}.parameters")
         named = choice.function.name if isinstance(choice, NamedToolChoice) else None
-        if named is not None and named not in {tool.function.name for tool in tools}:
-            raise InvalidRequest(f"tool_choice: there is no tool '{named}' among the tools", param="tool_choice")
+        callable_names = frozenset(seen if named is None else (named,))
+        if isinstance(choice, AllowedToolsChoice):
+            callable_names = frozenset(tool.function.name for tool in choice.allowed_tools.tools)
+            choice = choice.allowed_tools.mode
+        for name in sorted(callable_names - seen):
+            raise InvalidRequest(f"tool_choice: there is no tool '{name}' among the tools", param="tool_choice")
         if choice == "none":
             return None
         if style is None:
@@ -59,7 +75,7 @@ class ToolPlan:
                 param="tools",
             )
         mode: Mode = "named" if isinstance(choice, NamedToolChoice) else choice or "auto"
-        return cls(tuple(tools), mode, named, parallel and named is None, style)
+        return cls(tuple(tools), mode, callable_names, named is not None, parallel and named is None, style)
 
     @property
     def shown(self) -> list[dict[str, Any]]:
@@ -74,60 +90,52 @@ class ToolPlan:
     @property
     def constrains(self) -> bool:
         """The output is limited by the tools."""
-        return self.is_forced or any(tool.function.strict for tool in self.tools)
-
-    @property
-    def is_named(self) -> bool:
-        """The request names the tool that must be called."""
-        return self.named is not None
+        is_limited = len(self.callable_names) < len(self.tools)
+        return self.is_forced or is_limited or any(tool.function.strict for tool in self.tools)
 
     def constraint(self, tokenizer: LLTokenizer) -> Constraint | None:
         """What forces the output to be a call, or keeps calls of strict functions valid; None when it is free.
 
         Compiles, so call it in a thread. InvalidRequest for a schema that cannot be enforced.
         """
-        functions = [
-            (tool.function, f"tools.{index}.function")
-            for index, tool in enumerate(self.tools)
-            if self.named in (None, tool.function.name)
-        ]
-        grammar = CallGrammar(tokenizer, self.style, functions)
+        grammar = self._grammar(tokenizer)
         if self.is_forced:
             lark = grammar.forced(self.several)
         elif self.constrains:
             lark = grammar.free(self.several)
         else:
             return None
-        return Constraint(checked(whole_grammar(lark), tokenizer, "tools"))
+        return Constraint(check_grammar(whole_grammar(lark), tokenizer, "tools"))
 
-    def as_json(self) -> dict[str, Any]:
-        """The plan for another process; `from_json` reads it."""
-        chosen = {"mode": self.mode, "named": self.named, "several": self.several}
-        return {**chosen, "tools": self.shown, "style": asdict(self.style)}
+    def constraint_beside(self, answer: Constraint, tokenizer: LLTokenizer) -> Constraint:
+        """What lets the model call tools, or else answer in a form; compiles, as `constraint` does.
 
-    @classmethod
-    def from_json(cls, plan: Mapping[str, Any]) -> ToolPlan:
-        """The plan that `as_json` gave."""
-        tools = tuple(map(Tool.model_validate, plan["tools"]))
-        return cls(tools, plan["mode"], plan["named"], plan["several"], ToolFormat(**plan["style"]))
+        Calls without marks begin like JSON answers, and nothing tells them apart in time: there the form alone holds.
+        """
+        if self.style.layout == "bare":
+            return answer
+        lark = self._grammar(tokenizer).beside(self.several, _ANSWER)
+        combined = name_grammar(answer.grammar, _ANSWER, f"{lark}\n{OPTIONS}\n")
+        return Constraint(check_grammar(combined, tokenizer, "tools"))
 
-    def parser(self, early: bool = False) -> ToolParser:
+    def _grammar(self, tokenizer: LLTokenizer) -> CallGrammar:
+        functions = [
+            (tool.function, f"tools.{index}.function")
+            for index, tool in enumerate(self.tools)
+            if tool.function.name in self.callable_names
+        ]
+        return CallGrammar(tokenizer, self.style, functions)
+
+    def parser(self, early: bool = False) -> OutputParser:
         """A parser for one output; `early` for streams: calls are given out while they are being written."""
-        names = frozenset(tool.function.name for tool in self.tools)
-        return ToolParser(self.style, names, early=early, only_first=not self.several)
-
-
-def _check(tools: Sequence[Tool]) -> None:
-    if not tools:
-        raise InvalidRequest("tools must not be an empty list: send at least one tool, or none at all", param="tools")
-    seen: set[str] = set()
-    for index, tool in enumerate(tools):
-        name, at = tool.function.name, f"tools.{index}.function"
-        if name in seen:
-            raise InvalidRequest(f"{at}.name: there are two tools named '{name}'", param=f"{at}.name")
-        seen.add(name)
-        if (tool.function.parameters or {}).get("type", "object") != "object":
-            raise InvalidRequest(f"{at}.parameters must describe an object", param=f"{at}.parameters")
+        schemas = {
+            tool.function.name: tool.function.parameters
+            for tool in self.tools
+            if tool.function.name in self.callable_names
+        }
+        if self.style.layout == "harmony":
+            return HarmonyParser(schemas, early=early, only_first=not self.several)
+        return ToolParser(self.style, schemas, early=early, only_first=not self.several)
 
 
 async def check_parameters(tools: Sequence[Tool]) -> None:

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from heddle.errors import NotFound
+from heddle.paths import sync
 from heddle.store.blobs.base import LISTED, Blobs, BlobWriter, Named, check_key
-from heddle.store.disk import room
-
-FILES = "files"
-"""The folder of blobs inside the data folder."""
+from heddle.store.data_folder import disk_full
 
 
 class FolderBlobs(Blobs):
@@ -28,30 +26,26 @@ class FolderBlobs(Blobs):
 
     def begin(self) -> "FolderWriter":
         """A file among the unfinished ones."""
-        with room():
+        with disk_full():
             self._unfinished.mkdir(parents=True, exist_ok=True)
             return FolderWriter(self, tempfile.NamedTemporaryFile(dir=self._unfinished, delete=False))
 
     def open(self, key: str) -> BinaryIO:
-        """The file itself."""
         try:
             return self._path(key).open("rb")
         except FileNotFoundError:
             raise NotFound(f"The content {key} is missing from the data folder") from None
 
     def path(self, key: str) -> Path:
-        """Where the file lies."""
         path = self._path(key)
         if not path.is_file():
             raise NotFound(f"The content {key} is missing from the data folder")
         return path
 
     def exists(self, key: str) -> bool:
-        """True when the file is there."""
         return self._path(key).is_file()
 
     def delete(self, key: str) -> bool:
-        """Remove the file."""
         try:
             self._path(key).unlink()
         except FileNotFoundError:
@@ -59,7 +53,6 @@ class FolderBlobs(Blobs):
         return True
 
     def keys(self) -> Iterator[str]:
-        """The names of the files."""
         for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
             yield path.parent.name + path.name
 
@@ -77,7 +70,6 @@ class FolderBlobs(Blobs):
         return len(leftovers)
 
     def collect(self, named: Named, seconds: float) -> int:
-        """Remove what is old and unnamed."""
         removed = 0
         keys = self.keys()
         while chunk := list(islice(keys, LISTED)):
@@ -121,9 +113,9 @@ class FolderBlobs(Blobs):
             else:
                 os.replace(unfinished, target)
         # Also when another writer put it there: its own flush of the folder may still be under way.
-        _flush_folder(target.parent)
+        sync(target.parent)
         if is_new_folder:
-            _flush_folder(self._root)
+            sync(self._root)
 
 
 class FolderWriter(BlobWriter):
@@ -152,11 +144,3 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return time.time()
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

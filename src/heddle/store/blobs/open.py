@@ -1,14 +1,39 @@
-"""Which place for blobs the settings name."""
+"""Which place for blobs the settings name, and how the client of S3 is set up."""
 
 from pathlib import Path
 from typing import Any
 
 from heddle.errors import ExtraMissing, HeddleError
+from heddle.extras import install_command
 from heddle.settings import Settings, without_credentials
-from heddle.store.blobs import s3
 from heddle.store.blobs.base import Blobs
-from heddle.store.blobs.folder import FILES, FolderBlobs
-from heddle.store.blobs.objects import ObjectBlobs
+from heddle.store.blobs.folder import FolderBlobs
+from heddle.store.blobs.object_store import ObjectBlobs
+from heddle.store.data_folder import FILES
+
+_S3_TRIES = 1
+"""Of s3fs, over the two of its client: whoever waits can try again."""
+_S3_CONFIG: dict[str, Any] = {
+    "retries": {"mode": "standard", "total_max_attempts": 2},
+    "connect_timeout": 3,
+    "read_timeout": 10,
+    "max_pool_connections": 64,
+}
+
+
+def _s3_options() -> dict[str, Any]:
+    """What s3fs is made with. Raises ImportError without its client."""
+    from aiobotocore.session import get_session
+
+    session = get_session()
+    session.get_component("event_emitter").register_last("before-call.s3", _send_at_once)
+    return {"session": session, "config_kwargs": _S3_CONFIG}
+
+
+def _send_at_once(params: dict[str, Any], **_: Any) -> None:
+    """Ask for no "100 Continue": the client waits for it without an end, and it costs a round trip."""
+    params["headers"].pop("Expect", None)
+
 
 COPIES = "copies"
 """The folder of local copies inside the data folder."""
@@ -34,15 +59,15 @@ def _filesystem(address: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise ExtraMissing(f"files = {shown} needs fsspec: pip install 'heddle[s3]'") from None
+        raise ExtraMissing(f"files = {shown} needs fsspec: {install_command('s3')}") from None
     options = {"use_listings_cache": False, "skip_instance_cache": True}
     try:
-        filesystem, root = url_to_fs(address, **options, **(s3.options() if scheme == "s3" else {}))
+        filesystem, root = url_to_fs(address, **options, **(_s3_options() if scheme == "s3" else {}))
     except ImportError as error:
-        hint = "pip install 'heddle[s3]'" if scheme == "s3" else str(error)
+        hint = install_command("s3") if scheme == "s3" else str(error)
         raise ExtraMissing(f"files = {shown} needs another package: {hint}") from None
     except ValueError as error:
         raise HeddleError(f"files = {shown} cannot be used: {error}") from None
     if scheme == "s3":
-        filesystem.retries = s3.TRIES
+        filesystem.retries = _S3_TRIES
     return filesystem, root

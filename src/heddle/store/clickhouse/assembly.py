@@ -8,9 +8,9 @@ from typing import Any
 
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, listed, quoted
-from heddle.store.control.call_halves import Half, Key, Met, by_project
+from heddle.store.control.pending_calls import FoundHalves, Half, Key
 from heddle.wire import calls
-from heddle.wire.batched import batched
+from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import RUNNING, End, Start, Usage
 from heddle.wire.spans import AgentSpan
 
@@ -162,7 +162,7 @@ Spot = tuple[str, int, str]
 async def find_spots(clickhouse: Clickhouse, keys: Iterable[Key]) -> list[Spot]:
     """Everywhere that the calls lie or have lain, also those that were deleted."""
     found: list[Spot] = []
-    for project, ids in by_project(keys).items():
+    for project, ids in group_pairs(keys).items():
         for part in batched(ids, _KEYS):
             query = f"SELECT DISTINCT project, started_at, id FROM {CALL_KEYS}"
             query += f" WHERE project = {quoted(project)} AND id IN {listed(part)}"
@@ -262,7 +262,12 @@ class Assembly:
     """
 
     def __init__(
-        self, batch: Batch, met: Met, found: Mapping[Key, Sequence[Stored]], left: Mapping[Key, Position], first: int
+        self,
+        batch: Batch,
+        met: FoundHalves,
+        found: Mapping[Key, Sequence[Stored]],
+        left: Mapping[Key, Position],
+        first: int,
     ) -> None:
         self._batch = batch
         self._met = met

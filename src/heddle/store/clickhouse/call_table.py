@@ -4,27 +4,30 @@ What a query needs of the control tables is read first and sent along with the s
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
 from heddle.store.clickhouse.client import Bound, Clickhouse, Row
-from heddle.store.clickhouse.usage_repeats import outer_spans
+from heddle.store.clickhouse.schema import OP_LABEL
+from heddle.store.clickhouse.search import condition, feedback_calls
+from heddle.store.clickhouse.usage_repeats import around, counted, outer_spans
 from heddle.store.control.annotation_queues import annotation_queue_items
 from heddle.store.control.feedback import feedback
-from heddle.store.control.object_rows import object_versions
-from heddle.store.control.schema import Executor
+from heddle.store.control.objects import object_versions
+from heddle.store.control.repository import Executor
 from heddle.store.query.calls import CallTable, Selection, expanded, feedback_members
 from heddle.store.query.clickhouse import ClickhouseDialect, once, text
-from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, balanced, contained
-from heddle.wire import callfields, refs
+from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, balanced
+from heddle.wire import calls, refs
 from heddle.wire.batched import batched
-from heddle.wire.callfields import CallField
-from heddle.wire.callfields import Kind as FieldKind
-from heddle.wire.calls import COLUMNS, CallsQuery, ColumnType, CostTest, Usage
+from heddle.wire.calls import COLUMNS, CallField, CallsQuery, ColumnType, CostTest, Filter, Usage
+from heddle.wire.calls import FieldKind as FieldKind
 from heddle.wire.inference import cost_of_tokens
-from heddle.wire.query import fields
+from heddle.wire.query import Search, fields, searches
 
 RID = "toInt64(bitShiftRight(cityHash64(c.project, c.id), 1))"
 """A number for a call, as `CallRow.rid` has it."""
@@ -52,18 +55,7 @@ def usage_of(values: Sequence[Sequence[Any]]) -> list[Usage]:
     return [Usage(*entry) for entry in zip(*values, strict=True)]
 
 
-def _label() -> str:
-    """The name that people read of an op, see `refs.operation_name`."""
-
-    def name(kind: str) -> str:
-        start = f"position(c.op_name, '{kind}')"
-        return f"{start} > 0, decodeURLComponent(extract(substring(c.op_name, {start} + {len(kind)}), '^[^/:]*'))"
-
-    is_ref = f"startsWith(c.op_name, '{refs.INTERNAL}') OR startsWith(c.op_name, '{refs.EXTERNAL}')"
-    return f"multiIf(NOT ({is_ref}), c.op_name, {name('/op/')}, {name('/object/')}, c.op_name)"
-
-
-LABEL = _label()
+LABEL = OP_LABEL.replace("op_name", "c.op_name")
 
 
 class ClickhouseCallTable(CallTable):
@@ -72,6 +64,7 @@ class ClickhouseCallTable(CallTable):
     status = "transform(c.status, [0, 1, 2], ['success', 'error', 'descendant_error'], 'running')"
     latency = "intDiv(c.ended_at - c.started_at - 999 * (c.ended_at < c.started_at), 1000)"
     label = LABEL
+    call = "c.id"
 
     def __init__(self, query: CallsQuery, bound: Bound) -> None:
         super().__init__(ClickhouseDialect(bound), query)
@@ -81,7 +74,6 @@ class ClickhouseCallTable(CallTable):
         self._refs: dict[str, str] = {}
 
     def column(self, name: str) -> str:
-        """The SQL of a column."""
         if name == "project_id":
             return self.bound.value(self.external)
         return _NO_INSTANT if name in ("deleted_at", "expire_at") else f"c.{name}"
@@ -91,23 +83,19 @@ class ClickhouseCallTable(CallTable):
         return f"ifNull(c.{name}, '')" if name in _NULLABLE_JSON else f"c.{name}"
 
     def referenced(self, above: JsonValue, path: tuple[str, ...]) -> str:
-        """The JSON text of what a ref at a path points to (a sent table has them), or of an inline value; else null."""
+        """The JSON text of what a ref at a path points to (a sent table has them); else null."""
         value = JsonValue(self.dialect, above.source, path, above.nullable).read("fragment")
         known = self.bound.define(f"(SELECT (groupArray(ref), groupArray(v)) FROM {self._refs[value]})")
-        prefix = self.bound.value(f"{refs.INTERNAL}{self.project}/")
-        found = f"transform(t, {known}.1, {known}.2, '')"
-        inline = f"if(startsWith(t, {prefix}), nullIf({found}, ''), nullIf(v, ''))"
-        return once(value, "v", once(_ref_text("v"), "t", inline))
+        found = f"nullIf(transform(t, {known}.1, {known}.2, ''), '')"
+        return once(value, "v", once(_ref_text("v"), "t", found))
 
-    def _feedback_text(self, item: CallField) -> str:
-        """The value of a sent feedback row as text; a missing one is empty."""
+    def feedback_text(self, item: CallField) -> str:
         return text("value", item.path, self.bound.value) if item.path else "value"
 
     def feedback(self, item: CallField) -> Value:
-        """The first feedback row of a call."""
         found, members = self._feedback[item.feedback_type, item.column], feedback_members(self, item)
         if item.feedback_type == "*":
-            found = f"(SELECT call_id, n, {self._feedback_text(item)} AS value FROM {found})"
+            found = f"(SELECT call_id, n, {self.feedback_text(item)} AS value FROM {found})"
             found = f"(SELECT * FROM {found} WHERE value != '')"
         first = self._first(f"SELECT call_id, argMin(value, n) AS first FROM {found} GROUP BY call_id")
         if item.feedback_type == "*" or item.column != "payload":
@@ -122,38 +110,28 @@ class ClickhouseCallTable(CallTable):
         return f"transform(c.id, {known}.1, {known}.2, '')"
 
     def any_feedback(self, item: CallField, test: str, text: str) -> str:
-        """The condition that any feedback row equals or contains a text."""
-        value, constant = self._feedback_text(item), self.bound.value(text)
-        condition = f"{value} = {constant}"
-        if test != "=":
-            condition = contained(self.dialect, value, constant, test == "folded")
-        return f"(c.id IN (SELECT call_id FROM {self._feedback[item.feedback_type, item.column]} WHERE {condition}))"
+        rows = f"{self._feedback[item.feedback_type, item.column]} WHERE {self.feedback_test(item, test, text)}"
+        return f"(c.id IN (SELECT call_id FROM {rows}))"
 
     def no_feedback(self, item: CallField) -> str:
-        """The condition that a call has no feedback row with the value."""
-        chosen = f" WHERE {self._feedback_text(item)} != ''" if item.path or item.column != "payload" else ""
+        chosen = f" WHERE {self.feedback_text(item)} != ''" if item.path or item.column != "payload" else ""
         return f"(c.id NOT IN (SELECT call_id FROM {self._feedback[item.feedback_type, item.column]}{chosen}))"
 
     def queue(self) -> str:
-        """The SQL of the first annotation queue that a call is in."""
         items = f"SELECT call_id, min(queue_id) AS first FROM {self._queue_items} GROUP BY call_id"
         return f"nullIf({self._first(items)}, '')"
 
     def in_queue(self, queues: Sequence[str]) -> str:
-        """The condition that a call is in any of some annotation queues."""
         chosen = f"queue_id IN {self.bound.values(queues)}"
         return f"(c.id IN (SELECT call_id FROM {self._queue_items} WHERE {chosen}))"
 
     def has_ref(self, name: str, ref: str) -> str:
-        """The condition that a call names a ref."""
         return f"has(c.{name}, {self.bound.value(ref)})"
 
     def among_names(self, column: str, names: Sequence[str]) -> str:
-        """Membership in exact texts and `...:*` wildcards."""
         return self._among_names(f"c.{column}", names)
 
     def names_refs(self, column: str, names: Sequence[str]) -> str:
-        """The condition that a call names any of some refs."""
         return f"arrayExists(r -> {self._among_names('r', names)}, c.{column})"
 
     def _among_names(self, value: str, names: Sequence[str]) -> str:
@@ -260,19 +238,35 @@ class ClickhouseSelection(Selection):
         super().__init__(table, where)
         self.bound = table.bound
 
+    @property
+    def is_walked(self) -> bool:
+        """Whether its first calls by time are near its begin: it asks for nothing but what many calls have."""
+        query = self.table.query
+        has_others = replace(query.filter, op_names=None, user_ids=None, roots_only=False) != Filter()
+        is_plain = query.query is None and query.cost is None and query.used is None
+        return bool(self.keyset) and is_plain and not has_others
+
     def head(self) -> str:
         """The tables and definitions of the statement."""
         return self.bound.with_clause()
 
     def source(self) -> str:
-        """What stands behind FROM."""
         return "calls AS c FINAL"
 
 
-async def select(clickhouse: Clickhouse, control: Executor, query: CallsQuery) -> ClickhouseSelection:
-    """Compile a query, with what it needs of the control tables; raises InvalidField for a field that calls lack."""
-    paths = [*fields(query.query)] if query.query is not None else []
-    items = [callfields.resolve(path) for path in (*paths, *(term.field for term in query.sort or ()))]
+async def select(
+    clickhouse: Clickhouse, control: Executor, query: CallsQuery, paths: Sequence[str] = ()
+) -> ClickhouseSelection:
+    """Compile a query, with what it (and further `paths`) needs of the control tables.
+
+    Raises InvalidField for a field that calls lack.
+    """
+    asked = (
+        *paths,
+        *(fields(query.query) if query.query is not None else ()),
+        *(term.field for term in query.sort or ()),
+    )
+    items = [calls.resolve_field(path) for path in asked]
     bound = Bound()
     table = ClickhouseCallTable(query, bound)
     selection = ClickhouseSelection(table, [f"c.project = {bound.value(query.project)}", "c.deleted_at = 0"])
@@ -283,7 +277,17 @@ async def select(clickhouse: Clickhouse, control: Executor, query: CallsQuery) -
         selection.where.append(f"c.started_at IN (SELECT started_at FROM call_keys WHERE {ids})")
     await table.look_up(clickhouse, control, items, selection.where)
     if query.query is not None:
-        selection.where.append(Compiler(table.dialect, table.resolve).compile(query.query))
+        about: dict[Search, list[str]] = {}
+        for node in searches(query.query):
+            about[node] = await control.read(partial(feedback_calls, node=node, project=query.project))
+
+        def search(node: Search) -> str:
+            return condition(node, bound, query.project, about[node])
+
+        selection.where.append(Compiler(table.dialect, table.resolve, search=search).condition(query.query))
+    if query.used is not None:
+        used = f"has(c.usage_model, {bound.value(query.used)})" if query.used else HAS_USAGE
+        selection.where.append(f"{used} AND {counted(around(f'project = {bound.value(query.project)}'))}")
     if query.cost is not None:
         selection.where.append(await _cost_condition(clickhouse, selection, query.cost))
     selection.sort(query.sort)

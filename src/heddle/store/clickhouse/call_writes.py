@@ -1,26 +1,233 @@
-"""The writing verbs of calls on ClickHouse, deletions among them."""
+"""Writing and deleting calls on ClickHouse: in groups, whose halves are put together before anything is written.
+
+No timer: a group forms while the last one is written, and only then is anybody told. Everything may be repeated after a
+failure: rows of one call replace each other, and a half waits in the control tables until the whole call is written.
+"""
 
 import asyncio
+import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from heddle.store.clickhouse.assembly import Change, Position, Row, Versions, at_spots, find_spots, hidden_row
+from heddle import aio
+from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
+from heddle.store.clickhouse.assembly import (
+    COLUMNS,
+    Assembly,
+    Batch,
+    Change,
+    Outcome,
+    Position,
+    Row,
+    Versions,
+    at_spots,
+    find_spots,
+    find_stored,
+    hidden_row,
+)
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.flush import Flush, Flusher, FlusherStats, Watched
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, listed
-from heddle.store.control import call_halves
+from heddle.store.control import pending_calls
 from heddle.store.control.agents import spans as agent_index
-from heddle.store.control.call_halves import Key
-from heddle.store.control.ended_calls import EndedCalls
+from heddle.store.control.coordination import MONITORS, number_of
+from heddle.store.control.log_records import remove_of_spans
+from heddle.store.control.pending_calls import EndedCalls, FoundHalves, Key
 from heddle.store.control.projects import audit
-from heddle.store.control.schema import Executor
+from heddle.store.control.repository import Executor, WriteStats
 from heddle.wire import times
 from heddle.wire.batched import batched
 from heddle.wire.calls import End, Ending, Start
 from heddle.wire.spans import AgentSpan
+
+logger = logging.getLogger("heddle.store")
+
+MAX_GROUP_ITEMS = 1000
+MAX_GROUP_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Item:
+    change: Change
+    size: int
+    future: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Flusher:
+    """Collects changes and gives them to `flush` in groups, one group at a time."""
+
+    def __init__(self, flush: Callable[[Sequence[Change]], Awaitable[None]], queue_bytes: int) -> None:
+        self.stats = WriteStats()
+        self._flush = flush
+        self._queue_bytes = queue_bytes
+        self._items: deque[_Item] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    async def add(self, change: Change, size: int) -> None:
+        """Have a change of `size` bytes written; returns once it is durable.
+
+        Raises Busy when more than the setting write_queue_bytes waits, and what hinders the writing.
+        """
+        if self._is_closing:
+            raise Unavailable("The server is stopping")
+        if self._items and self.stats.waiting_bytes + size > self._queue_bytes:
+            raise Busy("Too much waits to be written; try again")
+        item = _Item(change, size)
+        self.stats.waiting_bytes += size
+        self._items.append(item)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        # A caller that goes away must not make the outcome unknown to the others of the group.
+        await aio.shield(item.future)
+
+    async def close(self) -> None:
+        """Write what waits, and take nothing more."""
+        self._is_closing = True
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        """Write until nothing waits."""
+        try:
+            while self._items:
+                await self._write(self._take())
+        finally:
+            self._task = None
+
+    def _take(self) -> list[_Item]:
+        group: list[_Item] = []
+        size = 0
+        while self._items and len(group) < MAX_GROUP_ITEMS:
+            if group and size + self._items[0].size > MAX_GROUP_BYTES:
+                break
+            item = self._items.popleft()
+            size += item.size
+            group.append(item)
+        self.stats.waiting_bytes -= size
+        return group
+
+    async def _write(self, group: list[_Item]) -> None:
+        problem: Exception | None = None
+        began = time.monotonic()
+        try:
+            await self._flush([item.change for item in group])
+        except (Unavailable, Busy, StorageFull) as error:
+            problem = error
+        except QueryTimeout:
+            # Each alone would take as long: the queue would stand still for hours.
+            problem = Unavailable("What is stored of the calls could not be read in time", retry_after=2)
+        except Exception as error:  # whatever it is, everybody who waits is told
+            if len(group) > 1:
+                # One faulty change must not fail its neighbours: each is written alone.
+                for item in group:
+                    await self._write([item])
+                return
+            if not isinstance(error, HeddleError):
+                logger.exception("a change of calls was not written")
+            problem = error
+        else:
+            self.stats.count_group(len(group), sum(item.size for item in group), time.monotonic() - began)
+        _report(group, problem)
+
+
+def _report(group: list[_Item], error: Exception | None) -> None:
+    for item in group:
+        if item.future.done():
+            continue
+        if error is None:
+            item.future.set_result(None)
+        else:
+            item.future.set_exception(error)
+            # Looked at here, so that one whose caller has gone is no error of the event loop.
+            item.future.exception()
+
+
+_NOTHING_MET = FoundHalves({}, {}, {})
+
+
+class Watched(NamedTuple):
+    """Projects (internal ids) with monitors, and the number of changes of monitors by which they are known."""
+
+    projects: frozenset[str]
+    seen: int
+
+    def among(self, connection: sa.Connection, keys: Sequence[Key]) -> Sequence[Key]:
+        """The calls that a monitor may be about: all, once another server has changed one."""
+        if number_of(connection, MONITORS) != self.seen:
+            return keys
+        return [key for key in keys if key[0] in self.projects]
+
+
+class Flush:
+    """Writes groups; notes the ended calls that are `watched`, nothing while that is None."""
+
+    def __init__(self, clickhouse: Clickhouse, control: Executor) -> None:
+        self.watched: Watched | None = None
+        self.versions = Versions()
+        self._clickhouse = clickhouse
+        self._control = control
+
+    async def write(self, group: Sequence[Change]) -> bool:
+        """Write the changes; returns once all is durable, with whether ended calls were noted."""
+        batch = Batch()
+        for change in group:
+            batch.add(change)
+        has_noted = False
+        left: Mapping[Key, Position] = {}
+        while True:
+            outcome, met = await self._put_together(batch, left)
+            await self.insert(outcome.rows)
+            changed, noted = await self._follow(outcome, batch.agents)
+            has_noted = has_noted or noted > 0
+            # Another server changed the half that was met: once more, with what waits now.
+            again = [key for key in changed if key in met.before]
+            if not again:
+                return has_noted
+            left = {key: outcome.positions[key] for key in again if key in outcome.positions}
+            batch = batch.only(again)
+
+    async def insert(self, found: Sequence[Row]) -> None:
+        """Write rows of calls."""
+        if found:
+            await self._clickhouse.insert(CALLS, COLUMNS, found)
+
+    async def _put_together(self, batch: Batch, left: Mapping[Key, Position]) -> tuple[Outcome, FoundHalves]:
+        keys = batch.keys()
+        first = self.versions.reserve(len(keys))
+        met = await self._meet(batch, {key: number for number, key in enumerate(keys, first)})
+        # An end that met its start needs no look at what is stored.
+        with_start = {key for key, waiting in met.before.items() if isinstance(waiting.half, Start)}
+        doubtful = [key for key in keys if key in batch.starts or key in batch.names or key not in with_start]
+        found = await find_stored(self._clickhouse, doubtful) if doubtful else {}
+        return Assembly(batch, met, found, left, first).assemble(self.versions), met
+
+    async def _meet(self, batch: Batch, now: Mapping[Key, int]) -> FoundHalves:
+        halves, names = batch.single(), dict(batch.names)
+        if not halves and not names:
+            return _NOTHING_MET
+        return await self._control.write(lambda connection: pending_calls.put_halves(connection, halves, names, now))
+
+    async def _follow(self, outcome: Outcome, agents: Sequence[AgentSpan]) -> tuple[list[Key], int]:
+        """What is to be done behind the rows: the calls whose waiting half changed meanwhile, how many were noted."""
+        watched = self.watched if outcome.whole else None
+        if not (outcome.settled or watched or agents):
+            return [], 0
+
+        def work(connection: sa.Connection) -> tuple[list[Key], int]:
+            changed = pending_calls.remove_settled(connection, outcome.settled)
+            noted = watched.among(connection, outcome.whole) if watched is not None else ()
+            pending_calls.note_ended(connection, noted)
+            if agents:
+                agent_index.write(connection, agents)
+            return changed, len(noted)
+
+        return await self._control.write(work)
+
 
 _SPOTS = 5000
 _TRACES = 1000
@@ -34,7 +241,7 @@ class Live(NamedTuple):
     parent_id: str | None
 
 
-class Reached(NamedTuple):
+class Deletion(NamedTuple):
     """What a deletion takes away: the ids that were asked for and those of all descendants, and their traces."""
 
     traces: set[str]
@@ -42,13 +249,16 @@ class Reached(NamedTuple):
     positions: dict[str, Position]
 
 
-async def reach(clickhouse: Clickhouse, project: str, ids: Sequence[str]) -> Reached:
+async def reach(clickhouse: Clickhouse, project: str, ids: Sequence[str]) -> Deletion:
     """The calls with all their descendants; nothing where none of them is live."""
-    requested = await _live_at(clickhouse, project, ids)
-    traces = {call.position.trace_id for call in requested.values()}
+    live: dict[str, Live] = {}
+    for part in batched(await find_spots(clickhouse, ((project, call_id) for call_id in ids)), _SPOTS):
+        live |= await _read_live(clickhouse, at_spots(part), project)
+    traces = {call.position.trace_id for call in live.values()}
     if not traces:
-        return Reached(set(), [], {})
-    live = requested | await _live_in(clickhouse, project, traces)
+        return Deletion(set(), [], {})
+    for some in batched(traces, _TRACES):
+        live |= await _read_live(clickhouse, f"trace_id IN {listed(some)}", project)
     children: dict[str, list[str]] = {}
     for call_id, call in live.items():
         if call.parent_id is not None and call.position.trace_id in traces:
@@ -59,11 +269,11 @@ async def reach(clickhouse: Clickhouse, project: str, ids: Sequence[str]) -> Rea
             if child not in reached:
                 reached.add(child)
                 pending.append(child)
-    return Reached(traces, sorted(reached), {key: live[key].position for key in reached if key in live})
+    return Deletion(traces, sorted(reached), {key: live[key].position for key in reached if key in live})
 
 
 def hiding_rows(
-    project: str, reached: Reached, waiting: Collection[str], deleted_at: int, versions: Versions
+    project: str, reached: Deletion, waiting: Collection[str], deleted_at: int, versions: Versions
 ) -> Iterable[Row]:
     """The rows that hide what was reached; also ids of ends that wait, so that their starts stay hidden."""
     nowhere = {call_id: _NOWHERE for call_id in waiting if call_id not in reached.positions}
@@ -85,22 +295,7 @@ async def purge_older(clickhouse: Clickhouse, project: str, before: int) -> int:
     return int(counted[0][0])
 
 
-async def _live_at(clickhouse: Clickhouse, project: str, ids: Sequence[str]) -> dict[str, Live]:
-    spots = await find_spots(clickhouse, ((project, call_id) for call_id in ids))
-    found: dict[str, Live] = {}
-    for part in batched(spots, _SPOTS):
-        found |= await _read(clickhouse, at_spots(part), project)
-    return found
-
-
-async def _live_in(clickhouse: Clickhouse, project: str, traces: Iterable[str]) -> dict[str, Live]:
-    found: dict[str, Live] = {}
-    for part in batched(traces, _TRACES):
-        found |= await _read(clickhouse, f"trace_id IN {listed(part)}", project)
-    return found
-
-
-async def _read(clickhouse: Clickhouse, condition: str, project: str) -> dict[str, Live]:
+async def _read_live(clickhouse: Clickhouse, condition: str, project: str) -> dict[str, Live]:
     query = f"SELECT id, started_at, trace_id, parent_id FROM {CALLS} FINAL WHERE {condition}"
     query += " AND project = {project:String} AND deleted_at = 0"
     found = await clickhouse.rows(query, {"project": project})
@@ -128,9 +323,9 @@ class CallWrites:
         self.has_endings = asyncio.Event()
 
     @property
-    def figures(self) -> FlusherStats:
+    def stats(self) -> WriteStats:
         """What was written since the start."""
-        return self._flusher.figures
+        return self._flusher.stats
 
     async def write(self, starts: Sequence[Start], ends: Sequence[End], agents: Sequence[AgentSpan] = ()) -> None:
         """Store halves of calls, in any order, and the index rows of agent spans among them.
@@ -139,9 +334,9 @@ class CallWrites:
         """
         size = sum(start.size for start in starts) + sum(end.size for end in ends) + 200
         await self._flusher.add(Change(starts, ends, agents), size + _AGENT_SPAN_BYTES * len(agents))
+        self.stats.calls += len(starts)
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
-        """Give a call its display name; nothing happens for an unknown call."""
         await self._flusher.add(Change(names=[((project, call_id), display_name)]), 200)
 
     async def _write_group(self, group: Sequence[Change]) -> None:
@@ -149,22 +344,15 @@ class CallWrites:
             self.has_endings.set()
 
     def watch(self, projects: Collection[str], seen: int) -> None:
-        """Note from now on the calls of these projects (internal ids) that end; replaces what was watched before.
-
-        Once the monitors were changed more often than `seen` says, the calls of every project are noted.
-        """
         self._flush.watched = Watched(frozenset(projects), seen)
 
     async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
-        """The oldest noted endings of one project as a batch; the same again until it is dropped."""
         return await self._ended.take(limit, skipping)
 
     async def count_endings(self) -> int:
-        """How many noted endings wait."""
         return await self._ended.count()
 
     async def drop_endings(self, project: str) -> None:
-        """Forget the batch of a project that was taken."""
         await self._ended.drop(project)
 
     async def delete(self, project: str, ids: Sequence[str], user: str) -> int:
@@ -175,9 +363,10 @@ class CallWrites:
         at = times.now()
 
         def work(connection: sa.Connection) -> list[str]:
-            waiting = call_halves.read(connection, ((project, call_id) for call_id in reached.ids))
-            call_halves.remove(connection, project, [key[1] for key in waiting])
+            waiting = pending_calls.read_halves(connection, ((project, call_id) for call_id in reached.ids))
+            pending_calls.remove_halves(connection, project, [key[1] for key in waiting])
             agent_index.hide(connection, project, reached.traces, reached.ids)
+            remove_of_spans(connection, project, reached.traces, reached.ids)
             details = {"call_ids": list(ids), "deleted": len(reached.ids)}
             audit(connection, at, user, "calls.delete", project, details)
             return [key[1] for key in waiting]
@@ -193,7 +382,7 @@ class CallWrites:
         total = await purge_older(self._clickhouse, project, before)
 
         def work(connection: sa.Connection) -> int:
-            call_halves.purge_older(connection, project, before)
+            pending_calls.purge_halves(connection, project, before)
             return agent_index.purge_older(connection, project, before, _PURGED_SPANS)
 
         while await self._control.write(work) == _PURGED_SPANS:
@@ -213,17 +402,18 @@ class CallWrites:
     async def sweep(self, before: int) -> int:
         """Forget halves that wait since before an instant (microseconds) and whose call is stored; returns how many."""
         total, after = 0, 0
+
+        def oldest(connection: sa.Connection) -> tuple[int, dict[Key, int]]:
+            return pending_calls.read_oldest(connection, after, before, _SWEPT)
+
         while True:
-            after, keys = await self._oldest(after, before)
+            after, keys = await self._control.read(oldest)
             if not keys:
                 return total
             stored = {(project, call_id) for project, _, call_id in await find_spots(self._clickhouse, keys)}
             known = {key: revision for key, revision in keys.items() if key in stored}
-            await self._control.write(lambda connection, known=known: call_halves.take(connection, known))  # type: ignore[misc]
+            await self._control.write(lambda connection, known=known: pending_calls.remove_settled(connection, known))  # type: ignore[misc]
             total += len(known)
-
-    async def _oldest(self, after: int, before: int) -> tuple[int, dict[Key, int]]:
-        return await self._control.read(lambda connection: call_halves.oldest(connection, after, before, _SWEPT))
 
     async def close(self) -> None:
         """Write what waits."""

@@ -3,21 +3,27 @@
 from array import array
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from heddle.store.clickhouse.call_table import IS_SPAN, RID, USAGE, ClickhouseSelection, select, usage_of
 from heddle.store.clickhouse.call_writes import CallWrites
-from heddle.store.clickhouse.client import Bound, Clickhouse, columns_of, rows_of
+from heddle.store.clickhouse.client import Bound, Clickhouse, Client, columns_of, rows_of
 from heddle.store.clickhouse.usage_repeats import outer_spans
-from heddle.store.control import call_halves
-from heddle.store.control.schema import Executor
+from heddle.store.control import pending_calls
+from heddle.store.control.repository import Executor
 from heddle.store.query.calls import Position, sum_turns
-from heddle.wire.calls import BODY, HEAD, CallRow, CallsQuery, DumpSlice, Filter, ThreadRow, UsageRow
-
-if TYPE_CHECKING:
-    from clickhouse_connect.driver.client import Client
+from heddle.wire.calls import (
+    BODY,
+    HEAD,
+    CallRow,
+    CallsQuery,
+    DumpSlice,
+    Filter,
+    SearchProgress,
+    ThreadRow,
+    UsageRow,
+)
 
 _HEAD = ", ".join((f"{RID} AS rid", "c.size_in + c.size_out", *(f"c.{name}" for name in HEAD)))
 _FILES_AT = 2 + len(HEAD)
@@ -25,7 +31,13 @@ _SLICE_ROWS = 1024
 _SLICE_BYTES = 4 * 1024 * 1024
 _DUMP_BYTES = 4 * 1024 * 1024
 _DUMPS = 64
+_SPARE_ROWS = 100
 _SPOTS = f"{RID}, c.started_at, c.size_in + c.size_out"
+_PARTS = "active AND database = currentDatabase() AND table IN ('calls', 'calls_local')"
+_UNMADE = f"""SELECT sum(rows) FROM system.parts WHERE {_PARTS} AND name IN (
+    SELECT arrayJoin(parts_to_do_names) FROM system.mutations WHERE database = currentDatabase() AND NOT is_done
+    AND command LIKE '%words%')"""
+"""The calls of parts whose words ClickHouse is still to make."""
 ReadFile = Callable[[str], str]
 
 
@@ -52,7 +64,7 @@ class Spots:
         return Spots(self.rids[first:stop], self.starts[first:stop], self.sizes[first:stop])
 
 
-def spots_of(client: "Client", sql: Callable[[str], str], bound: Bound) -> tuple[Spots, str]:
+def spots_of(client: Client, sql: Callable[[str], str], bound: Bound) -> tuple[Spots, str]:
     """Where the selected calls are, and the id of the last; `sql` makes the statement of its columns."""
     found, last = Spots(), ""
     for rids, starts, sizes, ids in columns_of(client, sql(f"{_SPOTS}, c.id"), bound):
@@ -63,7 +75,26 @@ def spots_of(client: "Client", sql: Callable[[str], str], bound: Bound) -> tuple
     return found, last
 
 
-def fetch(client: "Client", query: CallsQuery, spots: Spots, read_file: ReadFile | None) -> list[CallRow]:
+def find_near(client: Client, selection: ClickhouseSelection, behind: str, count: int) -> str:
+    """The condition that holds for the first rows of an order by time, where so many calls may well be among these.
+
+    Empty where they are not. ClickHouse finds the newest rows by their key alone, but looks into every part to tell
+    which are stale; so it is told how far to look. A call has one row or two before parts are merged, and roots are one
+    call in ten or so.
+    """
+    if not selection.is_walked:
+        return ""
+    operator, direction = (">=", "DESC") if selection.keyset == "<" else ("<=", "ASC")
+    rows = count * (2 if selection.table.query.filter == Filter() else 20) + _SPARE_ROWS
+    inside = " AND ".join(filter(None, [selection.where[0], behind]))
+    starts = f"SELECT c.started_at AS s FROM calls AS c WHERE {inside} ORDER BY c.started_at {direction}"
+    sql = f"{selection.head()}SELECT min(s), max(s), count() FROM ({starts} LIMIT {rows})"
+    first, last, found = rows_of(client, sql, selection.bound.parameters)[0]
+    edge = f"c.started_at {operator} {first if direction == 'DESC' else last}"
+    return " AND ".join(filter(None, [behind, edge])) if found == rows else ""
+
+
+def fetch(client: Client, query: CallsQuery, spots: Spots, read_file: ReadFile | None) -> list[CallRow]:
     """The calls at some places, in that order; one that was removed meanwhile is left out.
 
     Without `read_file` large texts stay as the row has them.
@@ -71,8 +102,10 @@ def fetch(client: "Client", query: CallsQuery, spots: Spots, read_file: ReadFile
     names = [name for name in BODY if name in query.columns]
     bound = Bound()
     wanted = ", ".join([_HEAD, "c.files", *(f"c.{name}" for name in names)])
-    sql = f"""SELECT {wanted} FROM calls AS c FINAL WHERE c.project = {bound.value(query.project)} AND c.deleted_at = 0
-        AND c.started_at IN {bound.values(spots.starts.tolist())} AND {RID} IN {bound.values(spots.rids.tolist())}"""
+    # Of the sorting key alone, which all rows of a call share: the others' bodies are not read.
+    sql = f"""SELECT {wanted} FROM calls AS c FINAL PREWHERE c.project = {bound.value(query.project)}
+        AND c.started_at IN {bound.values(spots.starts.tolist())} AND {RID} IN {bound.values(spots.rids.tolist())}
+        WHERE c.deleted_at = 0"""
     found: dict[int, CallRow] = {}
     for values in rows_of(client, sql, bound.parameters):
         row = CallRow(*values[:_FILES_AT])
@@ -85,7 +118,7 @@ def fetch(client: "Client", query: CallsQuery, spots: Spots, read_file: ReadFile
     return [found[rid] for rid in spots.rids if rid in found]
 
 
-def fill_trace_sizes(client: "Client", project: str, calls: Sequence[CallRow]) -> None:
+def fill_trace_sizes(client: Client, project: str, calls: Sequence[CallRow]) -> None:
     """Fill `trace_size` of root calls: the stored bytes of all live calls of their trace."""
     roots = [row for row in calls if row.parent_id is None]
     if not roots:
@@ -97,36 +130,6 @@ def fill_trace_sizes(client: "Client", project: str, calls: Sequence[CallRow]) -
     sizes = {str(trace_id): int(size) for trace_id, size in rows_of(client, sql, bound.parameters)}
     for row in roots:
         row.trace_size = sizes.get(row.trace_id, 0)
-
-
-async def otel_dumps(clickhouse: Clickhouse, project: str, ids: Sequence[str], containing: str) -> DumpSlice:
-    """The dumps of live calls in the order of the ids, until they hold `_DUMP_BYTES` characters."""
-    found: list[tuple[str, str, str]] = []
-    size = 0
-    for first in range(0, len(ids), _DUMPS):
-        part = ids[first : first + _DUMPS]
-        dumps = await _dumps(clickhouse, project, part, containing)
-        for read, call_id in enumerate(part, first + 1):
-            if call_id in dumps:
-                found.append((call_id, *dumps[call_id]))
-                size += len(dumps[call_id][1])
-                if size >= _DUMP_BYTES:
-                    return DumpSlice(found, read)
-    return DumpSlice(found, len(ids))
-
-
-async def _dumps(
-    clickhouse: Clickhouse, project: str, ids: Sequence[str], containing: str
-) -> dict[str, tuple[str, str]]:
-    """Trace and dump by call."""
-    bound = Bound()
-    listed, name = bound.values(ids), bound.value(project)
-    sql = f"""SELECT c.id, c.trace_id, c.otel_dump FROM calls AS c FINAL WHERE c.project = {name} AND c.deleted_at = 0
-        AND c.started_at IN (SELECT started_at FROM call_keys WHERE project = {name} AND id IN {listed})
-        AND c.id IN {listed} AND c.otel_dump IS NOT NULL"""
-    if containing:
-        sql += f" AND position(c.otel_dump, {bound.value(containing)}) > 0"
-    return {call_id: (trace_id, dump) for call_id, trace_id, dump in await clickhouse.rows(sql, bound.parameters)}
 
 
 _FIRST_PAGE = 256
@@ -142,10 +145,8 @@ class CallReads:
         self._read_file = read_file
 
     async def exists(self, project: str, call_id: str) -> bool:
-        """True when a live or hidden half of the call is stored."""
-
         def waits(connection: sa.Connection) -> bool:
-            return call_halves.waits(connection, project, call_id)
+            return pending_calls.has_half(connection, project, call_id)
 
         bound = Bound()
         sql = f"SELECT 1 FROM call_keys WHERE project = {bound.value(project)} AND id = {bound.value(call_id)} LIMIT 1"
@@ -175,17 +176,24 @@ class CallReads:
         self, selection: ClickhouseSelection, size: int | None, offset: int, position: Position | None
     ) -> tuple[Spots, str]:
         """Where the calls of the next page are, and the id of the last of them."""
-        extra = selection.behind(position)
+        behind = selection.behind(position)
         window = "" if size is None else f" LIMIT {size}"
         window += f" OFFSET {offset}" if offset else ""
 
-        def work(client: "Client") -> tuple[Spots, str]:
+        def read(client: Client, extra: str) -> tuple[Spots, str]:
             return spots_of(client, lambda columns: selection.sql(columns, extra) + window, selection.bound)
+
+        def work(client: Client) -> tuple[Spots, str]:
+            if size is not None and (near := find_near(client, selection, behind, size + offset)):
+                found = read(client, near)
+                if len(found[0].rids) == size:
+                    return found
+            return read(client, behind)
 
         return await self._clickhouse.read(work)
 
     async def _rows(self, query: CallsQuery, spots: Spots) -> list[CallRow]:
-        def work(client: "Client") -> list[CallRow]:
+        def work(client: Client) -> list[CallRow]:
             found = fetch(client, query, spots, None if query.shortened else self._read_file)
             if query.trace_sizes:
                 fill_trace_sizes(client, query.project, found)
@@ -197,7 +205,6 @@ class CallReads:
         return await select(self._clickhouse, self._control, query)
 
     async def count(self, query: CallsQuery) -> int:
-        """How many calls are selected, at most `limit`."""
         selection = await self._select(query)
         if query.limit is None:
             return await self._number(selection, selection.sql("count()", order=False))
@@ -205,23 +212,49 @@ class CallReads:
         return await self._number(selection, f"SELECT count() FROM ({inner})")
 
     async def bytes_of(self, query: CallsQuery) -> int:
-        """The stored JSON bytes of the selected calls."""
         selection = await self._select(query)
         return await self._number(selection, selection.sql("sum(c.size_in + c.size_out)", order=False))
 
     async def storage_size(self, project: str) -> int:
-        """The stored JSON bytes of all live calls of a project."""
         return await self.bytes_of(CallsQuery(project))
 
     async def _number(self, selection: ClickhouseSelection, sql: str) -> int:
         return int((await self._clickhouse.rows(sql, selection.bound.parameters))[0][0])
 
     async def otel_dumps(self, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
-        """The dumps of live calls in the order of the ids, as many as fit one slice of memory; at least one is read."""
-        return await otel_dumps(self._clickhouse, project, ids, containing)
+        found: list[tuple[str, str, str]] = []
+        size = 0
+        for first in range(0, len(ids), _DUMPS):
+            part = ids[first : first + _DUMPS]
+            dumps = await self._dumps(project, part, containing)
+            for read, call_id in enumerate(part, first + 1):
+                if call_id in dumps:
+                    found.append((call_id, *dumps[call_id]))
+                    size += len(dumps[call_id][1])
+                    if size >= _DUMP_BYTES:
+                        return DumpSlice(found, read)
+        return DumpSlice(found, len(ids))
+
+    async def _dumps(self, project: str, ids: Sequence[str], containing: str) -> dict[str, tuple[str, str]]:
+        """Trace and dump by call."""
+        bound = Bound()
+        listed, name = bound.values(ids), bound.value(project)
+        sql = f"""SELECT c.id, c.trace_id, c.otel_dump FROM calls AS c FINAL
+            WHERE c.project = {name} AND c.deleted_at = 0
+            AND c.started_at IN (SELECT started_at FROM call_keys WHERE project = {name} AND id IN {listed})
+            AND c.id IN {listed} AND c.otel_dump IS NOT NULL"""
+        if containing:
+            sql += f" AND position(c.otel_dump, {bound.value(containing)}) > 0"
+        found = await self._clickhouse.rows(sql, bound.parameters)
+        return {call_id: (trace_id, dump) for call_id, trace_id, dump in found}
+
+    async def search_progress(self, project: str) -> SearchProgress:  # noqa: ARG002  # ClickHouse counts by parts
+        found = await self._clickhouse.rows(_UNMADE)
+        total = await self._clickhouse.rows(f"SELECT sum(rows) FROM system.parts WHERE {_PARTS}")
+        left, all_of_them = int(found[0][0] or 0), int(total[0][0] or 0)
+        return SearchProgress(min(left, all_of_them), all_of_them)
 
     async def traces_of(self, project: str, ids: Sequence[str]) -> list[str]:
-        """The traces that the calls belong to."""
         if not ids:
             return []
         selection = await self._select(CallsQuery(project, Filter(call_ids=tuple(ids))))
@@ -231,7 +264,6 @@ class CallReads:
         return [str(row[0]) for row in found]
 
     async def usage(self, query: CallsQuery) -> list[UsageRow]:
-        """The usage of the selected calls, in the default order."""
         selection = await self._select(query)
         head = f"c.id, c.parent_id, c.ended_at IS NOT NULL, c.started_at, c.trace_id, {IS_SPAN}"
         limit = "" if query.limit is None else f" LIMIT {query.limit}"
@@ -254,7 +286,6 @@ class CallReads:
     async def threads(
         self, project: str, thread_ids: Sequence[str] | None, after: int | None, before: int | None
     ) -> list[ThreadRow]:
-        """Threads with their turn calls summed, in the order in which their first turns started."""
         bound = Bound()
         sql = f"""SELECT c.thread_id, c.id, c.started_at, c.ended_at FROM calls AS c FINAL
             WHERE c.project = {bound.value(project)} AND c.deleted_at = 0
@@ -266,7 +297,7 @@ class CallReads:
 
 
 class Calls(CallWrites, CallReads):
-    """Calls in ClickHouse; halves of them wait in the control tables."""
+    """`CallStore` in ClickHouse; halves of calls wait in the control tables."""
 
     def __init__(
         self, clickhouse: Clickhouse, control: Executor, queue_bytes: int, read_file: Callable[[str], str]

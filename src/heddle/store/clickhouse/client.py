@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from heddle.errors import HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
-from heddle.store.clickhouse.schema import TYPES, Place, listed, quoted
+from heddle.extras import install_command
+from heddle.store.base import Looked
+from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, TABLE_ROWS, TYPES, Place, listed, quoted
 
 if TYPE_CHECKING:
-    from clickhouse_connect.driver.client import Client
+    from clickhouse_connect.driver.client import Client as Client
+else:
+    Client = Any
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
 _RETRY_SECONDS = 2
+_NAMED_BLOBS = f"SELECT DISTINCT arrayJoin(mapValues(files)) FROM {CALLS}"
 _TIMEOUT, _TOO_COMPLEX = (159, 160, 209), (167, 168, 306, 572, 718)
 """Codes of ClickHouse: what ran too long, and what is too deep or too big to be parsed."""
 _REFUSED = (192, 193, 194, 497, 516)
@@ -110,17 +115,36 @@ class Clickhouse:
             finally:
                 client.close()
 
-    def look(self) -> str:
-        """The server's version and whether the database is there, in words, in this thread."""
+    def look(self) -> tuple[str, bool]:
+        """The server's version and the database in words, and whether its tables are there, in this thread."""
         with explained():
             client = connect(self._address, self._timeout, "default")
             try:
                 made = rows_of(client, f"SELECT 1 FROM system.databases WHERE name = {quoted(self.database)}")
-                return (
-                    f"ClickHouse {client.server_version}, database {self.database}{'' if made else ' (will be made)'}"
+                told = f"ClickHouse {client.server_version}, database {self.database}"
+                there = (
+                    f"SELECT 1 FROM system.tables WHERE database = {quoted(self.database)} AND name = {quoted(CALLS)}"
                 )
+                return told if made else f"{told} (will be made)", bool(rows_of(client, there))
             finally:
                 client.close()
+
+    def check_tables(self) -> Looked:
+        """The stored parts of the tables that are there, in this thread."""
+        names = listed(self.place.local(name) for name in (CALLS, CALL_KEYS, TABLE_ROWS))
+        there = f"SELECT name FROM system.tables WHERE database = {quoted(self.database)} AND name IN {names}"
+        tables = [name for (name,) in self.run(lambda client: rows_of(client, there))]
+        asked = "CHECK TABLE {} SETTINGS check_query_single_value_result = 1"
+        damaged = [
+            f"the table {table} has damaged parts"
+            for table in tables
+            if not self.run(lambda client, table=table: rows_of(client, asked.format(table)))[0][0]  # type: ignore[misc]
+        ]
+        return Looked(len(tables), len(tables), damaged)
+
+    def named_blobs(self) -> list[str]:
+        """The keys of all blobs that calls name, in this thread."""
+        return [key for (key,) in self.run(lambda client: rows_of(client, _NAMED_BLOBS))]
 
     def _connected(self) -> "Client":
         """The client; it holds no session, so any number of threads may use it."""
@@ -143,7 +167,7 @@ def connect(address: str, timeout: float, database: str | None = None) -> "Clien
         import clickhouse_connect
     except ImportError:
         raise HeddleError(
-            "store = clickhouse://... needs one more package; install it with: pip install 'heddle[clickhouse]'"
+            f"store = clickhouse://... needs one more package; install it with: {install_command('clickhouse')}"
         ) from None
     parts = urlsplit(address)
     return clickhouse_connect.get_client(
@@ -228,7 +252,6 @@ class Bound:
         self._size = 0
 
     def value(self, value: str | int | float) -> str:
-        """The SQL of a constant."""
         if isinstance(value, str):
             return self._bound("String", value, quoted(value))
         return self._bound("Int64" if isinstance(value, int) else "Float64", value, repr(value))

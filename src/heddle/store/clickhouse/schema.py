@@ -6,7 +6,9 @@ A row of `calls` is a whole call; writing it again with a higher version replace
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from heddle.wire import refs
 from heddle.wire.calls import COLUMNS, CallColumn, ColumnType
+from heddle.wire.kinds import NAMES, PLACES, PLAIN, WORDS
 
 CALLS = "calls"
 CALL_KEYS = "call_keys"
@@ -71,10 +73,11 @@ _MONTH = "toYYYYMM(toDateTime(least(greatest(intDiv(started_at, 1000000), 0), 42
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where tables are made: a database, and the cluster where there is one."""
+    """Where tables are made: a database, the cluster where there is one, and whether texts can have an index there."""
 
     database: str
     cluster: str | None = None
+    has_text_index: bool = False
 
     @property
     def on_cluster(self) -> str:
@@ -115,11 +118,26 @@ def _literal(value: str | int | float | tuple[str | int, ...]) -> str:
     return quoted(value) if isinstance(value, str) else str(value)
 
 
+def _label() -> str:
+    """The name that people read of an op, see `refs.operation_name`."""
+
+    def name(kind: str) -> str:
+        start = f"position(op_name, '{kind}')"
+        return f"{start} > 0, decodeURLComponent(extract(substring(op_name, {start} + {len(kind)}), '^[^/:]*'))"
+
+    is_ref = f"startsWith(op_name, '{refs.INTERNAL}') OR startsWith(op_name, '{refs.EXTERNAL}')"
+    return f"multiIf(NOT ({is_ref}), op_name, {name('/op/')}, {name('/object/')}, op_name)"
+
+
+OP_LABEL = _label()
+
+
 def _body(columns: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
-def _make_calls(place: Place) -> list[str]:
+def make_calls(place: Place) -> list[str]:
+    """The statements that make the tables of calls."""
     body = ", ".join([_body(_CALLS), *_INDEXES])
     clauses = f"PARTITION BY {_MONTH} ORDER BY (project, started_at, id) SETTINGS index_granularity = 1024"
     keyed = "ORDER BY (project, id, started_at) SETTINGS index_granularity = 256"
@@ -134,13 +152,31 @@ def _make_calls(place: Place) -> list[str]:
     ]
 
 
-def _make_table_rows(place: Place) -> list[str]:
+def make_table_rows(place: Place) -> list[str]:
+    """The statements that make the table of rows of tables."""
     clauses = "ORDER BY (project, digest) SETTINGS index_granularity = 1024"
     return place.table(TABLE_ROWS, _body(_ROWS), "ReplacingMergeTree", "", "cityHash64(digest)", clauses)
 
 
-MIGRATIONS = ((1, "calls and their keys", _make_calls), (2, "rows of tables", _make_table_rows))
-CURRENT = MIGRATIONS[-1][0]
+def add_kind(place: Place) -> list[str]:
+    """The statements that give calls their kind; those that were written before get what `kind_of` says."""
+    words = f"[{', '.join(map(quoted, WORDS))}], [{', '.join(map(quoted, WORDS.values()))}]"
+    paths = (", ".join(["attributes", *map(quoted, path)]) for path in PLACES)
+    said = [f"nullIf(transform(lower(JSONExtractString({path})), {words}, ''), '')" for path in paths]
+    tests = (f"match({OP_LABEL}, {quoted(pattern)}), {quoted(kind)}" for pattern, kind in NAMES)
+    kind = f"coalesce({', '.join(said)}, multiIf({', '.join(tests)}, {quoted(PLAIN)}))"
+    return _add_column(place, f"kind {TYPES[CALLS]['kind']} DEFAULT {kind}")
+
+
+def add_error_group(place: Place) -> list[str]:
+    """The statements that give failed calls the group of their error."""
+    return _add_column(place, f"error_group {TYPES[CALLS]['error_group']}")
+
+
+def _add_column(place: Place, column: str) -> list[str]:
+    added = f"ADD COLUMN IF NOT EXISTS {column}"
+    tables = dict.fromkeys((place.local(CALLS), CALLS))
+    return [f"ALTER TABLE {table}{place.on_cluster} {added}" for table in tables]
 
 
 def steps_table(place: Place) -> list[str]:

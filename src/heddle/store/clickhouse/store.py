@@ -1,9 +1,9 @@
 """The store that grows: calls and rows of tables on ClickHouse, everything small in control tables beside it."""
 
 import asyncio
-import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,34 +11,96 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
-from heddle.store.base import ORPHAN_SECONDS, Store, StoreStats
+from heddle.store.base import ORPHAN_SECONDS, TIDY_SECONDS, Store, named_blobs
 from heddle.store.blobs.open import open_blobs
+from heddle.store.clickhouse.aggregates import CallAggregates
+from heddle.store.clickhouse.assembly import at_spots
 from heddle.store.clickhouse.calls import Calls
-from heddle.store.clickhouse.client import Clickhouse, rows_of
-from heddle.store.clickhouse.schema import CALLS, CURRENT, MIGRATIONS, STEPS, TYPES, Place, steps_table
-from heddle.store.clickhouse.sums import Breakdowns, CallCounts, CallStats, Overviews, ProjectActivities, ThreadSums
-from heddle.store.clickhouse.table_rows import TableRows
+from heddle.store.clickhouse.client import Clickhouse, Client, Row, rows_of
+from heddle.store.clickhouse.migrations import CURRENT, ERROR_GROUPS, MIGRATIONS
+from heddle.store.clickhouse.schema import (
+    CALLS,
+    STEPS,
+    TABLE_ROWS,
+    TYPES,
+    Place,
+    listed,
+    steps_table,
+)
 from heddle.store.clickhouse.trace_spans import TraceSpans
 from heddle.store.clickhouse.trials import Trials
-from heddle.store.control import call_halves
-from heddle.store.control.groups import named_blobs
-from heddle.store.control.schema import Executor
-from heddle.store.sizes import Sizes
+from heddle.store.control import pending_calls
+from heddle.store.control.repository import Executor, WriteStats
+from heddle.store.data_folder import Sizes
 from heddle.store.sqlite import store as sqlite
 from heddle.store.sqlite.store import SqliteControl
+from heddle.wire.batched import batched
+from heddle.wire.call_errors import read_error
 
 if TYPE_CHECKING:
-    from clickhouse_connect.driver.client import Client
-
     from heddle.store.postgres.control import PostgresControl
 
-logger = logging.getLogger("heddle.store")
 
-_UPKEEP_SECONDS = 2.0
-_TIDY_EVERY = 1800
+_PART = 1000
+_GROUPED_AT_ONCE = 500
+_IS_STORED_COLUMN = f"database = currentDatabase() AND table = '{CALLS}' AND default_kind IN ('', 'DEFAULT')"
+_PART_BYTES = 8 * 1024 * 1024
+
+
+class TableRows:
+    """RowTexts (see control/row_texts.py); the same row may be stored twice until ClickHouse merges."""
+
+    def __init__(self, clickhouse: Clickhouse) -> None:
+        self._clickhouse = clickhouse
+
+    async def put(self, project: str, rows: Mapping[str, str]) -> Callable[[sa.Connection], None]:
+        """Store the rows that are not there; nothing is left to be done in the control database."""
+        known = await self.stored(project, rows.keys())
+        pending: list[Row] = []
+        size = 0
+        for digest, val in rows.items():
+            if digest in known:
+                continue
+            if pending and size + len(val) > _PART_BYTES:
+                await self._insert(pending)
+                pending, size = [], 0
+            pending.append((project, digest, val))
+            size += len(val)
+        await self._insert(pending)
+        return lambda _connection: None
+
+    async def _insert(self, rows: list[Row]) -> None:
+        if rows:
+            await self._clickhouse.insert(TABLE_ROWS, ("project", "digest", "val"), rows)
+
+    async def texts(self, project: str, digests: Collection[str]) -> dict[str, str]:
+        return {row[0]: row[1] async for row in self._select("digest, any(val)", project, digests)}
+
+    async def sizes(self, project: str, digests: Collection[str]) -> dict[str, int]:
+        return {row[0]: int(row[1]) async for row in self._select("digest, any(length(val))", project, digests)}
+
+    async def stored(self, project: str, digests: Collection[str]) -> set[str]:
+        return {row[0] async for row in self._select("digest", project, digests)}
+
+    async def total_size(self, project: str) -> int:
+        each = f"SELECT any(length(val)) AS size FROM {TABLE_ROWS} WHERE project = {{project:String}} GROUP BY digest"
+        found = await self._clickhouse.rows(f"SELECT sum(size) FROM ({each})", {"project": project})
+        return int(found[0][0])
+
+    async def _select(self, columns: str, project: str, digests: Iterable[str]) -> AsyncIterator[Row]:
+        for part in batched(digests, _PART):
+            query = (
+                f"SELECT {columns} FROM {TABLE_ROWS} WHERE project = {{project:String}} AND digest IN {listed(part)}"
+            )
+            for row in await self._clickhouse.rows(f"{query} GROUP BY digest", {"project": project}):
+                yield row
+
+
 _TIDYING = "tidy the store"
 _READ_ONLY = "SELECT count() FROM system.replicas WHERE database = currentDatabase() AND is_readonly"
 _NAMED = f"SELECT DISTINCT arrayJoin(mapValues(files)) AS blob FROM {CALLS} FINAL WHERE blob IN {{keys:Array(String)}}"
+
+_HAS_TEXT_INDEX = "SELECT 1 FROM system.functions WHERE name = 'hasAllTokens'"
 
 _LOCK = 0x686564646C65
 """The number by which servers that share PostgreSQL agree on who changes the tables."""
@@ -60,22 +122,16 @@ class ScaleStore(Store):
         given = (clickhouse, control.executor)
         self.calls = self._calls = Calls(*given, settings.write_queue_bytes, self._read_text)
         self.trials = Trials(clickhouse, self._read_text)
-        self.call_counts = CallCounts(*given)
-        self.call_stats = CallStats(*given)
+        self.call_aggregates = CallAggregates(*given)
         self.trace_spans = TraceSpans(clickhouse)
-        self.breakdowns = Breakdowns(clickhouse)
-        self.project_activity = ProjectActivities(*given)
-        self.overviews = Overviews(clickhouse)
-        self.thread_sums = ThreadSums(clickhouse)
+        self._tidied_at = time.monotonic()
         self._upkeep = asyncio.create_task(self._keep_up())
 
     @property
-    def figures(self) -> StoreStats:
-        """What the writer of calls did since the start."""
-        return self._calls.figures
+    def stats(self) -> WriteStats:
+        return self._calls.stats
 
     async def sizes(self) -> Sizes:
-        """How much room everything takes."""
         return await self._control.sizes()
 
     async def ping(self) -> None:
@@ -87,32 +143,24 @@ class ScaleStore(Store):
 
     async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
         def work(connection: sa.Connection) -> set[str]:
-            return named_blobs(connection, keys) | set(call_halves.blobs(connection))
+            return named_blobs(connection, keys) | set(pending_calls.read_blobs(connection))
 
         of_control = await self._control.executor.read(work)
         return of_control | {row[0] for row in await self._clickhouse.rows(_NAMED, {"keys": list(keys)})}
 
     async def close(self) -> None:
-        """Write what waits and close every connection."""
         await self._stop_upkeep()
         await self._calls.close()
         await asyncio.to_thread(self._clickhouse.close)
         await self._control.close()
 
-    async def _keep_up(self) -> None:
+    async def _do_upkeep(self) -> None:
         """Finish what a crash left between the two databases; now and then one server for all collects files."""
-        tidied = time.monotonic()
-        while True:
-            await asyncio.sleep(_UPKEEP_SECONDS)
-            try:
-                await self._calls.keep_up()
-                if time.monotonic() - tidied > _TIDY_EVERY:
-                    tidied = time.monotonic()
-                    if await self.leases.take(_TIDYING, _TIDY_EVERY):
-                        await self.collect_files()
-            except Exception as error:  # whatever it is, upkeep goes on
-                is_ours = not isinstance(error, HeddleError)
-                logger.warning("upkeep of the store was put off: %s", error, exc_info=is_ours)
+        await self._calls.keep_up()
+        if time.monotonic() - self._tidied_at > TIDY_SECONDS:
+            self._tidied_at = time.monotonic()
+            if await self.leases.take(_TIDYING, TIDY_SECONDS):
+                await self.collect_files()
 
 
 async def open_store(settings: Settings) -> ScaleStore:
@@ -159,7 +207,7 @@ async def migrate(clickhouse: Clickhouse, place: Place, control: Executor) -> li
     return await control.write(work)
 
 
-def _take_steps(client: "Client", place: Place) -> list[str]:
+def _take_steps(client: Client, place: Place) -> list[str]:
     for statement in steps_table(place):
         client.command(statement)
     found = int(rows_of(client, f"SELECT max(number) FROM {STEPS}")[0][0])
@@ -168,11 +216,39 @@ def _take_steps(client: "Client", place: Place) -> list[str]:
             f"The database {place.database} was written by a newer heddle"
             f" (schema {found}, this one knows {CURRENT}); upgrade heddle"
         )
+    place = replace(place, has_text_index=bool(rows_of(client, _HAS_TEXT_INDEX)))
     taken: list[str] = []
     for number, title, statements in MIGRATIONS:
         if number > found:
             for statement in statements(place):
                 client.command(statement)
+            if found and number == ERROR_GROUPS:
+                _fill_error_groups(client)
             client.insert(STEPS, [(number, title)], list(TYPES[STEPS]), column_type_names=list(TYPES[STEPS].values()))
             taken.append(title)
     return taken
+
+
+def _fill_error_groups(client: Client) -> None:
+    """Write the failed calls of earlier versions again, with their error groups and a higher version."""
+    # Later steps have not added theirs yet.
+    found = rows_of(client, f"SELECT name FROM system.columns WHERE {_IS_STORED_COLUMN}")
+    columns = [name for (name,) in found if name not in ("error_group", "version")]
+    spot = ("", -(2**63), "")
+    while True:
+        rows = rows_of(
+            client,
+            f"""SELECT project, started_at, id, exception FROM {CALLS} FINAL WHERE exception <> ''
+                AND (project, started_at, id) > {listed(spot)}
+                ORDER BY project, started_at, id LIMIT {_GROUPED_AT_ONCE}""",
+        )
+        if not rows:
+            return
+        ids = listed(f"{row[0]}/{row[2]}" for row in rows)
+        groups = listed(read_error(row[3]).group for row in rows)
+        client.command(
+            f"""INSERT INTO {CALLS} ({", ".join(columns)}, error_group, version)
+                SELECT {", ".join(columns)}, transform(concat(project, '/', id), [{ids[1:-1]}], [{groups[1:-1]}], ''),
+                version + 1 FROM {CALLS} FINAL WHERE {at_spots([(row[0], row[1], row[2]) for row in rows])}"""
+        )
+        spot = rows[-1][:3]

@@ -9,25 +9,20 @@ from array import array
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from heddle.store.clickhouse.call_table import IS_SPAN, LABEL, RID, USAGE, usage_of
 from heddle.store.clickhouse.calls import Spots, fetch
-from heddle.store.clickhouse.client import Clickhouse, Row, rows_of
+from heddle.store.clickhouse.client import Clickhouse, Client, Row, rows_of
 from heddle.store.clickhouse.schema import CALLS, TABLE_ROWS, listed
 from heddle.store.clickhouse.usage_repeats import around, outer_spans
-from heddle.store.sqlite import trial_rows
 from heddle.store.sqlite import trials as embedded
-from heddle.store.sqlite.call_writes import SPILLED_IN, SPILLED_OUT
-from heddle.store.sqlite.connection import Session, open_scratch, run_in
-from heddle.store.sqlite.names import Names
+from heddle.store.sqlite.call_writes import SPILLED_IN, SPILLED_OUT, TRIAL_TABLES, refresh_trials
+from heddle.store.sqlite.database import Names, Session, open_scratch, run_in
 from heddle.store.sqlite.schema import CALL_TABLES
 from heddle.store.sqlite.trials import RowSelection
 from heddle.wire.calls import BODY_OUT, CallRow, CallsQuery
 from heddle.wire.trials import TRIAL_OPS, Trial, TrialsPage, TrialsQuery, TrialStats
-
-if TYPE_CHECKING:
-    from clickhouse_connect.driver.client import Client
 
 _FEW = 2000
 """So many calls are asked for by number; of more than these all are read, and those that are known left out."""
@@ -35,7 +30,7 @@ _PART = 1000
 _TABLES = (
     *(statement for statement in CALL_TABLES if statement.startswith("CREATE TABLE")),
     "CREATE INDEX calls_parent ON calls (parent_id, project) WHERE parent_id IS NOT NULL",
-    *trial_rows.TABLES,
+    *TRIAL_TABLES,
     "CREATE TABLE table_rows (project TEXT, digest TEXT, val TEXT, PRIMARY KEY (project, digest)) WITHOUT ROWID",
 )
 _EMPTIED = ("calls", "body_in", "body_out", "call_files", "usage")
@@ -68,7 +63,7 @@ class TrialCopy:
             self.session.raw.execute(statement)
         self._number = self._names.number(self.session.raw, project)
 
-    def follow(self, client: "Client") -> None:
+    def follow(self, client: Client) -> None:
         """Copy what is new or changed, and drop what is gone."""
         trials = self._asked(client, f"SELECT {RID}, c.version, c.started_at {self._trials}")
         steps: list[Row] = []
@@ -89,10 +84,10 @@ class TrialCopy:
             self._copy(client, f"SELECT {_HEAD}, {texts} {source}", changed.intersection(row[0] for row in rows))
         touched.update(row[0] for row in trials if row[0] in changed)
         touched.update(self._trials_above(changed.difference(row[0] for row in trials)))
-        trial_rows.refresh(raw, sorted(touched | gone), self._read_file)
+        refresh_trials(raw, sorted(touched | gone), self._read_file)
         raw.execute("COMMIT")
 
-    def add_table_rows(self, client: "Client") -> None:
+    def add_table_rows(self, client: Client) -> None:
         """Copy the rows of datasets that the trials are about."""
         raw = self.session.raw
         missing = raw.execute(
@@ -106,7 +101,7 @@ class TrialCopy:
             found = rows_of(client, sql, {"project": self._project})
             raw.executemany("INSERT INTO table_rows VALUES (?, ?, ?)", [(self._project, *row) for row in found])
 
-    def _asked(self, client: "Client", sql: str) -> list[Row]:
+    def _asked(self, client: Client, sql: str) -> list[Row]:
         return rows_of(client, sql, {"project": self._project})
 
     def _trials_above(self, rids: Iterable[int]) -> set[int]:
@@ -119,7 +114,7 @@ class TrialCopy:
         for rid in rids:
             del self._versions[rid]
 
-    def _copy(self, client: "Client", sql: str, wanted: Collection[int]) -> None:
+    def _copy(self, client: Client, sql: str, wanted: Collection[int]) -> None:
         """Read and insert the wanted ones of the calls that a statement selects."""
         if not wanted:
             return
@@ -129,7 +124,7 @@ class TrialCopy:
             for block in blocks:
                 self._insert(client, [row for row in block if row[0] in wanted])
 
-    def _insert(self, client: "Client", rows: Sequence[Row]) -> None:
+    def _insert(self, client: Client, rows: Sequence[Row]) -> None:
         raw, number = self.session.raw, self._names.number
         spending = {row[8] for row in rows if row[9] and row[_USAGE_AT]}
         outer = outer_spans(client, self._project, spending)
@@ -173,22 +168,19 @@ class Trials:
     def __init__(self, clickhouse: Clickhouse, read_file: Callable[[str], str]) -> None:
         self._clickhouse = clickhouse
         self._read_file = read_file
-        self._copies: OrderedDict[tuple[str, tuple[str, ...]], _Copied] = OrderedDict()
+        self._copies: OrderedDict[tuple[str, tuple[str, ...]], _CopiedTrials] = OrderedDict()
 
     async def page(self, query: TrialsQuery) -> TrialsPage:
-        """The rows that the query selects, and how many there are without its limit."""
         async with self._copy(query.project, query.evaluations) as copied:
             return await copied.page(query)
 
     async def of_rows(
         self, project: str, evaluations: Sequence[str], row_digests: Sequence[str], with_children: bool
     ) -> list[Trial]:
-        """The trials of some rows in the order of the rows, then in that in which they started."""
         async with self._copy(project, evaluations) as copied:
             return await copied.of_rows(project, evaluations, row_digests, with_children)
 
     async def refs_in_scores(self, project: str, evaluations: Sequence[str]) -> set[str]:
-        """The refs that stand in scores in the place of values."""
         async with self._copy(project, evaluations) as copied:
             return await copied.refs_in_scores(project, evaluations)
 
@@ -210,43 +202,40 @@ class Trials:
         key = (project, tuple(sorted(evaluations)))
         copied = self._copies.get(key)
         if copied is None:
-            copied = self._copies[key] = _Copied(self._clickhouse, *key, self._read_file)
+            copied = self._copies[key] = _CopiedTrials(self._clickhouse, *key, self._read_file)
         self._copies.move_to_end(key)
         while len(self._copies) > _COPIES:
             _, oldest = self._copies.popitem(last=False)
             if not oldest.lock.locked():
                 oldest.close()
         async with copied.lock:
-            yield copied.verbs
+            yield copied
             if self._copies.get(key) is not copied:
                 copied.close()
 
 
-class _Copied:
-    """One copy; made when it is first read, and again after a failure."""
+class _CopiedTrials(embedded.Trials):
+    """The embedded store's verbs over one copy, made when it is first read, and again after a failure.
+
+    Whole calls come from ClickHouse.
+    """
 
     def __init__(
         self, clickhouse: Clickhouse, project: str, evaluations: Sequence[str], read_file: Callable[[str], str]
     ) -> None:
+        super().__init__(self, read_file)
         self.lock = asyncio.Lock()
-        self.verbs = _CopiedTrials(self, clickhouse, project, read_file)
         self._clickhouse = clickhouse
-        self._read_file = read_file
-        self._what = (project, evaluations)
+        self._project = project
+        self._evaluations = evaluations
         self._copy: TrialCopy | None = None
-
-    @property
-    def current(self) -> TrialCopy:
-        """The copy while it is read."""
-        assert self._copy is not None
-        return self._copy
 
     async def read(self, work: Callable[[Session], T]) -> T:
         """Bring the copy in step with what is stored, then run `work` on it."""
         return await self._clickhouse.read(lambda client: self._run(client, work))
 
-    def _run(self, client: "Client", work: Callable[[Session], T]) -> T:
-        copy = self._copy or TrialCopy(*self._what, self._read_file)
+    def _run(self, client: Client, work: Callable[[Session], T]) -> T:
+        copy = self._copy or TrialCopy(self._project, self._evaluations, self._read_file)
         try:
             copy.follow(client)
         except BaseException:
@@ -263,20 +252,10 @@ class _Copied:
             self._copy.close()
             self._copy = None
 
-
-class _CopiedTrials(embedded.Trials):
-    """The embedded store's verbs over a copy; whole calls come from ClickHouse."""
-
-    def __init__(self, copied: _Copied, clickhouse: Clickhouse, project: str, read_file: Callable[[str], str]) -> None:
-        super().__init__(copied, read_file)
-        self._copied = copied
-        self._clickhouse = clickhouse
-        self._project = project
-
     def _prepare(self, raw: sqlite3.Connection, query: TrialsQuery) -> RowSelection | None:
         selection = super()._prepare(raw, query)
-        if selection is not None and selection.data_values:
-            self._clickhouse.run(self._copied.current.add_table_rows)
+        if selection is not None and selection.data_values and self._copy is not None:
+            self._clickhouse.run(self._copy.add_table_rows)
         return selection
 
     def _calls(self, raw: sqlite3.Connection, rids: Sequence[int], columns: frozenset[str]) -> list[CallRow]:

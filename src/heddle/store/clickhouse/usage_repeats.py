@@ -1,19 +1,16 @@
 """Usage that is reported twice, found out when it is read (what it is: `store/sqlite/usage_repeats.py`).
 
-Rows hold what each end reported. An OpenTelemetry span with usage below it in its trace is taken to report none; totals
+Rows hold what each end reported. An OpenTelemetry span with usage below it in its trace is taken to report none, unless
+it is a request to a model; one directly below such a request is taken to report none as well. Totals
 also leave out calls whose direct children have usage, as SDKs sum that up. What is below calls is looked for from a day
 before the first of them to 30 days after the last.
 """
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
-from heddle.store.clickhouse.client import rows_of
+from heddle.store.clickhouse.client import Client, rows_of
 from heddle.store.clickhouse.schema import CALLS, listed
 from heddle.wire import times
-
-if TYPE_CHECKING:
-    from clickhouse_connect.driver.client import Client
 
 DEEPEST = 40
 """Levels that are looked through, each in a scan of its own; also the end of parents that go in a circle."""
@@ -28,6 +25,9 @@ EACH_MODEL = "ARRAY JOIN c.usage_model AS model, " + ", ".join(f"c.usage_{name} 
 """Behind `FROM calls AS c FINAL`: one row per call and model."""
 
 
+_IS_REQUEST = "arrayExists(requests -> requests > 0, {0}usage_requests)"
+
+
 def around(projects: str, lower: int = _FIRST, upper: int = _LAST) -> str:
     """The condition on what may lie below the calls of projects (a condition) that start in `[lower, upper)`."""
     first, last = max(lower - _BEFORE, _FIRST), min(upper + _AFTER, _LAST)
@@ -36,17 +36,24 @@ def around(projects: str, lower: int = _FIRST, upper: int = _LAST) -> str:
 
 def reported(within: str) -> str:
     """The condition that a call `c` has the usage that its row holds; `within` is where that of others lies."""
-    return f"(c.otel_dump IS NULL OR cityHash64(c.project, c.trace_id, c.id) GLOBAL NOT IN ({_outer(within)}))"
+    outer = f"cityHash64(c.project, c.trace_id, c.id) GLOBAL NOT IN ({_outer(within)})"
+    inner = f"cityHash64(c.project, c.trace_id, ifNull(c.parent_id, '')) GLOBAL IN ({_requests(within)})"
+    inner = f"({inner} AND c.parent_id != c.id)"
+    return f"(c.otel_dump IS NULL OR (({outer} OR {_IS_REQUEST.format('c.')}) AND NOT ifNull({inner}, 0)))"
 
 
 def counted(within: str) -> str:
     """The condition that totals count the usage of a call `c`."""
     summed = f"SELECT cityHash64(project, assumeNotNull(parent_id)) {_parents(within)}"
-    return f"{reported(within)} AND cityHash64(c.project, c.id) GLOBAL NOT IN ({summed})"
+    # What spans directly below a request report is that request again.
+    by_sdk = f"{summed} AND otel_dump IS NULL"
+    is_request = f"c.otel_dump IS NOT NULL AND {_IS_REQUEST.format('c.')}"
+    above = "cityHash64(c.project, c.id) GLOBAL NOT IN"
+    return f"{reported(within)} AND if({is_request}, {above} ({by_sdk}), {above} ({summed}))"
 
 
-def outer_spans(client: "Client", project: str, trace_ids: Collection[str]) -> set[str]:
-    """The calls of traces above OpenTelemetry spans that have usage; runs in the thread of the caller.
+def outer_spans(client: Client, project: str, trace_ids: Collection[str]) -> set[str]:
+    """The calls of traces whose usage OpenTelemetry spans above or below report; runs in the thread of the caller.
 
     Of parents in a circle one with usage is left out, so that it keeps its own.
     """
@@ -54,19 +61,13 @@ def outer_spans(client: "Client", project: str, trace_ids: Collection[str]) -> s
         return set()
     within = f"project = {{project:String}} AND deleted_at = 0 AND trace_id IN {listed(trace_ids)}"
     columns = "id, parent_id, notEmpty(usage_model)"
-    sql = f"SELECT {columns} FROM {CALLS} FINAL WHERE {within} AND {_SPAN} GLOBAL IN ({_outer(within)})"
+    is_request = f"(otel_dump IS NOT NULL AND {_IS_REQUEST.format('')})"
+    outer = f"{_SPAN} GLOBAL IN ({_outer(within)}) AND NOT {is_request}"
+    above = "cityHash64(project, trace_id, ifNull(parent_id, ''))"
+    inner = f"{above} GLOBAL IN ({_requests(within)}) AND ifNull(parent_id != id, 0) AND otel_dump IS NOT NULL"
+    sql = f"SELECT {columns} FROM {CALLS} FINAL WHERE {within} AND (({outer}) OR ({inner}))"
     found = {row[0]: (row[1], row[2]) for row in rows_of(client, sql, {"project": project})}
     return found.keys() - _one_of_each_circle(found)
-
-
-def summed_up(client: "Client", project: str, calls: Collection[tuple[str, int]]) -> set[str]:
-    """Which calls, (id, start), have a child with usage; runs in the thread of the caller."""
-    if not calls:
-        return set()
-    instants = [started_at for _, started_at in calls]
-    within = around("project = {project:String}", min(instants), max(instants) + 1)
-    parents = _parents(f"{within} AND parent_id IN {listed(call_id for call_id, _ in calls)}")
-    return {row[0] for row in rows_of(client, f"SELECT DISTINCT parent_id {parents}", {"project": project})}
 
 
 def _one_of_each_circle(above: Mapping[str, tuple[str | None, int]]) -> set[str]:
@@ -95,6 +96,11 @@ def _outer(within: str) -> str:
                 SELECT {_SPAN} AS span, {_ABOVE} AS parent {below}) AS p ON p.span = up.above
             WHERE up.level < {DEEPEST})
         SELECT DISTINCT above FROM up"""
+
+
+def _requests(within: str) -> str:
+    """The numbers of the OpenTelemetry spans that are requests to models."""
+    return f"SELECT {_SPAN} FROM {CALLS} FINAL WHERE {within} AND otel_dump IS NOT NULL AND {_IS_REQUEST.format('')}"
 
 
 def _parents(within: str) -> str:

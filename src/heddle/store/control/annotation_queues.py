@@ -9,8 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.store.control.expressions import CodePoints, Containing
-from heddle.store.control.mapping import Key, Mapped, Repository, dialect_insert
+from heddle.store.control.repository import Key, Mapped, Repository, dialect_insert, writes
+from heddle.store.control.row_queries import CodePoints, Containing
 from heddle.wire import times
 from heddle.wire.batched import batched
 
@@ -180,24 +180,28 @@ class AnnotationQueues(Repository):
             found |= {row[0]: (int(row[1]), int(row[2])) for row in await self._tuples(query)}
         return found
 
-    async def progress(
-        self, project: str, queue_id: str, item_id: str, annotator: str, state: str, move: Move
+    @writes
+    def progress(
+        self,
+        connection: sa.Connection,
+        project: str,
+        queue_id: str,
+        item_id: str,
+        annotator: str,
+        state: str,
+        move: Move,
     ) -> ItemRow | None:
         """Bring one annotator's progress on an item to a state, if `move` says so; None when there is no such item."""
-
-        def work(connection: sa.Connection) -> ItemRow | None:
-            mine = sa.and_(_items.project == project, _items.queue_id == queue_id, _items.id == item_id)
-            query = _ITEMS.select(mine)
-            # Locked where rows can be: two requests of one annotator must not both find no record.
-            if connection.execute(query.with_for_update()).first() is None:
-                return None
-            held = sa.and_(_progress.item_id == item_id, _progress.annotator == annotator)
-            present = connection.execute(sa.select(_progress.state).where(held)).scalar_one_or_none()
-            if move(present):
-                _note(connection, item_id, annotator, state, present is None)
-            return _ITEMS.first(connection, query)
-
-        return await self._executor.write(work)
+        mine = sa.and_(_items.project == project, _items.queue_id == queue_id, _items.id == item_id)
+        query = _ITEMS.select(mine)
+        # Locked where rows can be: two requests of one annotator must not both find no record.
+        if connection.execute(query.with_for_update()).first() is None:
+            return None
+        held = sa.and_(_progress.item_id == item_id, _progress.annotator == annotator)
+        present = connection.execute(sa.select(_progress.state).where(held)).scalar_one_or_none()
+        if move(present):
+            _note(connection, item_id, annotator, state, present is None)
+        return _ITEMS.first(connection, query)
 
 
 def _note(connection: sa.Connection, item_id: str, annotator: str, state: str, is_new: bool) -> None:

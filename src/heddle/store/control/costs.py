@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from heddle.store.control.expressions import Column
-from heddle.store.control.mapping import Repository
 from heddle.store.control.projects import audit
-from heddle.store.control.rowtable import RowRequest, RowTable, Selection
-from heddle.store.control.schema import Executor, Instance, metadata
+from heddle.store.control.repository import Executor, Instance, Repository, metadata
+from heddle.store.control.row_queries import Column, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
 from heddle.wire.batched import batched

@@ -1,4 +1,4 @@
-"""The durable queue of evaluation jobs: queued -> running -> succeeded | failed | cancelled.
+"""The durable queue of evaluation jobs (queued -> running -> succeeded | failed | cancelled), and the calls of replays.
 
 Where one server owns all, what still runs when it starts is queued again.
 """
@@ -10,11 +10,9 @@ from typing import Annotated
 import sqlalchemy as sa
 
 from heddle.errors import Busy
-from heddle.store.control.job_queue import CANCELLED as CANCELLED
-from heddle.store.control.job_queue import FAILED as FAILED
-from heddle.store.control.job_queue import NO_LEASE, QUEUED, RUNNING, JobQueue
-from heddle.store.control.job_queue import SUCCEEDED as SUCCEEDED
-from heddle.store.control.mapping import Integer, Key, Mapped, Unique
+from heddle.store.control.coordination import CANCELLED, FAILED, NO_LEASE, QUEUED, RUNNING, SUCCEEDED, JobQueue
+from heddle.store.control.repository import Integer, Key, Mapped, Repository, Unique, writes
+from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
 
 OPEN = (QUEUED, RUNNING)
@@ -135,15 +133,12 @@ class EvalJobs(JobQueue[JobRow]):
         """Store the progress of a job of this server; its attempts and crashes begin anew."""
         await self._set([job_id], {"progress": progress, "attempts": 1, "crashes": 0})
 
-    async def ask_to_cancel(self, project_id: str, job_id: str) -> JobRow | None:
+    @writes
+    def ask_to_cancel(self, connection: sa.Connection, project_id: str, job_id: str) -> JobRow | None:
         """Ask for the end of a job that is not done; returns it as it is then, None for an unknown one."""
         mine = sa.and_(_c.id == job_id, _c.project_id == project_id)
-
-        def work(connection: sa.Connection) -> JobRow | None:
-            connection.execute(eval_jobs.update().where(mine, _c.state.in_(OPEN)).values(cancel_asked=True))
-            return _jobs.first(connection, _jobs.select(mine))
-
-        return await self._executor.write(work)
+        connection.execute(eval_jobs.update().where(mine, _c.state.in_(OPEN)).values(cancel_asked=True))
+        return _jobs.first(connection, _jobs.select(mine))
 
     async def finish(self, job_id: str, state: str, at: int, *, result: Json | None, error: str | None) -> bool:
         """End a running job; False (and no change) when it is not running, or is another server's."""
@@ -167,10 +162,66 @@ class EvalJobs(JobQueue[JobRow]):
         crashed = {"state": QUEUED, "crashes": _c.crashes + 1, **NO_LEASE}
         return await self._execute(eval_jobs.update().where(_c.state == RUNNING).values(crashed))
 
-    async def count_open(self) -> int:
-        """How many jobs are not done."""
-        return await self._count(eval_jobs, _c.state.in_(OPEN))
-
     async def forget_older(self, before: int) -> int:
         """Remove the jobs that ended before an instant; returns how many."""
         return await self._execute(eval_jobs.delete().where(_c.state.not_in(OPEN), _c.ended_at < before))
+
+
+REPLAYED, SKIPPED = "replayed", "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayItem:
+    """One call of a replay; an outcome of None is still to come, `reason` says why there is no answer."""
+
+    replay_id: Key[str]
+    place: Key[Integer]
+    call_id: str
+    outcome: str | None = None
+    reason: str | None = None
+
+
+_items = Mapped(ReplayItem, "replay_items")
+replay_items = _items.table
+_i = replay_items.c
+
+
+class Replays(Repository):
+    """The table of replayed calls."""
+
+    @writes
+    def choose(self, connection: sa.Connection, replay_id: str, call_ids: Sequence[str]) -> None:
+        """Fix the calls of a replay, in one commit; those of replays that are forgotten go."""
+        connection.execute(replay_items.delete().where(_i.replay_id.not_in(sa.select(eval_jobs.c.id))))
+        rows = (_items.values(ReplayItem(replay_id, *item)) for item in enumerate(call_ids))
+        for part in batched(rows, 1_000):
+            connection.execute(replay_items.insert(), part)
+
+    async def decide(self, items: Sequence[ReplayItem]) -> None:
+        """Store what became of calls."""
+        change = (
+            replay_items.update()
+            .where(_i.replay_id == sa.bindparam("which"), _i.place == sa.bindparam("at"))
+            .values(outcome=sa.bindparam("ended"), reason=sa.bindparam("why"))
+        )
+        rows = [
+            {"which": item.replay_id, "at": item.place, "ended": item.outcome, "why": item.reason} for item in items
+        ]
+        await self._executor.write(lambda connection: connection.execute(change, rows))
+
+    async def left(self, replay_id: str, limit: int) -> list[ReplayItem]:
+        """The first calls of which nothing has become yet."""
+        left = _items.select(_i.replay_id == replay_id, _i.outcome.is_(None))
+        return await self._all(_items, left.order_by(_i.place).limit(limit))
+
+    async def page(
+        self, replay_id: str, outcomes: Sequence[str] | None, limit: int | None, offset: int
+    ) -> list[ReplayItem]:
+        """The calls of a replay in order, with some outcomes only where these are named."""
+        query = _items.select(_i.replay_id == replay_id).order_by(_i.place).limit(limit).offset(offset)
+        return await self._all(_items, query if outcomes is None else query.where(_i.outcome.in_(outcomes)))
+
+    async def counts(self, replay_id: str) -> dict[str | None, int]:
+        """How many calls have each outcome; None: not yet."""
+        chosen = sa.select(_i.outcome, sa.func.count()).where(_i.replay_id == replay_id).group_by(_i.outcome)
+        return {row[0]: row[1] for row in await self._tuples(chosen)}

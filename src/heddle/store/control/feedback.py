@@ -1,17 +1,15 @@
 """Feedback rows: reactions, notes, annotations, scores and custom kinds on calls and other refs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
-from heddle.store.control.expressions import Column, Expression
-from heddle.store.control.mapping import Repository, upsert
 from heddle.store.control.projects import audit
-from heddle.store.control.rowtable import Row, RowRequest, RowTable, Selection
-from heddle.store.control.schema import metadata
+from heddle.store.control.repository import Repository, metadata, reads, upsert
+from heddle.store.control.row_queries import Column, Expression, Row, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
@@ -123,6 +121,27 @@ class FeedbackRows(Repository):
         """Delete rows by id for good; unknown ids are ignored. Returns how many there were."""
         return await self._executor.write(lambda connection: _delete(connection, project, ids, user, "feedback.purge"))
 
+    @reads
+    def targets_of(
+        self, connection: sa.Connection, project: str, weave_refs: Collection[str], creator: str
+    ) -> list[str]:
+        """Those of some refs that a creator's rows are about."""
+        c = feedback.c
+        held = sa.select(c.weave_ref).where(c.project == project, c.creator == creator).distinct()
+        parts = (connection.execute(held.where(c.weave_ref.in_(part))) for part in batched(sorted(weave_refs)))
+        return [ref for part in parts for ref in part.scalars()]
+
+    async def move(self, project: str, targets: Mapping[str, str], creator: str) -> None:
+        """Give a creator's rows about some refs other refs."""
+
+        def work(connection: sa.Connection) -> None:
+            mine = sa.and_(feedback.c.project == project, feedback.c.creator == creator)
+            for ref, target in targets.items():
+                about = feedback.c.weave_ref == ref
+                connection.execute(sa.update(feedback).where(mine, about).values(weave_ref=target))
+
+        await self._executor.write(work, 500 * len(targets))
+
     async def query(self, project: str, request: RowRequest) -> Selection:
         """The project's rows that a request selects; oldest first unless it says otherwise."""
         order = (feedback.c.created_at, feedback.c.seq)
@@ -147,14 +166,13 @@ class FeedbackRows(Repository):
         about = sa.and_(c.project == project, c.weave_ref >= prefix, c.weave_ref < prefix[:-1] + "`")
         await self._scan(columns, about, take)
 
-    async def _scan(self, columns: Sequence[str], within: Expression, take: Taker, *order: Expression) -> None:
+    @reads
+    def _scan(
+        self, connection: sa.Connection, columns: Sequence[str], within: Expression, take: Taker, *order: Expression
+    ) -> None:
         statement = sa.select(*[feedback.c[name] for name in columns]).where(within).order_by(*order)
-
-        def work(connection: sa.Connection) -> None:
-            for row in connection.execute(statement, execution_options={"yield_per": _STREAMED}):
-                take(row)
-
-        await self._executor.read(work)
+        for row in connection.execute(statement, execution_options={"yield_per": _STREAMED}):
+            take(row)
 
     async def newest_payloads(self, project: str, window: Window, limit: int) -> list[str]:
         """The newest payload of each trigger of a window (rows without one count as one trigger), newest first."""
@@ -176,11 +194,11 @@ def rows_for_refs(connection: sa.Connection, project: str, weave_refs: Sequence[
         statement = sa.select(*[c[name] for name in _SHOWN_ON_CALLS])
         statement = statement.where(c.project == project, c.weave_ref.in_(chunk)).order_by(c.created_at + 0, c.seq)
         for row in connection.execute(statement):
-            found.setdefault(row.weave_ref, []).append(_shown(row))
+            found.setdefault(row.weave_ref, []).append(_as_shown_on_calls(row))
     return found
 
 
-def _shown(row: sa.Row[Any]) -> Row:
+def _as_shown_on_calls(row: sa.Row[Any]) -> Row:
     shown: Row = dict(zip(_SHOWN_ON_CALLS, row, strict=True))
     shown["created_at"] = times.to_iso(shown["created_at"])
     for name in ("payload", *STRUCTURES):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from heddle.store.control.mapping import Key, Mapped, Repository
-from heddle.store.control.schema import Executor, Instance
+from heddle.store.control.repository import Executor, Instance, Key, Mapped, Repository
 from heddle.wire import times
 
 _EXPECT_SECONDS = 1.0
@@ -42,7 +41,7 @@ class Files(Repository):
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
 
     @contextmanager
-    def arriving(self) -> Iterator[None]:
+    def note_arrival(self) -> Iterator[None]:
         """Tell `expect` that a file is on its way while the block runs."""
         self._arriving += 1
         try:

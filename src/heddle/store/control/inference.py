@@ -1,15 +1,24 @@
-"""What inference counts and allows: usage per project, model, key, user and day; limits of single projects and keys."""
+"""Inference: usage per project, model, key, user and day; limits, and what counts against them now; LoRA adapters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from heddle.store.control.changes import LIMITS, count_change
-from heddle.store.control.mapping import Key, Mapped, Repository, dialect_insert
+from heddle.errors import InvalidRequest
+from heddle.store.control.coordination import ADAPTERS, LIMITS, SECOND, count_change, database_time
 from heddle.store.control.projects import audit
-from heddle.store.control.schema import metadata
+from heddle.store.control.repository import (
+    Key,
+    Mapped,
+    Repository,
+    Unique,
+    dialect_insert,
+    metadata,
+    upsert,
+    writes,
+)
 from heddle.wire import times
 from heddle.wire.batched import batched
 
@@ -155,29 +164,33 @@ class InferenceRows(Repository):
         """Every limit that was set, sorted."""
         return await self._all(_limits, _limits.select().order_by(_limits.c.kind, _limits.c.name))
 
-    async def set_limit(
-        self, kind: str, name: str, concurrency: int | None, tokens_per_minute: int | None, user: str
+    @writes
+    def set_limit(
+        self,
+        connection: sa.Connection,
+        kind: str,
+        name: str,
+        concurrency: int | None,
+        tokens_per_minute: int | None,
+        user: str,
     ) -> None:
         """Set the limits of one project or key; both None removes the row. Noted in the audit log."""
         at = times.now()
         row = LimitRow(kind, name, concurrency, tokens_per_minute, at, user)
-
-        def work(connection: sa.Connection) -> None:
-            c = inference_limits.c
-            connection.execute(inference_limits.delete().where(c.kind == kind, c.name == name))
-            if concurrency is not None or tokens_per_minute is not None:
-                _limits.insert(connection, row)
-            count_change(connection, LIMITS)
-            details = {"kind": kind, "name": name, "concurrency": concurrency, "tokens_per_minute": tokens_per_minute}
-            audit(connection, at, user, "limit.update", None, details)
-
-        await self._executor.write(work)
+        c = inference_limits.c
+        connection.execute(inference_limits.delete().where(c.kind == kind, c.name == name))
+        if concurrency is not None or tokens_per_minute is not None:
+            _limits.insert(connection, row)
+        count_change(connection, LIMITS)
+        details = {"kind": kind, "name": name, "concurrency": concurrency, "tokens_per_minute": tokens_per_minute}
+        audit(connection, at, user, "limit.update", None, details)
 
 
 def _add_row(connection: sa.Connection, used: Used) -> None:
     place = {name: getattr(used, name) for name in DIMENSIONS}
     values = used.values()
-    if _added(connection, place, values):
+    bound = {f"at_{name}": value for name, value in place.items()} | {f"by_{n}": value for n, value in values.items()}
+    if connection.execute(_add, bound).rowcount > 0:
         return
     if connection.execute(_count, {"p": used.project, "d": used.day}).scalar_one() >= MOST_ROWS:
         # A client that sends a new user with each request must not grow the table without bound.
@@ -187,7 +200,199 @@ def _add_row(connection: sa.Connection, used: Used) -> None:
     connection.execute(statement.on_conflict_do_update(index_elements=list(DIMENSIONS), set_=summed))
 
 
-def _added(connection: sa.Connection, place: Row, values: Row) -> bool:
-    bound = {f"at_{name}": value for name, value in place.items()}
-    bound |= {f"by_{name}": value for name, value in values.items()}
-    return connection.execute(_add, bound).rowcount > 0
+MeterName = tuple[str, str]
+"""Kind (`project` or `key`) and name."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MeterRow:
+    """Tokens that a project or key owed at an instant."""
+
+    kind: Key[str]
+    name: Key[str]
+    debt: float
+    settled_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRow:
+    """The place of a running completion, once per project and key that it counts for; a lease."""
+
+    id: Key[str]
+    kind: Key[str]
+    name: str
+    owner: str
+    lease_until: int
+
+
+_meters = Mapped(MeterRow, "inference_meters")
+_places = Mapped(
+    PlaceRow,
+    "inference_places",
+    sa.Index("inference_places_name", "kind", "name"),
+    sa.Index("inference_places_owner", "owner"),
+)
+inference_meters, inference_places = _meters.table, _places.table
+METER_TABLES = (inference_meters, inference_places)
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one project or key does now; `debt` in tokens, as it was at the instant `at` (seconds)."""
+
+    running: int = 0
+    debt: float = 0.0
+    at: float = 0.0
+
+
+Decide = Callable[[Mapping[MeterName, Meter], float], T]
+"""Looks at meters and changes their debts, given the instant in seconds; may raise, and then nothing changes."""
+
+
+class Meters(Repository):
+    """The tables of meters and places. A place is a lease: one of a server that died is free again after a while."""
+
+    @writes
+    def take(
+        self, connection: sa.Connection, place: str, names: Collection[MeterName], seconds: float, decide: Decide[T]
+    ) -> T:
+        """Take one place of each name for a while, unless `decide` raises."""
+        now = _now(connection)
+        meters = {name: _read_meter(connection, name, now) for name in names}
+        decided = decide(meters, now / SECOND)
+        until = now + int(seconds * SECOND)
+        for kind, name in names:
+            _save_meter(connection, (kind, name), meters[kind, name])
+            _places.insert(connection, PlaceRow(place, kind, name, self.instance.owner, until))
+        return decided
+
+    @writes
+    def give_back(
+        self, connection: sa.Connection, place: str, names: Collection[MeterName], decide: Decide[None]
+    ) -> None:
+        """Free a place, and let `decide` settle what its completion really used."""
+        connection.execute(inference_places.delete().where(inference_places.c.id == place))
+        now = _now(connection)
+        meters = {name: _read_meter(connection, name, now) for name in names}
+        decide(meters, now / SECOND)
+        for name in names:
+            _save_meter(connection, name, meters[name])
+
+    @writes
+    def renew(self, connection: sa.Connection, places: Iterable[str], seconds: float) -> None:
+        """Keep places for a while longer."""
+        c, held = inference_places.c, list(places)
+        until = _now(connection) + int(seconds * SECOND)
+        for part in batched(held):
+            which = sa.and_(c.owner == self.instance.owner, c.id.in_(part))
+            connection.execute(inference_places.update().where(which).values(lease_until=until))
+
+    async def running(self, name: MeterName) -> int:
+        """How many places of a name are taken."""
+        c = inference_places.c
+        live = sa.and_(c.kind == name[0], c.name == name[1], c.lease_until >= database_time())
+        return await self._count(inference_places, live)
+
+
+def _now(connection: sa.Connection) -> int:
+    return int(connection.execute(sa.select(database_time())).scalar_one())
+
+
+def _read_meter(connection: sa.Connection, name: MeterName, now: int) -> Meter:
+    c, p = inference_meters.c, inference_places.c
+    of_name = sa.and_(p.kind == name[0], p.name == name[1])
+    connection.execute(inference_places.delete().where(of_name, p.lease_until < now))
+    running = connection.execute(sa.select(sa.func.count()).select_from(inference_places).where(of_name)).scalar_one()
+    chosen = sa.select(c.debt, c.settled_at).where(c.kind == name[0], c.name == name[1])
+    found = connection.execute(chosen).first()
+    return Meter(running, 0.0, now / SECOND) if found is None else Meter(running, found.debt, found.settled_at / SECOND)
+
+
+def _save_meter(connection: sa.Connection, name: MeterName, meter: Meter) -> None:
+    values = _meters.values(MeterRow(*name, meter.debt, round(meter.at * SECOND)))
+    upsert(connection, inference_meters, ("kind", "name"), values)
+
+
+AdapterKey = tuple[str, str, str]
+"""Entity, project, name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRow:
+    """One immutable version; entity and project are empty for adapters of the whole server."""
+
+    entity: Key[str]
+    project: Key[str]
+    name: Key[str]
+    step: Key[int]
+    base_model: str
+    folder: Unique[str]
+    """Relative to the data folder."""
+    created_at: int
+    """Microseconds."""
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterName:
+    """The name of a trainable model, and which step it means."""
+
+    entity: Key[str]
+    project: Key[str]
+    name: Key[str]
+    latest: int
+
+
+_versions, _names = Mapped(AdapterRow, "adapters"), Mapped(AdapterName, "adapter_names")
+adapters, adapter_names = _versions.table, _names.table
+_IDENTITY = ("entity", "project", "name")
+
+
+class Adapters(Repository):
+    """The table of adapter versions."""
+
+    @writes
+    def add(self, connection: sa.Connection, row: AdapterRow) -> None:
+        """Make a version known; raises InvalidRequest when it exists."""
+        if _versions.first(connection, _versions.select(*_is_version(row))) is not None:
+            raise InvalidRequest(f"The adapter {row.name}@{row.step} exists already")
+        _versions.insert(connection, row)
+        count_change(connection, ADAPTERS)
+        audit(connection, row.created_at, row.created_by, "adapter.create", None, _identity(row))
+
+    @writes
+    def remove(self, connection: sa.Connection, row: AdapterRow, at: int, user: str) -> None:
+        """Forget a version; a no-op when it is gone."""
+        connection.execute(adapters.delete().where(*_is_version(row)))
+        count_change(connection, ADAPTERS)
+        audit(connection, at, user, "adapter.delete", None, _identity(row))
+
+    @writes
+    def point(self, connection: sa.Connection, name: AdapterKey, step: int) -> None:
+        """Let a trainable name mean a step from now on."""
+        upsert(connection, adapter_names, _IDENTITY, _names.values(AdapterName(*name, step)))
+        count_change(connection, ADAPTERS)
+
+    @writes
+    def forget(self, connection: sa.Connection, name: AdapterKey) -> None:
+        """A trainable name ends; its versions are removed one by one."""
+        mine = (_names.c[column] == value for column, value in zip(_IDENTITY, name, strict=True))
+        connection.execute(adapter_names.delete().where(*mine))
+        count_change(connection, ADAPTERS)
+
+    async def pointers(self) -> dict[AdapterKey, int]:
+        """The step that every trainable name means."""
+        return {(row.entity, row.project, row.name): row.latest for row in await self._all(_names, _names.select())}
+
+    async def all(self) -> list[AdapterRow]:
+        """Every version, oldest first."""
+        return await self._all(_versions, _versions.select().order_by(adapters.c.created_at, adapters.c.step))
+
+
+def _is_version(row: AdapterRow) -> list[sa.ColumnElement[bool]]:
+    return [adapters.c[name] == value for name, value in _identity(row).items()]
+
+
+def _identity(row: AdapterRow) -> dict[str, object]:
+    return {name: getattr(row, name) for name in (*_IDENTITY, "step")}

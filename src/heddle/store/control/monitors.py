@@ -1,11 +1,15 @@
-"""Calls that wait to be scored by a monitor until their trace or thread has been quiet for a while."""
+"""What waits for a monitor; alert rules, what each found last, and the messages that are to be delivered about them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 
-from heddle.store.control.mapping import Key, Mapped, Repository
+from heddle.errors import Busy
+from heddle.store.control.coordination import NO_LEASE, QUEUED, RUNNING, JobQueue
+from heddle.store.control.projects import audit
+from heddle.store.control.repository import Integer, Key, Mapped, Repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class MonitorWaits(Repository):
         """When the next one's time comes, None when none waits."""
         return await self._scalar(sa.select(sa.func.min(_c.due_at)))
 
-    async def done(self, rows: Sequence[Waiting]) -> None:
+    async def remove(self, rows: Sequence[Waiting]) -> None:
         """Forget these, unless a later call has taken their place."""
 
         def work(connection: sa.Connection) -> None:
@@ -57,3 +61,200 @@ class MonitorWaits(Repository):
 
 def _one(row: Waiting) -> sa.ColumnElement[bool]:
     return sa.and_(_c.project == row.project, _c.monitor == row.monitor, _c.group_key == row.group_key)
+
+
+QUIET, FIRING = "quiet", "firing"
+MOST_WAITING = 20
+LEASE_SECONDS = 60.0
+"""Longer than a message takes to be sent."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AlertRow:
+    """A stored rule and what it found last. Instants in microseconds, the project internal."""
+
+    id: Key[str]
+    project: str
+    name: str
+    is_enabled: bool
+    rule: dict[str, Any]
+    """Metric, filter, window, threshold, targets."""
+    secret: str
+    state: str = QUIET
+    value: float | None = None
+    problem: str | None = None
+    checked_at: int | None = None
+    changed_at: int | None = None
+    created_at: int
+    created_by: str
+
+
+@dataclass(slots=True, kw_only=True)
+class DeliveryRow:
+    """One message about a rule to one of its targets, a job of a queue; `body` is the exact text of webhooks."""
+
+    id: Key[str]
+    alert_id: str
+    project: str
+    event: str
+    body: str
+    state: str = QUEUED
+    attempts: Integer = 0
+    next_at: int
+    error: str | None = None
+    created_at: int
+    ended_at: int | None = None
+    lease_until: int | None = None
+    lease_owner: str | None = None
+    started_at: int | None = None
+    cancel_asked: Annotated[bool, sa.text("0")] = False
+    target: Annotated[str, sa.text("''")] = ""
+    """The id of the target in the rule; empty for its `webhook_url`."""
+
+
+_rules = Mapped(AlertRow, "alert_rules", sa.Index("alert_rules_project", "project"))
+_deliveries = Mapped(
+    DeliveryRow,
+    "alert_deliveries",
+    sa.Index("alert_deliveries_due", "state", "next_at"),
+    sa.Index("alert_deliveries_alert", "project", "alert_id", "created_at"),
+)
+alert_rules, alert_deliveries = _rules.table, _deliveries.table
+ALERT_TABLES = (alert_rules, alert_deliveries)
+_r, _d = alert_rules.c, alert_deliveries.c
+
+
+class Alerts(Repository):
+    """The verbs of alerts. Projects are internal ids."""
+
+    async def create(self, row: AlertRow, most: int) -> bool:
+        """Store a new rule; false when the project has so many already."""
+        count = sa.select(sa.func.count()).select_from(alert_rules).where(_r.project == row.project)
+
+        def work(connection: sa.Connection) -> bool:
+            is_free = bool(connection.execute(count).scalar_one() < most)
+            if is_free:
+                _rules.insert(connection, row)
+            return is_free
+
+        return await self._executor.write(work)
+
+    async def read(self, project: str, alert_id: str) -> AlertRow | None:
+        """One rule."""
+        return await self._first(_rules, _r.project == project, _r.id == alert_id)
+
+    async def of_project(self, project: str) -> list[AlertRow]:
+        """The rules of a project, oldest first."""
+        return await self._all(_rules, _rules.select(_r.project == project).order_by(_r.created_at, _r.id))
+
+    async def count_states(self) -> dict[tuple[str, ...], float]:
+        """How many rules that are enabled are in each state; those that cannot be judged count as `problem`."""
+        state = sa.case((_r.problem.is_not(None), "problem"), else_=_r.state)
+        counts = sa.select(state, sa.func.count()).where(_r.is_enabled == 1).group_by(state)
+        return dict.fromkeys([(QUIET,), (FIRING,), ("problem",)], 0.0) | {
+            (state,): count for state, count in await self._tuples(counts)
+        }
+
+    async def enabled(self) -> list[AlertRow]:
+        """Every rule that is on, oldest first."""
+        return await self._all(_rules, _rules.select(_r.is_enabled == 1).order_by(_r.created_at, _r.id))
+
+    async def change(self, row: AlertRow) -> bool:
+        """Replace name, rule, state and whether it is on; false for an unknown rule."""
+        values = {key: value for key, value in _rules.values(row).items() if key not in ("id", "project", "secret")}
+        changed = alert_rules.update().where(_r.project == row.project, _r.id == row.id).values(values)
+        return await self._execute(changed) > 0
+
+    async def delete(self, project: str, alert_id: str, user: str, at: int) -> bool:
+        """Delete a rule and what waits to be delivered about it; false for an unknown rule."""
+
+        def work(connection: sa.Connection) -> bool:
+            one = sa.and_(_r.project == project, _r.id == alert_id)
+            found = connection.execute(alert_rules.delete().where(one)).rowcount > 0
+            if found:
+                waiting = sa.and_(_d.alert_id == alert_id, _d.ended_at.is_(None))
+                connection.execute(alert_deliveries.delete().where(waiting))
+                audit(connection, at, user, "alert.delete", project, {"id": alert_id})
+            return found
+
+        return await self._executor.write(work)
+
+    async def save_check(self, row: AlertRow, messages: Sequence[DeliveryRow], before: str) -> None:
+        """Note what a look at a rule found, with the messages that it leads to, in one step.
+
+        Nothing happens when the rule was changed or deleted meanwhile, or is not in the state `before` any more, as
+        another server has told of its change.
+        """
+        same = sa.and_(_r.id == row.id, _r.rule == row.rule, _r.is_enabled == 1, _r.state == before)
+        names = ("state", "value", "problem", "checked_at", "changed_at")
+        noted = alert_rules.update().where(same).values({name: getattr(row, name) for name in names})
+
+        def work(connection: sa.Connection) -> None:
+            if connection.execute(noted).rowcount:
+                for message in messages:
+                    _deliveries.insert(connection, message)
+
+        await self._executor.write(work)
+
+
+class Deliveries(JobQueue[DeliveryRow]):
+    """The queue of messages about rules, as one server works on it."""
+
+    jobs = _deliveries
+
+    async def add(self, rows: Sequence[DeliveryRow]) -> bool:
+        """Let more messages of one rule wait; false when it was deleted meanwhile. Raises Busy when many wait."""
+        first = rows[0]
+        rule = sa.select(_r.id).where(_r.project == first.project, _r.id == first.alert_id)
+        waiting = sa.select(sa.func.count()).select_from(alert_deliveries)
+        waiting = waiting.where(_d.alert_id == first.alert_id, _d.ended_at.is_(None))
+
+        def work(connection: sa.Connection) -> bool:
+            if connection.execute(waiting).scalar_one() + len(rows) > MOST_WAITING:
+                raise Busy(f"{MOST_WAITING} messages of this alert wait to be delivered")
+            known = connection.execute(rule).first() is not None
+            for row in rows if known else ():
+                _deliveries.insert(connection, row)
+            return known
+
+        return await self._executor.write(work)
+
+    async def take(self, now: int, held: Collection[str] = ()) -> DeliveryRow | None:
+        """Begin to send the message whose time came first."""
+        chosen = _deliveries.select(self._is_free(held), _d.next_at <= now).order_by(_d.next_at)
+        return await self._executor.write(lambda connection: self._take(connection, chosen, now, LEASE_SECONDS))
+
+    async def put_back(self, row: DeliveryRow, next_at: int) -> None:
+        """Let a message of this server wait again, with what it knows of its attempts."""
+        changes = {"state": QUEUED, "attempts": row.attempts, "error": row.error, "next_at": next_at, **NO_LEASE}
+        await self._set([row.id], changes)
+
+    async def finish(self, row: DeliveryRow, state: str, at: int) -> None:
+        """End a message of this server: it was taken, or is given up."""
+        changes = {"state": state, "attempts": row.attempts, "error": row.error, "ended_at": at, **NO_LEASE}
+        await self._set([row.id], changes)
+
+    async def put_back_all(self) -> None:
+        """Let wait what an earlier server had in its hands, where one server owns all."""
+        if not self.instance.is_shared:
+            await self._execute(alert_deliveries.update().where(_d.state == RUNNING).values(state=QUEUED, **NO_LEASE))
+
+    async def next_due(self) -> int | None:
+        """When the next message is to be sent, None when none waits."""
+        return await self._scalar(sa.select(sa.func.min(_d.next_at)).where(_d.state == QUEUED))
+
+    async def count_waiting(self) -> int:
+        """How many messages wait to be sent."""
+        return await self._count(alert_deliveries, _d.ended_at.is_(None))
+
+    async def query(self, project: str, alert_id: str | None, limit: int, offset: int) -> list[DeliveryRow]:
+        """Messages of a project (and rule), newest first."""
+        chosen = _deliveries.select(_d.project == project)
+        if alert_id is not None:
+            chosen = chosen.where(_d.alert_id == alert_id)
+        chosen = chosen.order_by(_d.created_at.desc(), _d.id.desc()).limit(limit).offset(offset)
+        return await self._all(_deliveries, chosen)
+
+    async def forget_ended(self, before: int) -> int:
+        """Remove messages that ended before an instant; returns how many."""
+        return await self._execute(alert_deliveries.delete().where(_d.ended_at < before))

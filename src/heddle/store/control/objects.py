@@ -1,37 +1,238 @@
 """Versions of objects and ops, with their tags and aliases."""
 
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import orjson
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest, NotFound
-from heddle.store.control import labels
-from heddle.store.control.latest import LatestVersions
-from heddle.store.control.mapping import Repository
-from heddle.store.control.object_rows import (
-    LATEST,
-    PAGE,
-    NewVersion,
-    ObjectFilter,
-    ObjectVersion,
-    conditions,
-    contents_of,
-    named,
-    numbered,
-    object_versions,
-    of_object,
-    order,
-    select,
-    version_of,
-    versions,
-)
+from heddle.store.control import object_labels as labels
 from heddle.store.control.projects import audit
-from heddle.store.control.schema import Executor, Instance
-from heddle.wire import digests, refpath, refs, times
+from heddle.store.control.repository import (
+    Executor,
+    Instance,
+    Repository,
+    metadata,
+    reads,
+    writes,
+)
+from heddle.wire import refs, times
 from heddle.wire.batched import batched
+
+LATEST = "latest"
+PAGE = 100
+"""How many values are held at a time where versions are listed."""
+
+object_versions = sa.Table(
+    "object_versions",
+    metadata,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("object_id", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("ref", sa.Text, nullable=False),
+    sa.Column("version_index", sa.Integer, nullable=False),
+    sa.Column("is_latest", sa.Integer, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("deleted_at", sa.BigInteger, nullable=True),
+    sa.Column("base_object_class", sa.Text, nullable=True),
+    sa.Column("leaf_object_class", sa.Text, nullable=True),
+    sa.Column("user", sa.Text, nullable=True),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("val", sa.Text, nullable=False),
+    sa.UniqueConstraint("project", "object_id", "digest", name="object_versions_identity"),
+    sa.Index("object_versions_ref", "project", "ref"),
+    sa.Index("object_versions_digest", "project", "digest"),
+    sa.Index("object_versions_time", "project", "created_at"),
+)
+_v = object_versions.c
+_METADATA = [column for column in _v if column.name != "val"]
+_SORTABLE = {"object_id": _v.object_id, "created_at": _v.created_at}
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A version to create; `val` is its JSON text as it is to be returned, refs internal.
+
+    `size` is the length in bytes of the text that its digest is of: what Weave stores and counts.
+    """
+
+    project: str
+    kind: str
+    object_id: str
+    digest: str
+    val: str
+    size: int
+    base_object_class: str | None
+    leaf_object_class: str | None
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFilter:
+    """Which live versions a query wants: all conditions together, any entry of a list; empty lists do not count."""
+
+    object_ids: Sequence[str] = ()
+    base_object_classes: Sequence[str] = ()
+    exclude_base_object_classes: Sequence[str] = ()
+    leaf_object_classes: Sequence[str] = ()
+    is_op: bool | None = None
+    latest_only: bool = False
+    tags: Sequence[str] = ()
+    aliases: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class ObjectVersion:
+    """A stored version; `val` is None where only the metadata was asked for; labels are filled on request."""
+
+    kind: str
+    object_id: str
+    digest: str
+    version_index: int
+    is_latest: int
+    created_at: int
+    deleted_at: int | None
+    base_object_class: str | None
+    leaf_object_class: str | None
+    user: str | None
+    size: int
+    val: str | None = None
+    tags: list[str] | None = None
+    aliases: list[str] | None = None
+
+
+def require_live(found: ObjectVersion | None, name: str) -> ObjectVersion:
+    """The version that was looked for under a name; raises NotFound where there is none, or none any more."""
+    if found is None:
+        raise NotFound(f"Obj {name} not found")
+    if found.deleted_at is not None:
+        at, name = times.to_iso(found.deleted_at), f"{found.object_id}:v{found.version_index}"
+        raise NotFound(f"{name} was deleted at {at}", deleted_at=at)
+    return found
+
+
+def _select(with_value: bool) -> sa.Select[Any]:
+    return sa.select(*_METADATA, *([_v.val] if with_value else []))
+
+
+def _version(row: Any) -> ObjectVersion:
+    names = [name for name in ObjectVersion.__slots__ if name in row._fields]
+    return ObjectVersion(**{name: getattr(row, name) for name in names})
+
+
+def _of_object(project: str, object_id: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    return _v.project == project, _v.object_id == object_id
+
+
+def _named(name: str) -> sa.ColumnElement[bool]:
+    """The condition for a digest, `latest` or `v<N>`."""
+    if name == LATEST:
+        return _v.is_latest == 1
+    number = refs.version_number(name)
+    return _v.digest == name if number is None else _v.version_index == number
+
+
+def _conditions(project: str, wanted: ObjectFilter) -> Iterator[sa.ColumnElement[bool]]:
+    if wanted.is_op is not None:
+        yield (_v.kind == "op") == wanted.is_op
+    if wanted.object_ids:
+        yield _v.object_id.in_(wanted.object_ids)
+    if wanted.latest_only:
+        yield _v.is_latest == 1
+    if wanted.base_object_classes:
+        yield _v.base_object_class.in_(wanted.base_object_classes)
+    if wanted.exclude_base_object_classes:
+        excluded = _v.base_object_class.in_(wanted.exclude_base_object_classes)
+        yield sa.or_(_v.base_object_class.is_(None), ~excluded)
+    if wanted.leaf_object_classes:
+        yield _v.leaf_object_class.in_(wanted.leaf_object_classes)
+    if wanted.tags:
+        yield sa.exists().where(labels.is_tagged(project, _v.object_id, _v.digest), labels.tags.tag.in_(wanted.tags))
+    if wanted.aliases:
+        others = [alias for alias in wanted.aliases if alias != LATEST]
+        same = sa.and_(*labels.aliased_to(project, _v.object_id), labels.aliases.digest == _v.digest)
+        matches = [sa.exists().where(same, labels.aliases.alias.in_(others))] if others else []
+        yield sa.or_(*matches, *([_v.is_latest == 1] if LATEST in wanted.aliases else []))
+
+
+def _order(sort: Sequence[tuple[str, bool]]) -> list[sa.ColumnElement[Any]]:
+    terms = [(_SORTABLE[field], is_descending) for field, is_descending in sort if field in _SORTABLE]
+    ordered = [column.desc() if is_descending else column.asc() for column, is_descending in terms]
+    return [*(ordered or [_v.created_at.asc()]), _v.version_index.asc(), _v.number.asc()]
+
+
+def _numbered(connection: sa.Connection, numbers: Sequence[int]) -> list[ObjectVersion]:
+    """The live ones of some rows with their values, in the order of the numbers."""
+    live = sa.and_(_v.number.in_(numbers), _v.deleted_at.is_(None))
+    found = {row.number: _version(row) for row in connection.execute(_select(True).where(live))}
+    return [found[number] for number in numbers if number in found]
+
+
+_LATEST_DIGESTS = sa.select(_v.object_id, _v.digest).where(
+    _v.project == sa.bindparam("of_project"),
+    _v.kind == sa.bindparam("of_kind"),
+    _v.object_id.in_(sa.bindparam("names", expanding=True)),
+    _v.is_latest == 1,
+    _v.deleted_at.is_(None),
+)
+
+
+def _latest_digests(connection: sa.Connection, project: str, kind: str, names: Sequence[str]) -> dict[str, str]:
+    """By object_id the digest of the latest live version; what has none is left out."""
+    found: dict[str, str] = {}
+    for part in batched(names):
+        values = {"of_project": project, "of_kind": kind, "names": part}
+        found.update({row[0]: row[1] for row in connection.execute(_LATEST_DIGESTS, values)})
+    return found
+
+
+_MOST_KNOWN = 20_000
+T = TypeVar("T")
+
+
+class LatestVersions:
+    """Digests of latest versions, as the one writer sees them; where several servers write, nothing is remembered.
+
+    Changes are counted in the writer, ahead of their commit, and what is remembered was read there too: so nothing that
+    was read before a change is taken for what holds after it.
+    """
+
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
+        self._executor = executor
+        self._is_shared = (instance or Instance()).is_shared
+        self._changes = 0
+        self._read_at = 0
+        self._known: dict[tuple[str, str, str], str] = {}
+
+    def count_change(self, work: Callable[[sa.Connection], T]) -> Callable[[sa.Connection], T]:
+        """The same work for the writer, counted as a change."""
+
+        def run(connection: sa.Connection) -> T:
+            self._changes += 1
+            return work(connection)
+
+        return run
+
+    async def digests(self, project: str, kind: str, names: Sequence[str]) -> dict[str, str]:
+        """By object_id the digest of the latest live version; what has none is left out."""
+        if self._is_shared:
+            return await self._executor.read(lambda connection: _latest_digests(connection, project, kind, names))
+        known = self._known if self._read_at == self._changes else {}
+        found = {name: digest for name in names if (digest := known.get((project, kind, name))) is not None}
+        if len(found) == len(names):
+            return found
+        changes, found = await self._executor.write(
+            lambda connection: (self._changes, _latest_digests(connection, project, kind, names))
+        )
+        if changes != self._read_at or len(self._known) > _MOST_KNOWN:
+            self._known, self._read_at = {}, changes
+        self._known.update({(project, kind, name): digest for name, digest in found.items()})
+        return found
 
 
 class Objects(Repository):
@@ -48,29 +249,30 @@ class Objects(Repository):
 
         Raises InvalidRequest when live versions of that name and kind have another base class.
         """
-        work = self.latest.changing(lambda connection: _create(connection, new, times.now()))
+        work = self.latest.count_change(lambda connection: _create(connection, new, times.now()))
         await self._executor.write(work, len(new.val) + 500)
         await self._tell(new.base_object_class)
 
-    async def read(
-        self, project: str, object_id: str, digest: str, with_value: bool = True, with_labels: bool = False
+    @reads
+    def read(
+        self,
+        connection: sa.Connection,
+        project: str,
+        object_id: str,
+        digest: str,
+        with_value: bool = True,
+        with_labels: bool = False,
     ) -> ObjectVersion | None:
         """The version that a digest, `latest`, `v<N>` or an alias names, a deleted one included."""
+        named = _named(_resolve_alias(connection, project, object_id, digest))
+        query = _select(with_value).where(*_of_object(project, object_id), named)
+        query = query.order_by(_v.created_at, _v.version_index).limit(1)
+        return next(iter(_found(connection, project, query, with_labels)), None)
 
-        def work(connection: sa.Connection) -> ObjectVersion | None:
-            condition = sa.and_(
-                *of_object(project, object_id), named(_resolve_alias(connection, project, object_id, digest))
-            )
-            query = select(with_value).where(condition).order_by(versions.created_at, versions.version_index).limit(1)
-            found = [version_of(row) for row in connection.execute(query)]
-            if with_labels:
-                _add_labels(connection, project, found)
-            return found[0] if found else None
-
-        return await self._executor.read(work)
-
-    async def query(
+    @reads
+    def query(
         self,
+        connection: sa.Connection,
         project: str,
         wanted: ObjectFilter,
         *,
@@ -81,17 +283,9 @@ class Objects(Repository):
         with_labels: bool = False,
     ) -> list[ObjectVersion]:
         """Live versions; `sort` is pairs of field and descending, of which only object_id and created_at count."""
-        query = select(with_values).where(versions.project == project, versions.deleted_at.is_(None))
-        query = query.where(*conditions(project, wanted)).order_by(*order(sort))
-        query = query.limit(limit).offset(offset or None)
-
-        def work(connection: sa.Connection) -> list[ObjectVersion]:
-            found = [version_of(row) for row in connection.execute(query)]
-            if with_labels:
-                _add_labels(connection, project, found)
-            return found
-
-        return await self._executor.read(work)
+        query = _select(with_values).where(_v.project == project, _v.deleted_at.is_(None))
+        query = query.where(*_conditions(project, wanted)).order_by(*_order(sort))
+        return _found(connection, project, query.limit(limit).offset(offset or None), with_labels)
 
     async def pages(
         self, project: str, wanted: ObjectFilter, *, by_name: bool = False, limit: int | None = None, offset: int = 0
@@ -100,79 +294,90 @@ class Objects(Repository):
 
         `by_name` is by object_id and then the newest first; otherwise they come as they were created.
         """
-        query = sa.select(versions.number).where(versions.project == project, versions.deleted_at.is_(None))
-        query = query.where(*conditions(project, wanted)).limit(limit).offset(offset or None)
-        named = [versions.object_id.asc(), versions.version_index.desc(), versions.number.asc()]
-        query = query.order_by(*(named if by_name else order(())))
+        query = sa.select(_v.number).where(_v.project == project, _v.deleted_at.is_(None))
+        query = query.where(*_conditions(project, wanted)).limit(limit).offset(offset or None)
+        named = [_v.object_id.asc(), _v.version_index.desc(), _v.number.asc()]
+        query = query.order_by(*(named if by_name else _order(())))
         numbers = await self._executor.read(lambda connection: array("q", connection.execute(query).scalars()))
         for first in range(0, len(numbers), PAGE):
             part = numbers[first : first + PAGE].tolist()
-            yield await self._executor.read(lambda connection, part=part: numbered(connection, part))  # type: ignore[misc]
+            yield await self._executor.read(lambda connection, part=part: _numbered(connection, part))  # type: ignore[misc]
 
     async def delete(self, project: str, object_id: str, names: Sequence[str], user: str) -> list[ObjectVersion]:
         """Delete the versions that digests, `latest` or `v<N>` name, all live ones without names; returns them.
 
         Raises NotFound when a name has no live version or two names mean the same one; then nothing is deleted.
         """
-        work = self.latest.changing(lambda c: _delete(c, project, object_id, names, user, times.now()))
+        work = self.latest.count_change(lambda c: _delete(c, project, object_id, names, user, times.now()))
         deleted = await self._executor.write(work, 500)
         await self._tell(deleted[0].base_object_class)
         return deleted
 
     async def latest_of_class(self, base_class: str) -> list[tuple[str, ObjectVersion]]:
         """The latest live version of every object of a base class, with its project, in all projects."""
-        query = select(True).where(versions.base_object_class == base_class, versions.is_latest == 1)
-        query = query.where(versions.deleted_at.is_(None)).order_by(versions.number)
-        return [(row.project, version_of(row)) for row in await self._tuples(query)]
+        query = _select(True).where(_v.base_object_class == base_class, _v.is_latest == 1)
+        query = query.where(_v.deleted_at.is_(None)).order_by(_v.number)
+        return [(row.project, _version(row)) for row in await self._tuples(query)]
 
     async def _tell(self, base_class: str | None) -> None:
         observer = self.observers.get(base_class or "")
         if observer is not None:
             await observer()
 
-    async def add_tags(self, project: str, object_id: str, digest: str, tags: Collection[str], user: str) -> None:
+    @writes
+    def add_tags(
+        self, connection: sa.Connection, project: str, object_id: str, digest: str, tags: Collection[str], user: str
+    ) -> None:
         """Tag a live version; raises NotFound when there is none."""
-
-        def work(connection: sa.Connection) -> None:
-            _require_live(connection, project, object_id, digest)
-            labels.add_tags(connection, project, object_id, digest, tags, user)
-
-        await self._executor.write(work)
+        _require_live(connection, project, object_id, digest)
+        held = sa.select(labels.tags.tag).where(labels.is_tagged(project, object_id, digest))
+        for tag in sorted(set(tags).difference(connection.execute(held).scalars())):
+            labels.TAGS.insert(connection, labels.TagRow(project, object_id, digest, tag, user, times.now()))
 
     async def remove_tags(self, project: str, object_id: str, digest: str, tags: Collection[str]) -> None:
         """Take tags off a version; what is not there is passed over."""
-        await self._executor.write(lambda connection: labels.remove_tags(connection, project, object_id, digest, tags))
+        mine = labels.is_tagged(project, object_id, digest)
+        await self._execute(labels.object_tags.delete().where(mine, labels.tags.tag.in_(tags)))
 
-    async def set_aliases(self, project: str, object_id: str, digest: str, aliases: Collection[str], user: str) -> None:
+    @writes
+    def set_aliases(
+        self, connection: sa.Connection, project: str, object_id: str, digest: str, aliases: Collection[str], user: str
+    ) -> None:
         """Point aliases to a live version, from wherever they pointed; raises NotFound when there is none."""
-
-        def work(connection: sa.Connection) -> None:
-            _require_live(connection, project, object_id, digest)
-            for alias in aliases:
-                labels.set_alias(connection, project, object_id, digest, alias, user)
-
-        await self._executor.write(work)
+        _require_live(connection, project, object_id, digest)
+        for alias in aliases:
+            labels.set_alias(connection, project, object_id, digest, alias, user)
 
     async def remove_aliases(self, project: str, object_id: str, aliases: Collection[str]) -> None:
         """Remove aliases of an object; what is not there is passed over."""
-        await self._executor.write(lambda connection: labels.remove_aliases(connection, project, object_id, aliases))
+        mine = sa.and_(*labels.aliased_to(project, object_id), labels.aliases.alias.in_(aliases))
+        await self._execute(labels.object_aliases.delete().where(mine))
 
     async def tags(self, project: str) -> list[str]:
         """Every tag in use, sorted."""
-        return await self._executor.read(lambda connection: labels.all_tags(connection, project))
+        return sorted(await self._scalars(labels.in_use(labels.tags.tag, project)))
 
     async def aliases(self, project: str) -> list[str]:
         """Every alias in use, sorted."""
-        return await self._executor.read(lambda connection: labels.all_aliases(connection, project))
+        return sorted(await self._scalars(labels.in_use(labels.aliases.alias, project)))
 
     async def total_size(self, project: str) -> int:
         """The bytes of all live values of the project."""
-        query = sa.select(sa.func.sum(versions.size)).where(versions.project == project, versions.deleted_at.is_(None))
+        query = sa.select(sa.func.sum(_v.size)).where(_v.project == project, _v.deleted_at.is_(None))
         return int(await self._scalar(query) or 0)
 
-    async def contents(self, project: str, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], str | None]:
+    @reads
+    def contents(
+        self, connection: sa.Connection, project: str, wanted: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], str | None]:
         """JSON text by (object_id, digest): None for a deleted version, no entry for an unknown one."""
-        return await self._executor.read(lambda connection: contents_of(connection, project, wanted))
+        found: dict[tuple[str, str], str | None] = {}
+        for part in batched(sorted({digest for _, digest in wanted})):
+            query = sa.select(_v.object_id, _v.digest, _v.deleted_at, _v.val)
+            for row in connection.execute(query.where(_v.project == project, _v.digest.in_(part))):
+                if (row.object_id, row.digest) in wanted:
+                    found[row.object_id, row.digest] = None if row.deleted_at is not None else row.val
+        return found
 
     async def values(self, project: str, wanted: Collection[str]) -> dict[str, str | None]:
         """JSON text by internal ref, the ref's path inside the value included; None for what is missing or deleted."""
@@ -186,17 +391,17 @@ class Objects(Repository):
 
 
 def _resolve_alias(connection: sa.Connection, project: str, object_id: str, name: str) -> str:
-    if name == LATEST or digests.version_number(name) is not None or digests.looks_like_digest(name):
+    if name == LATEST or refs.version_number(name) is not None or refs.looks_like_digest(name):
         return name
-    return labels.target(connection, project, object_id, name) or name
+    return labels.alias_target(connection, project, object_id, name) or name
 
 
 def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
-    mine = sa.and_(*of_object(new.project, new.object_id), versions.digest == new.digest)
-    known = connection.execute(sa.select(versions.number, versions.deleted_at).where(mine)).first()
+    mine = sa.and_(*_of_object(new.project, new.object_id), _v.digest == new.digest)
+    known = connection.execute(sa.select(_v.number, _v.deleted_at).where(mine)).first()
     if known is None or known.deleted_at is not None:
         _refuse_other_class(connection, new)
-        fields = {"created_at": at, "deleted_at": None, "val": new.val, "size": len(new.val.encode()), "is_latest": 0}
+        fields = {"created_at": at, "deleted_at": None, "val": new.val, "size": new.size, "is_latest": 0}
         fields |= {"base_object_class": new.base_object_class, "leaf_object_class": new.leaf_object_class}
         if known is None:
             connection.execute(object_versions.insert().values(**fields, **_identity(connection, new)))
@@ -207,7 +412,7 @@ def _create(connection: sa.Connection, new: NewVersion, at: int) -> None:
 
 
 def _identity(connection: sa.Connection, new: NewVersion) -> dict[str, Any]:
-    same_kind = sa.and_(*of_object(new.project, new.object_id), versions.kind == new.kind)
+    same_kind = sa.and_(*_of_object(new.project, new.object_id), _v.kind == new.kind)
     index = connection.execute(sa.select(sa.func.count()).select_from(object_versions).where(same_kind)).scalar_one()
     ref = refs.object_ref(new.project, new.kind, new.object_id, new.digest)
     names = ("project", "kind", "object_id", "digest", "user")
@@ -215,8 +420,8 @@ def _identity(connection: sa.Connection, new: NewVersion) -> dict[str, Any]:
 
 
 def _refuse_other_class(connection: sa.Connection, new: NewVersion) -> None:
-    live = sa.and_(*of_object(new.project, new.object_id), versions.kind == new.kind, versions.deleted_at.is_(None))
-    classes = connection.execute(sa.select(versions.base_object_class).where(live).distinct()).scalars()
+    live = sa.and_(*_of_object(new.project, new.object_id), _v.kind == new.kind, _v.deleted_at.is_(None))
+    classes = connection.execute(sa.select(_v.base_object_class).where(live).distinct()).scalars()
     others = sorted(str(name) for name in classes if name != new.base_object_class)
     if others:
         raise InvalidRequest(
@@ -226,57 +431,59 @@ def _refuse_other_class(connection: sa.Connection, new: NewVersion) -> None:
 
 
 def _mark_latest(connection: sa.Connection, project: str, object_id: str, digest: str | None) -> None:
-    others = sa.and_(*of_object(project, object_id), versions.is_latest == 1)
+    others = sa.and_(*_of_object(project, object_id), _v.is_latest == 1)
     connection.execute(object_versions.update().where(others).values(is_latest=0))
     if digest is not None:
-        one = sa.and_(*of_object(project, object_id), versions.digest == digest)
+        one = sa.and_(*_of_object(project, object_id), _v.digest == digest)
         connection.execute(object_versions.update().where(one).values(is_latest=1))
 
 
 def _delete(
     connection: sa.Connection, project: str, object_id: str, names: Sequence[str], user: str, at: int
 ) -> list[ObjectVersion]:
-    live = sa.and_(*of_object(project, object_id), versions.deleted_at.is_(None))
-    query = select(False).where(live).order_by(versions.created_at.desc(), versions.version_index.desc())
+    live = sa.and_(*_of_object(project, object_id), _v.deleted_at.is_(None))
+    query = _select(False).where(live).order_by(_v.created_at.desc(), _v.version_index.desc())
     if names:
-        query = query.where(sa.or_(*(named(name) for name in names)))
-    found = [version_of(row) for row in connection.execute(query)]
+        query = query.where(sa.or_(*(_named(name) for name in names)))
+    found = [_version(row) for row in connection.execute(query)]
     if not found:
         raise NotFound(f"Object {object_id} ({list(names)}) not found when deleting.")
     chosen = {version.digest for version in found}
     if names and len(set(names)) != len(chosen):
-        missing = sorted(set(names) - chosen)
+        missing = ", ".join(map(repr, sorted(set(names) - chosen)))
         raise NotFound(
-            f"{len(set(names))} versions were to be deleted, {len(chosen)} were found; not matched: {missing}"
+            f"Delete request contains {len(names)} digests, but found {len(chosen)} objects to delete. "
+            f"Diff digests: {{{missing}}}"
         )
     for part in batched(sorted(chosen)):
-        dead = sa.and_(*of_object(project, object_id), versions.digest.in_(part))
+        dead = sa.and_(*_of_object(project, object_id), _v.digest.in_(part))
         connection.execute(object_versions.update().where(dead).values(deleted_at=at))
-        labels.drop(connection, project, object_id, part)
-    if labels.target(connection, project, object_id, LATEST) is None:
-        newest = sa.select(versions.digest).where(live)
-        newest = newest.order_by(versions.created_at.desc(), versions.version_index.desc()).limit(1)
+        labels.remove(connection, project, object_id, part)
+    if labels.alias_target(connection, project, object_id, LATEST) is None:
+        newest = sa.select(_v.digest).where(live)
+        newest = newest.order_by(_v.created_at.desc(), _v.version_index.desc()).limit(1)
         _mark_latest(connection, project, object_id, connection.execute(newest).scalar_one_or_none())
     audit(connection, at, user, "object.delete", project, {"object_id": object_id, "digests": sorted(chosen)})
     return found
 
 
 def _require_live(connection: sa.Connection, project: str, object_id: str, digest: str) -> None:
-    condition = sa.and_(*of_object(project, object_id), versions.digest == digest, versions.deleted_at.is_(None))
-    if connection.execute(sa.select(versions.number).where(condition)).first() is None:
+    condition = sa.and_(*_of_object(project, object_id), _v.digest == digest, _v.deleted_at.is_(None))
+    if connection.execute(sa.select(_v.number).where(condition)).first() is None:
         raise NotFound(f"Object version {object_id}:{digest} not found")
 
 
-def _add_labels(connection: sa.Connection, project: str, found: Sequence[ObjectVersion]) -> None:
-    for part in batched(found):
-        names = {version.object_id for version in part}
-        tags, aliases = labels.of_objects(connection, project, names)
+def _found(connection: sa.Connection, project: str, query: sa.Select[Any], with_labels: bool) -> list[ObjectVersion]:
+    found = [_version(row) for row in connection.execute(query)]
+    for part in batched(found if with_labels else ()):
+        tags, aliases = labels.of(connection, project, {version.object_id for version in part})
         explicit = {object_id for (object_id, _), held in aliases.items() if LATEST in held}
         for version in part:
             key = (version.object_id, version.digest)
             is_derived = version.is_latest and version.object_id not in explicit
             version.tags = sorted(tags.get(key, ()))
             version.aliases = [*([LATEST] if is_derived else []), *aliases.get(key, ())]
+    return found
 
 
 def _parse(ref: str) -> refs.Ref | None:
@@ -290,5 +497,5 @@ def _parse(ref: str) -> refs.Ref | None:
 def _inside(text: str, edges: Sequence[refs.Edge]) -> str | None:
     value = orjson.loads(text)
     for edge, part in edges:
-        value = refpath.step(value, edge, part)
+        value = refs.follow_edge(value, edge, part)
     return None if value is None else orjson.dumps(value).decode()

@@ -1,12 +1,12 @@
-"""Projects that are known, their settings, and the audit log."""
+"""Projects that are known, their settings and runtimes, and the audit log."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from heddle.store.control.mapping import Indexed, Integer, Key, Mapped, Repository
-from heddle.store.control.schema import metadata
+from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, metadata, upsert, writes
 from heddle.wire import times
 
 
@@ -87,51 +87,42 @@ class Projects(Repository):
         found = await self._first(_projects, projects.c.project == project)
         return None if found is None else found.description
 
-    async def make(self, project: str, description: str | None) -> str | None:
+    @writes
+    def make(self, connection: sa.Connection, project: str, description: str | None) -> str | None:
         """Make the project known; returns its description (the old one where none is given now)."""
-
-        def work(connection: sa.Connection) -> str | None:
-            known = _find(connection, project)
-            if known is None:
-                _projects.insert(connection, ProjectRow(project, times.now(), description, None))
-                return description
-            if description is None:
-                return known.description
-            change = projects.update().where(projects.c.project == project).values(description=description)
-            connection.execute(change)
+        known = _find(connection, project)
+        if known is None:
+            _projects.insert(connection, ProjectRow(project, times.now(), description, None))
             return description
-
-        return await self._executor.write(work)
+        if description is None:
+            return known.description
+        change = projects.update().where(projects.c.project == project).values(description=description)
+        connection.execute(change)
+        return description
 
     async def retention(self, project: str) -> int | None:
         """How many days calls are kept; None: for ever."""
         found = await self._first(_projects, projects.c.project == project)
         return None if found is None else found.retention_days
 
-    async def set_retention(self, project: str, days: int | None, user: str) -> None:
+    @writes
+    def set_retention(self, connection: sa.Connection, project: str, days: int | None, user: str) -> None:
         """Keep calls for so many days from now on; None: for ever."""
+        known = _find(connection, project)
+        if known is None:
+            _projects.insert(connection, ProjectRow(project, times.now(), None, days))
+        else:
+            change = projects.update().where(projects.c.project == project).values(retention_days=days)
+            connection.execute(change)
+        before = None if known is None else known.retention_days
+        audit(connection, times.now(), user, "retention.update", project, {"before": before, "after": days})
 
-        def work(connection: sa.Connection) -> None:
-            known = _find(connection, project)
-            if known is None:
-                _projects.insert(connection, ProjectRow(project, times.now(), None, days))
-            else:
-                change = projects.update().where(projects.c.project == project).values(retention_days=days)
-                connection.execute(change)
-            before = None if known is None else known.retention_days
-            audit(connection, times.now(), user, "retention.update", project, {"before": before, "after": days})
-
-        await self._executor.write(work)
-
-    async def beat(self) -> None:
+    @writes
+    def write_heartbeat(self, connection: sa.Connection) -> None:
         """Commit a tiny write; raises what any other write would."""
-
-        def work(connection: sa.Connection) -> None:
-            change = heartbeat.update().where(heartbeat.c.number == 0).values(at=times.now())
-            if not connection.execute(change).rowcount:
-                connection.execute(heartbeat.insert().values(number=0, at=times.now()))
-
-        await self._executor.write(work)
+        change = heartbeat.update().where(heartbeat.c.number == 0).values(at=times.now())
+        if not connection.execute(change).rowcount:
+            connection.execute(heartbeat.insert().values(number=0, at=times.now()))
 
     async def with_retention(self) -> list[tuple[str, int]]:
         """Every project whose calls are deleted some day, and after how many days."""
@@ -152,3 +143,89 @@ class Projects(Repository):
 
 def _find(connection: sa.Connection, project: str) -> ProjectRow | None:
     return _projects.first(connection, _projects.select(projects.c.project == project))
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeRow:
+    """One runtime; `max_tokens` are the most tokens of an answer by model, in the order of the request."""
+
+    project: Key[str]
+    name: Key[str]
+    base_url: str
+    api_key_secret: str | None
+    """The environment variable of the server that holds the key; never the key."""
+    headers: Mapping[str, str]
+    max_tokens: Mapping[str, int]
+    updated_at: int
+    updated_by: str
+
+
+_runtimes = Mapped(RuntimeRow, "runtimes")
+runtimes = _runtimes.table
+
+
+class Runtimes(Repository):
+    """What can be done with runtimes; projects are internal ids."""
+
+    async def apply(self, row: RuntimeRow) -> None:
+        """Store a runtime in place of the one of its name."""
+
+        def work(connection: sa.Connection) -> None:
+            upsert(connection, runtimes, ("project", "name"), _runtimes.values(row))
+            said = {"name": row.name, "base_url": row.base_url, "models": list(row.max_tokens)[:100]}
+            audit(connection, row.updated_at, row.updated_by, "runtime.apply", row.project, said)
+
+        await self._executor.write(work, 500)
+
+    async def read(self, project: str, name: str) -> RuntimeRow | None:
+        """A runtime by its name."""
+        return await self._first(_runtimes, runtimes.c.project == project, runtimes.c.name == name)
+
+    async def all(self, project: str) -> list[RuntimeRow]:
+        """The project's runtimes by name."""
+        return await self._all(_runtimes, _runtimes.select(runtimes.c.project == project).order_by(runtimes.c.name))
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRow:
+    """A provider that somebody entered; of its key only the last characters can be shown."""
+
+    name: Key[str]
+    base_url: str
+    secret: str = field(repr=False)
+    """The key, encrypted; empty for none."""
+    hint: str
+    updated_at: int
+    updated_by: str
+
+
+_providers = Mapped(ProviderRow, "providers")
+providers = _providers.table
+
+
+class Providers(Repository):
+    """Providers of models that were entered while the server runs."""
+
+    async def all(self) -> list[ProviderRow]:
+        """Every provider, by name."""
+        return await self._all(_providers, _providers.select().order_by(providers.c.name))
+
+    async def save(self, row: ProviderRow) -> None:
+        """Store a provider in place of the one of its name, and say so in the audit log."""
+
+        def work(connection: sa.Connection) -> None:
+            upsert(connection, providers, ["name"], _providers.values(row))
+            audit(connection, row.updated_at, row.updated_by, "provider.save", None, {"name": row.name})
+
+        await self._executor.write(work)
+
+    async def delete(self, name: str, user: str, at: int) -> bool:
+        """Forget a provider and its key; false for an unknown one."""
+
+        def work(connection: sa.Connection) -> bool:
+            found = connection.execute(providers.delete().where(providers.c.name == name)).rowcount > 0
+            if found:
+                audit(connection, at, user, "provider.delete", None, {"name": name})
+            return found
+
+        return await self._executor.write(work)

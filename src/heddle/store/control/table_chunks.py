@@ -1,18 +1,17 @@
-"""Tables as chunks of row digests: the schema, and what is read from it."""
+"""The tables of tables: which there are, the chunks of their row digests, and stretches of those."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
-from heddle.store.control.schema import metadata
+from heddle.store.control.repository import metadata
 from heddle.wire.batched import batched
-from heddle.wire.tableedit import Piece
+from heddle.wire.table_rows import Piece
 
 CHUNK_ROWS = 1000
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-T = TypeVar("T")
 Place = tuple[int, str]
 
 tables = sa.Table(

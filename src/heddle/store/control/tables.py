@@ -1,16 +1,20 @@
 """Tables: immutable lists of row digests, kept in chunks; each row is kept once per project under its digest."""
 
 import asyncio
+import hashlib
+import uuid
+from array import array
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import orjson
 import sqlalchemy as sa
 
 from heddle.errors import NotFound
-from heddle.store.control.row_texts import RowTexts
-from heddle.store.control.schema import Executor
+from heddle.store.control.repository import Executor, reads
 from heddle.store.control.table_chunks import (
     CHUNK_ROWS,
     Place,
@@ -18,16 +22,184 @@ from heddle.store.control.table_chunks import (
     digests_of_pieces,
     find,
     one,
+    packed,
     places,
     stretch,
+    table_chunks,
     table_columns,
     tables,
 )
-from heddle.store.control.table_order import CHUNKS_AT_A_TIME, Orders
-from heddle.store.control.table_writes import SLICE_ROWS, NewTable
+from heddle.store.control.table_rows import RowTexts
+from heddle.wire import times
 from heddle.wire.batched import batched
-from heddle.wire.rowsort import SortKey, order
-from heddle.wire.tableedit import Piece
+from heddle.wire.table_rows import Piece, Sorter, SortKey, sort_rows
+
+Positions = Sequence[int]
+_OrderKey = tuple[int, tuple[SortKey, ...]]
+CHUNKS_AT_A_TIME = 25
+"""How much of a table one piece of reading covers, so that others come in between."""
+_KEPT_BYTES = 64 * 1024 * 1024
+
+
+class Orders:
+    """Positions in order, for tables whose rows are all stored: those never change."""
+
+    def __init__(self, executor: Executor, row_texts: RowTexts) -> None:
+        self._executor = executor
+        self._row_texts = row_texts
+        self._kept: OrderedDict[_OrderKey, array[int]] = OrderedDict()
+        self._bytes = 0
+        self._locks: WeakValueDictionary[_OrderKey, asyncio.Lock] = WeakValueDictionary()
+
+    async def of(self, project: str, number: int, count: int, sort: Sequence[SortKey], is_complete: bool) -> Positions:
+        """The positions of the stored rows of a table in order."""
+        key = (number, tuple(sort))
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            known = self._kept.get(key)
+            if known is not None:
+                self._kept.move_to_end(key)
+                return known
+            found = await self._sorted(project, number, count, sort)
+            if is_complete:
+                self._keep(key, found)
+            return found
+
+    async def _sorted(self, project: str, number: int, count: int, sort: Sequence[SortKey]) -> "array[int]":
+        """A few chunks at a time, so that other reads come in between and none reaches its deadline."""
+        sorter = Sorter(sort)
+        for first in range(0, -(-count // CHUNK_ROWS), CHUNKS_AT_A_TIME):
+            last = first + CHUNKS_AT_A_TIME
+            chunks = await self._executor.read(lambda c, f=first, n=last: list(chunk_digests(c, number, f, n)))  # type: ignore[misc]
+            for start, part in chunks:
+                values = await self._row_texts.texts(project, set(part))
+                await asyncio.to_thread(_add, sorter, start, part, values)
+        return await asyncio.to_thread(sorter.positions)
+
+    def _keep(self, key: _OrderKey, positions: "array[int]") -> None:
+        self._kept[key] = positions
+        self._bytes += positions.itemsize * len(positions)
+        while self._bytes > _KEPT_BYTES:
+            _, dropped = self._kept.popitem(last=False)
+            self._bytes -= dropped.itemsize * len(dropped)
+
+
+def _add(sorter: Sorter, start: int, digests: Sequence[str], values: Mapping[str, str]) -> None:
+    for position, digest in enumerate(digests, start):
+        value = values.get(digest)
+        if value is not None:
+            sorter.add(position, orjson.loads(value))
+
+
+SLICE_ROWS = 50 * CHUNK_ROWS
+"""How many row digests are held at a time; shorter tables are written in one transaction."""
+_UNFINISHED = "unfinished:"
+"""What the digest of a table begins with while its chunks are being written; no request can name it."""
+_OLD = times.DAY
+
+
+class NewTable:
+    """One table that is being stored, with what is new of its rows."""
+
+    def __init__(
+        self, executor: Executor, row_texts: RowTexts, project: str, is_complete: bool, rows: Mapping[str, str]
+    ) -> None:
+        self._executor = executor
+        self._row_texts = row_texts
+        self._project = project
+        self._is_complete = is_complete
+        self._rows = rows
+        self._state = hashlib.sha256()
+        self._chunks = self._count = 0
+        self._number: int | None = None
+
+    @property
+    def digest(self) -> str:
+        """The digest of what arrived so far."""
+        return self._state.hexdigest()
+
+    async def store(self, slices: AsyncIterator[Sequence[str]], digest: str | None = None) -> int | None:
+        """Write the table whose row digests arrive in slices of SLICE_ROWS; its number, None when it was there already.
+
+        `digest` spares the hashing where it is known.
+        """
+        held: list[str] | None = None
+        async for part in slices:
+            if held is not None:
+                await self._append(held)
+            held = await asyncio.to_thread(self._packed, part, digest is None)
+            self._count += len(part)
+        return await self._finish(held or [], digest or self.digest)
+
+    def _packed(self, part: Sequence[str], hashed: bool) -> list[str]:
+        if hashed:
+            for piece in batched(part, CHUNK_ROWS):
+                self._state.update("".join(piece).encode())
+        return list(packed(part))
+
+    async def _append(self, chunks: list[str]) -> None:
+        """Write a slice of a table that is not to be seen yet."""
+
+        def work(connection: sa.Connection) -> int:
+            number = self._number
+            if number is None:
+                _sweep(connection)
+                number = self._insert(connection, f"{_UNFINISHED}{uuid.uuid4().hex}")
+            self._insert_chunks(connection, number, chunks)
+            return number
+
+        self._number = await self._executor.write(work, sum(map(len, chunks)))
+        self._chunks += len(chunks)
+
+    async def _finish(self, chunks: list[str], digest: str) -> int | None:
+        """Write the rows and the last slice, and let the table be seen."""
+        keep_rows = await self._row_texts.put(self._project, self._rows)
+
+        def work(connection: sa.Connection) -> int | None:
+            keep_rows(connection)
+            if find(connection, self._project, digest) is not None:
+                _drop(connection, [self._number] if self._number is not None else [])
+                return None
+            number = self._number
+            if number is None:
+                number = self._insert(connection, digest)
+            else:
+                change = {"digest": digest, "row_count": self._count, "created_at": times.now()}
+                connection.execute(tables.update().where(table_columns.number == number).values(**change))
+            self._insert_chunks(connection, number, chunks)
+            return number
+
+        size = sum(map(len, self._rows.values())) + sum(map(len, chunks)) + 100 * len(self._rows)
+        return await self._executor.write(work, size)
+
+    def _insert(self, connection: sa.Connection, digest: str) -> int:
+        row = {"project": self._project, "digest": digest, "row_count": self._count}
+        row |= {"is_complete": int(self._is_complete), "created_at": times.now()}
+        result = connection.execute(tables.insert().values(**row))
+        assert result.inserted_primary_key is not None
+        return int(result.inserted_primary_key[0])
+
+    def _insert_chunks(self, connection: sa.Connection, number: int, chunks: Sequence[str]) -> None:
+        if chunks:
+            every = enumerate(chunks, self._chunks)
+            values = [{"table_number": number, "chunk": chunk, "row_digests": text} for chunk, text in every]
+            connection.execute(table_chunks.insert(), values)
+
+
+def _sweep(connection: sa.Connection) -> None:
+    """Remove tables that a crash left unfinished: nobody has written to them for a day."""
+    old = sa.and_(
+        table_columns.digest >= _UNFINISHED,
+        table_columns.digest < _UNFINISHED + "~",
+        table_columns.created_at < times.now() - _OLD,
+    )
+    _drop(connection, connection.execute(sa.select(table_columns.number).where(old)).scalars().all())
+
+
+def _drop(connection: sa.Connection, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        connection.execute(table_chunks.delete().where(table_chunks.c.table_number == number))
+        connection.execute(tables.delete().where(table_columns.number == number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +246,13 @@ class Tables:
         query = sa.select(table_columns.row_count).where(one(project, digest))
         return await self._executor.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
-    async def digests_at(self, project: str, digest: str, positions: Collection[int]) -> dict[int, str]:
+    @reads
+    def digests_at(
+        self, connection: sa.Connection, project: str, digest: str, positions: Collection[int]
+    ) -> dict[int, str]:
         """Row digests of a table by position."""
-
-        def work(connection: sa.Connection) -> dict[int, str]:
-            table = find(connection, project, digest)
-            return dict(places(connection, table.number, positions)) if table else {}
-
-        return await self._executor.read(work)
+        table = find(connection, project, digest)
+        return dict(places(connection, table.number, positions)) if table else {}
 
     async def derive(self, project: str, base: str, pieces: Sequence[Piece], rows: Mapping[str, str]) -> str:
         """Store the table made of stretches of a base table and of new row digests; returns its digest.
@@ -174,14 +345,13 @@ class Tables:
             for start in range(0, len(chosen), CHUNK_ROWS):
                 yield await self._rows(project, chosen[start : start + CHUNK_ROWS])
 
-    async def _places(self, number: int, first_chunk: int = 0, end_chunk: int | None = None) -> list[Place]:
+    @reads
+    def _places(
+        self, connection: sa.Connection, number: int, first_chunk: int = 0, end_chunk: int | None = None
+    ) -> list[Place]:
         """Every place of some chunks."""
-
-        def work(connection: sa.Connection) -> list[Place]:
-            chunks = chunk_digests(connection, number, first_chunk, end_chunk)
-            return [place for first, part in chunks for place in enumerate(part, first)]
-
-        return await self._executor.read(work)
+        chunks = chunk_digests(connection, number, first_chunk, end_chunk)
+        return [place for first, part in chunks for place in enumerate(part, first)]
 
     async def _rows(self, project: str, found: Sequence[Place]) -> list[TableRow]:
         """The rows at some places."""
@@ -198,7 +368,7 @@ class Tables:
 
         def ordered(names: Mapping[int, str]) -> list[Place]:
             values = {digest: orjson.loads(text) for digest, text in texts.items()}
-            return [(place, names[place]) for place in order(((p, values[d]) for p, d in names.items()), sort)]
+            return [(place, names[place]) for place in sort_rows(((p, values[d]) for p, d in names.items()), sort)]
 
         return await asyncio.to_thread(ordered, dict(await self._executor.read(chosen)))
 

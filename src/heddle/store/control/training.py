@@ -1,15 +1,221 @@
-"""Trainable models, their checkpoints, and the trajectories that were logged for them."""
+"""Trainable models, their checkpoints and logs; the durable queue of training jobs, and the events that clients read.
+
+States of a job: queued -> running -> publishing -> succeeded | failed | cancelled.
+"""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.errors import Conflict
-from heddle.store.control.jobs import train_jobs
-from heddle.store.control.mapping import Indexed, Key, Mapped, Repository, Unique
+from heddle.errors import Busy, Conflict, HeddleError
+from heddle.store.control.coordination import (
+    NO_LEASE,
+    QUEUED,
+    RUNNING,
+    JobQueue,
+    database_time,
+)
 from heddle.store.control.projects import audit
+from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, reads, writes
+from heddle.wire.batched import batched
+
+PUBLISHING = "publishing"
+AT_WORK = (RUNNING, PUBLISHING)
+OPEN = (QUEUED, *AT_WORK)
+
+
+class LeaseLost(HeddleError):
+    """Another server works on the job now: this one must not go on with it."""
+
+    status = 409
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"The job {job_id} was taken over by another server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """One training job; `number` orders the queue and is given by the table."""
+
+    number: Key[Integer] = 0
+    id: Unique[str]
+    model_id: Indexed[str]
+    kind: str
+    """`rl` or `sft`."""
+    state: Indexed[str] = QUEUED
+    config: dict[str, Any]
+    payload: Indexed[str]
+    """The key of a blob (zstd) with the body."""
+    step: int | None = None
+    """The step that it makes, known since it first ran."""
+    parent_step: int | None = None
+    attempts: Integer = 0
+    """Attempts that ended without progress since the last progress."""
+    progress: int = 0
+    """Gradient steps whose events are stored."""
+    lease_owner: str | None = None
+    lease_until: int | None = None
+    cancel_asked: bool = False
+    error: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    created_at: int
+    created_by: str
+    started_at: int | None = None
+    ended_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of a job; `seq` 0 is training_started, then the gradient steps, then the end."""
+
+    job_id: Key[str]
+    seq: Key[int]
+    id: Unique[str]
+    type: str
+    data: dict[str, Any]
+    created_at: int
+
+
+_jobs, _events = Mapped(JobRow, "train_jobs"), Mapped(EventRow, "train_events", sqlite_with_rowid=False)
+train_jobs, train_events = _jobs.table, _events.table
+JOB_TABLES = (train_jobs, train_events)
+_j, _e = train_jobs.c, train_events.c
+
+
+class TrainJobs(JobQueue[JobRow]):
+    """The tables of jobs and their events, as one server works on them."""
+
+    jobs = _jobs
+    at_work = AT_WORK
+
+    @writes
+    def add(self, connection: sa.Connection, row: JobRow, most_queued: int) -> None:
+        """Queue a job; raises Busy when that many of its model wait already."""
+        waiting = sa.select(sa.func.count()).where(_j.model_id == row.model_id, _j.state == QUEUED)
+        if connection.execute(waiting).scalar_one() >= most_queued:
+            raise Busy(f"{most_queued} jobs of this model wait already", retry_after=5)
+        _jobs.insert(connection, row)
+
+    async def find(self, job_id: str) -> JobRow | None:
+        """The job with an id."""
+        return await self._first(_jobs, _j.id == job_id)
+
+    async def of_model(self, model_id: str) -> list[JobRow]:
+        """The jobs of a model, oldest first."""
+        return await self._all(_jobs, _jobs.select(_j.model_id == model_id).order_by(_j.number))
+
+    async def open(self) -> list[JobRow]:
+        """The jobs that are not done, oldest first."""
+        return await self._all(_jobs, _jobs.select(_j.state.in_(OPEN)).order_by(_j.number))
+
+    async def lease(self, now: int, seconds: float, held: Collection[str] = ()) -> JobRow | None:
+        """Take the oldest job whose model has none at work: a queued one, or one whose lease has ended.
+
+        What is `held` by this server itself is not taken. A job found in `publishing` keeps that state: only its
+        publication is left to do.
+        """
+        other = train_jobs.alias()
+        same = sa.and_(other.c.model_id == _j.model_id, other.c.id != _j.id)
+        at_work = sa.exists().where(same, other.c.state.in_(AT_WORK))
+        older = sa.exists().where(same, other.c.state == QUEUED, other.c.number < _j.number)
+        chosen = _jobs.select(self._is_free(held), sa.or_(_j.state != QUEUED, ~older), ~at_work).order_by(_j.number)
+        return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds))
+
+    async def claim(self, job_id: str, now: int, seconds: float) -> JobRow | None:
+        """Take one job, which nobody has; None when it is done or a server works on it."""
+        chosen = _jobs.select(_j.id == job_id, self._is_free())
+        return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds, wait=True))
+
+    async def update(self, job_id: str, **changes: Any) -> None:
+        """Set columns of a job of this server: state, step, parent_step, attempts, ...
+
+        Raises LeaseLost when another server has it, and when it is done.
+        """
+        if not await self._set([job_id], changes):
+            raise LeaseLost(job_id)
+
+    async def require_lease(self, job_id: str) -> None:
+        """Raise LeaseLost when a job is not this server's any more, or its lease has ended."""
+        if await self._first(_jobs, self._is_mine([job_id]), _j.lease_until >= database_time()) is None:
+            raise LeaseLost(job_id)
+
+    async def ask_to_cancel(self, job_id: str) -> None:
+        """Ask whoever works on a job to give it up; nothing happens to one that is done."""
+        await self._execute(train_jobs.update().where(_j.id == job_id, _j.state.in_(OPEN)).values(cancel_asked=True))
+
+    async def is_any_free(self) -> bool:
+        """True when a job waits, or its lease has ended; perhaps it may not begin yet."""
+        return await self._scalar(sa.select(_j.id).where(self._is_free()).limit(1)) is not None
+
+    async def release_leases(self, job_id: str | None = None) -> int:
+        """End the leases of this server (on one job), so that the next that looks goes on; returns how many."""
+        change = train_jobs.update().where(_j.state.in_(AT_WORK), _j.lease_owner == self.instance.owner)
+        if job_id is not None:
+            change = change.where(_j.id == job_id)
+        return await self._execute(change.values(lease_owner=None, lease_until=0))
+
+    async def release_all_leases(self) -> int:
+        """End every lease, as the one server that owns all does when it starts; returns how many.
+
+        Where several servers share the tables nothing is changed, as leases end.
+        """
+        if self.instance.is_shared:
+            return 0
+        change = train_jobs.update().where(_j.state.in_(AT_WORK)).values(lease_owner=None, lease_until=0)
+        return await self._execute(change)
+
+    async def add_event(self, event: EventRow, progress: int | None = None) -> bool:
+        """Append an event of a job of this server, with the job's progress; False when its place is taken already.
+
+        Raises LeaseLost.
+        """
+        changes = {} if progress is None else {"progress": progress, "attempts": 0}
+        return await self._executor.write(lambda connection: self._add_event(connection, event, changes))
+
+    def _add_event(self, connection: sa.Connection, event: EventRow, changes: dict[str, Any]) -> bool:
+        if connection.execute(sa.select(_j.id).where(self._is_mine([event.job_id]))).first() is None:
+            raise LeaseLost(event.job_id)
+        if connection.execute(sa.select(_e.seq).where(_e.job_id == event.job_id, _e.seq == event.seq)).first():
+            return False
+        _events.insert(connection, event)
+        if changes:
+            connection.execute(train_jobs.update().where(_j.id == event.job_id).values(changes))
+        return True
+
+    @writes
+    def finish(
+        self,
+        connection: sa.Connection,
+        /,
+        job_id: str,
+        state: str,
+        event_id: str,
+        event_type: str,
+        data: dict[str, Any],
+        at: int,
+        **changes: Any,
+    ) -> bool:
+        """End a job of this server and append its last event, together; False (and no change) when it had ended.
+
+        Raises LeaseLost when another server works on it.
+        """
+        found = connection.execute(sa.select(_j.state).where(_j.id == job_id)).first()
+        if found is None or found.state not in OPEN:
+            return False
+        last = connection.execute(sa.select(sa.func.max(_e.seq)).where(_e.job_id == job_id)).scalar_one()
+        event = EventRow(job_id, 0 if last is None else last + 1, event_id, event_type, data, at)
+        return self._add_event(connection, event, {"state": state, "ended_at": at, **NO_LEASE, **changes})
+
+    async def events(self, job_id: str, after: int = -1, limit: int | None = None) -> list[EventRow]:
+        """The events of a job behind a place, in order."""
+        chosen = _events.select(_e.job_id == job_id, _e.seq > after).order_by(_e.seq).limit(limit)
+        return await self._all(_events, chosen)
+
+    async def event_place(self, job_id: str, event_id: str) -> int | None:
+        """The place of an event in its job, None for an id that the job does not have."""
+        return await self._scalar(sa.select(_e.seq).where(_e.job_id == job_id, _e.id == event_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +285,17 @@ _m, _c = train_models.c, train_checkpoints.c
 class TrainModels(Repository):
     """The tables of models, checkpoints and logs."""
 
-    async def create(self, row: ModelRow, first: CheckpointRow) -> ModelRow:
+    @writes
+    def create(self, connection: sa.Connection, row: ModelRow, first: CheckpointRow) -> ModelRow:
         """Make a model known together with its step 0; raises Conflict when the name is taken."""
-
-        def work(connection: sa.Connection) -> ModelRow:
-            named = (_m.entity == row.entity, _m.project == row.project, _m.name == row.name)
-            if _models.first(connection, _models.select(*named)) is not None:
-                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
-            _models.insert(connection, row)
-            _checkpoints.insert(connection, first)
-            details = {"entity": row.entity, "project": row.project, "name": row.name}
-            audit(connection, row.created_at, row.created_by, "train_model.create", None, details)
-            return row
-
-        return await self._executor.write(work)
+        named = (_m.entity == row.entity, _m.project == row.project, _m.name == row.name)
+        if _models.first(connection, _models.select(*named)) is not None:
+            raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
+        _models.insert(connection, row)
+        _checkpoints.insert(connection, first)
+        details = {"entity": row.entity, "project": row.project, "name": row.name}
+        audit(connection, row.created_at, row.created_by, "train_model.create", None, details)
+        return row
 
     async def find(self, model_id: str) -> ModelRow | None:
         """The model with an id."""
@@ -106,68 +309,119 @@ class TrainModels(Repository):
         """Every model, oldest first."""
         return await self._all(_models, _models.select().order_by(_m.created_at, _m.id))
 
-    async def delete(self, row: ModelRow, at: int, user: str) -> list[CheckpointRow]:
+    @writes
+    def delete(self, connection: sa.Connection, row: ModelRow, at: int, user: str) -> list[CheckpointRow]:
         """Forget a model with its checkpoints, logs and the bodies of its jobs; returns the checkpoints it had."""
-
-        def work(connection: sa.Connection) -> list[CheckpointRow]:
-            found = _checkpoints.all(connection, _checkpoints.select(_c.model_id == row.id))
-            connection.execute(train_checkpoints.delete().where(_c.model_id == row.id))
-            connection.execute(train_logs.delete().where(train_logs.c.model_id == row.id))
-            connection.execute(train_models.delete().where(_m.id == row.id))
-            connection.execute(train_jobs.update().where(train_jobs.c.model_id == row.id).values(payload=""))
-            details = {"entity": row.entity, "project": row.project, "name": row.name}
-            audit(connection, at, user, "train_model.delete", None, details)
-            return found
-
-        return await self._executor.write(work)
+        found = _checkpoints.all(connection, _checkpoints.select(_c.model_id == row.id))
+        connection.execute(train_checkpoints.delete().where(_c.model_id == row.id))
+        connection.execute(train_logs.delete().where(train_logs.c.model_id == row.id))
+        connection.execute(train_models.delete().where(_m.id == row.id))
+        connection.execute(train_jobs.update().where(train_jobs.c.model_id == row.id).values(payload=""))
+        details = {"entity": row.entity, "project": row.project, "name": row.name}
+        audit(connection, at, user, "train_model.delete", None, details)
+        return found
 
     async def checkpoints(self, model_id: str) -> list[CheckpointRow]:
         """The checkpoints of a model, by step."""
         return await self._all(_checkpoints, _checkpoints.select(_c.model_id == model_id).order_by(_c.step))
 
-    async def add_checkpoint(self, row: CheckpointRow) -> CheckpointRow:
+    @writes
+    def add_checkpoint(self, connection: sa.Connection, row: CheckpointRow) -> CheckpointRow:
         """List a step; one that is listed already stays as it is, and is returned."""
+        there = _checkpoints.select(_c.model_id == row.model_id, _c.step == row.step)
+        found = _checkpoints.first(connection, there)
+        if found is None:
+            _checkpoints.insert(connection, row)
+        return found or row
 
-        def work(connection: sa.Connection) -> CheckpointRow:
-            there = _checkpoints.select(_c.model_id == row.model_id, _c.step == row.step)
-            found = _checkpoints.first(connection, there)
-            if found is None:
-                _checkpoints.insert(connection, row)
-            return found or row
-
-        return await self._executor.write(work)
-
-    async def delete_checkpoints(
-        self, model_id: str, steps: Collection[int], at: int, user: str
+    @writes
+    def delete_checkpoints(
+        self, connection: sa.Connection, model_id: str, steps: Collection[int], at: int, user: str
     ) -> list[CheckpointRow]:
         """Forget steps of a model; returns those that were there."""
         which = sa.and_(_c.model_id == model_id, _c.step.in_(list(steps)))
+        found = _checkpoints.all(connection, _checkpoints.select(which))
+        connection.execute(train_checkpoints.delete().where(which))
+        details = {"model_id": model_id, "steps": [row.step for row in found]}
+        audit(connection, at, user, "checkpoint.delete", None, details)
+        return found
 
-        def work(connection: sa.Connection) -> list[CheckpointRow]:
-            found = _checkpoints.all(connection, _checkpoints.select(which))
-            connection.execute(train_checkpoints.delete().where(which))
-            details = {"model_id": model_id, "steps": [row.step for row in found]}
-            audit(connection, at, user, "checkpoint.delete", None, details)
-            return found
-
-        return await self._executor.write(work)
-
-    async def add_log(self, row: LogRow) -> LogRow:
+    @writes
+    def add_log(self, connection: sa.Connection, row: LogRow) -> LogRow:
         """Keep a log and merge its metrics into the newest step, which the returned row names."""
         newest = _checkpoints.select(_c.model_id == row.model_id).order_by(_c.step.desc())
-
-        def work(connection: sa.Connection) -> LogRow:
-            step = _checkpoints.first(connection, newest.limit(1))
-            if step is not None:
-                merged = train_checkpoints.update().where(_c.id == step.id).values(metrics=step.metrics | row.metrics)
-                connection.execute(merged)
-            stored = replace(row, step=step.step if step is not None else 0)
-            _logs.insert(connection, stored)
-            return stored
-
-        return await self._executor.write(work)
+        step = _checkpoints.first(connection, newest.limit(1))
+        if step is not None:
+            merged = train_checkpoints.update().where(_c.id == step.id).values(metrics=step.metrics | row.metrics)
+            connection.execute(merged)
+        stored = replace(row, step=step.step if step is not None else 0)
+        _logs.insert(connection, stored)
+        return stored
 
     async def logs(self, model_id: str) -> list[LogRow]:
         """What was logged for a model, oldest first."""
         c = train_logs.c
         return await self._all(_logs, _logs.select(c.model_id == model_id).order_by(c.created_at, c.id))
+
+
+@dataclass(slots=True)
+class RunJob:
+    """One job as a run shows it; instants in microseconds, None where a phase has not begun."""
+
+    number: int
+    id: str
+    model_id: str
+    kind: str
+    state: str
+    step: int | None
+    parent_step: int | None
+    progress: int
+    cancel_asked: bool
+    error: str | None
+    metrics: dict[str, float]
+    created_at: int
+    created_by: str
+    started_at: int | None
+    ended_at: int | None
+    prepared_at: int | None = None
+    """When the first gradient step could begin."""
+    trained_at: int | None = None
+    """When the newest gradient step was done."""
+    planned: int | None = None
+    """How many gradient steps there will be."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while it waits or works."""
+        return self.state in OPEN
+
+
+_runs = Mapped(RunJob, of=train_jobs)
+
+
+class TrainRuns(Repository):
+    """Reads only."""
+
+    @reads
+    def jobs(self, connection: sa.Connection, model_ids: Collection[str], since: int = 0) -> list[RunJob]:
+        """The jobs of models in the order of the queue, those from a number on, each with its phases."""
+        found: dict[str, RunJob] = {}
+        for part in batched(model_ids):
+            inside = sa.and_(_runs.c.model_id.in_(part), _runs.c.number >= since)
+            found |= {job.id: job for job in _runs.all(connection, _runs.select(inside))}
+            _add_phases(connection, found, inside)
+        return sorted(found.values(), key=lambda job: job.number)
+
+
+def _add_phases(connection: sa.Connection, found: dict[str, RunJob], inside: sa.ColumnElement[bool]) -> None:
+    c = train_events.c
+    columns = (c.job_id, c.type, sa.func.max(c.created_at).label("at"), sa.func.max(c.data).label("data"))
+    chosen = sa.select(*columns).join(train_jobs, train_jobs.c.id == c.job_id).where(inside)
+    for row in connection.execute(chosen.group_by(c.job_id, c.type)):
+        job = found[row.job_id]
+        if row.type == "training_started":
+            job.prepared_at = row.at
+            planned = row.data.get("num_sequences")
+            job.planned = None if planned is None else int(planned)
+        elif row.type == "gradient_step":
+            job.trained_at = row.at

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
+from heddle.extras import install_command
 
 Isolation = Literal["SERIALIZABLE", "REPEATABLE READ", "READ COMMITTED"]
 
@@ -33,7 +34,7 @@ def connect(address: str, size: int, isolation: Isolation, statement_seconds: fl
 
         from heddle.store.postgres.values import adapt
     except ImportError:
-        raise ExtraMissing("PostgreSQL needs packages that are not installed: pip install 'heddle[postgres]'") from None
+        raise ExtraMissing(f"PostgreSQL needs packages that are not installed: {install_command('postgres')}") from None
     engine = sa.create_engine(
         sa.make_url(address).set(drivername="postgresql+psycopg"),
         isolation_level=isolation,

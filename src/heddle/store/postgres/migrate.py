@@ -1,16 +1,48 @@
-"""Bringing a PostgreSQL database to the current schema, once however many servers start at the same time."""
+"""The control tables as PostgreSQL keeps them, and the way of a database to them, once however many servers start."""
 
 import logging
 from functools import cache
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from heddle.errors import HeddleError
+from heddle.store import base  # noqa: F401 - all tables belong to the metadata with it and the next
+from heddle.store.control import pending_calls  # noqa: F401
+from heddle.store.control.repository import metadata, stored_type
 from heddle.store.postgres.connection import connect, explain
 
 if TYPE_CHECKING:
     from alembic.script import Script, ScriptDirectory
+
+
+def control_tables() -> sa.MetaData:
+    """A copy of the definitions with the types of PostgreSQL."""
+    made = sa.MetaData()
+    for table in metadata.sorted_tables:
+        for column in table.to_metadata(made).columns:
+            kept = stored_type(column)
+            if isinstance(kept, sa.Text):
+                column.type = postgresql.TEXT(collation="C")
+            elif isinstance(kept, sa.Integer):
+                column.type = sa.BigInteger()
+    return made
+
+
+def statements() -> list[str]:
+    """What makes every table and index from nothing."""
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    found: list[sa.schema.ExecutableDDLElement] = []
+    for table in control_tables().sorted_tables:
+        found += [
+            CreateTable(table),
+            *(CreateIndex(index) for index in sorted(table.indexes, key=lambda index: str(index.name))),
+        ]
+    texts = (str(statement.compile(dialect=dialect)) for statement in found)
+    return ["\n".join(line.rstrip().expandtabs(4) for line in text.strip().splitlines()) for text in texts]
+
 
 logger = logging.getLogger("heddle.store")
 logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -23,7 +55,7 @@ _STATEMENT_SECONDS = 60.0
 
 def current() -> int:
     """The number of the newest revision that this heddle knows."""
-    return int(_newest().revision)
+    return int(_revisions()[-1].revision)
 
 
 def migrate(address: str) -> list[str]:
@@ -41,7 +73,7 @@ def migrate(address: str) -> list[str]:
         engine.dispose()
 
 
-def found(address: str) -> int:
+def read_version(address: str) -> int:
     """The number of the last revision of a database; 0 for an empty one. Raises Unavailable."""
     engine = connect(address, 1, "READ COMMITTED", _STATEMENT_SECONDS)
     try:
@@ -105,7 +137,3 @@ def _scripts() -> "ScriptDirectory":
 def _revisions() -> "list[Script]":
     """Every revision, oldest first."""
     return list(reversed(list(_scripts().walk_revisions())))
-
-
-def _newest() -> "Script":
-    return _revisions()[-1]

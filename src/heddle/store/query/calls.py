@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from heddle.store.query.compiler import Dialect, JsonValue, Kind, Value, balanced
-from heddle.wire import callfields, refs
-from heddle.wire.callfields import MULTI_VALUE_FEEDBACK, CallField
-from heddle.wire.callfields import Kind as FieldKind
-from heddle.wire.calls import STATUS_WORDS, CallsQuery, Filter, SortTerm, ThreadRow
+from heddle.store.query.compiler import Dialect, JsonValue, Kind, Value, balanced, contained
+from heddle.wire import calls, refs
+from heddle.wire.calls import MULTI_VALUE_FEEDBACK, STATUS_WORDS, CallField, CallsQuery, Filter, SortTerm, ThreadRow
+from heddle.wire.calls import FieldKind as FieldKind
 from heddle.wire.query import Scalar
 
 Position = tuple[int, str]
@@ -28,6 +27,8 @@ class CallTable(ABC):
     latency: str
     label: str
     """The SQL of the status word, of the latency in whole milliseconds, and of the name that people read of an op."""
+    call: str
+    """The SQL that tells calls apart where sums go over calls and models."""
 
     def __init__(self, dialect: Dialect, query: CallsQuery) -> None:
         self.dialect = dialect
@@ -45,7 +46,7 @@ class CallTable(ABC):
 
     @abstractmethod
     def referenced(self, above: JsonValue, path: tuple[str, ...]) -> str:
-        """The SQL of the JSON text that a ref at a path leads to, or of the value that is there; else null."""
+        """The SQL of the JSON text that a ref at a path leads to; null where no ref is, as in Weave."""
 
     @abstractmethod
     def feedback(self, item: CallField) -> Value:
@@ -64,6 +65,15 @@ class CallTable(ABC):
         """The condition that a call is in any of some annotation queues."""
 
     @abstractmethod
+    def feedback_text(self, item: CallField) -> str:
+        """The SQL of the value of one feedback row as text; a missing one is empty."""
+
+    def feedback_test(self, item: CallField, test: str, text: str) -> str:
+        """The condition of `any_feedback` on one row."""
+        value, constant = self.feedback_text(item), self.dialect.bound.value(text)
+        return f"{value} = {constant}" if test == "=" else contained(self.dialect, value, constant, test == "folded")
+
+    @abstractmethod
     def any_feedback(self, item: CallField, test: str, text: str) -> str:
         """The condition that any feedback row equals (`=`), `contains` or, whatever the case, contains (`folded`)."""
 
@@ -79,8 +89,8 @@ class CallTable(ABC):
     def names_refs(self, column: str, names: Sequence[str]) -> str:
         """The condition that a call names any of some refs and of `...:*` wildcards."""
 
-    def equals_name(self, column: str, text: str) -> str | None:  # noqa: ARG002
-        """An equality with a repeated text that is answered better than by the field's own SQL."""
+    def equals_names(self, column: str, texts: Sequence[str]) -> str | None:  # noqa: ARG002
+        """An equality with one of some repeated texts that is answered better than by the field's own SQL."""
         return None
 
     @property
@@ -90,7 +100,7 @@ class CallTable(ABC):
 
     def resolve(self, path: str) -> Value:
         """The value of a field path; raises InvalidField for one that calls lack."""
-        return self.value(callfields.resolve(path))
+        return self.value(calls.resolve_field(path))
 
     def value(self, item: CallField) -> Value:
         """The value of a field."""
@@ -122,7 +132,8 @@ class CallTable(ABC):
 
     def json(self, item: CallField) -> JsonValue:
         """A JSON column and a path; where that runs through an expanded column, the value behind the ref there."""
-        found = JsonValue(self.dialect, self.json_column(item.column), item.path)
+        path, *others = item.spellings
+        found = JsonValue(self.dialect, self.json_column(item.column), path, others=tuple(others))
         full, taken = (item.column, *item.path), 1
         for column in expanded(item, self.query.expand):
             above = JsonValue(self.dialect, found.source, nullable=found.nullable)
@@ -133,7 +144,7 @@ class CallTable(ABC):
     def order(self, term: SortTerm) -> list[str]:
         """The sort keys of a field: nulls last both ways; JSON and feedback by presence, then as number, as text."""
         direction = "DESC" if term.descending else "ASC"
-        item = callfields.resolve(term.field)
+        item = calls.resolve_field(term.field)
         value = self.value(item)
         if item.kind is FieldKind.FEEDBACK:
             text = value.sql or (value.json.read("text") if value.json else "''")
@@ -180,7 +191,6 @@ class CallMembers:
     item: CallField
 
     def equals(self, constants: Sequence[Scalar]) -> str | None:
-        """The condition that any value equals one of some constants."""
         texts = [constant for constant in constants if isinstance(constant, str)]
         if self.item.kind is FieldKind.REFS:
             tests = [self.table.has_ref(self.item.column, text) for text in texts]
@@ -188,17 +198,16 @@ class CallMembers:
         if self.item.kind is FieldKind.QUEUE:
             return self.table.in_queue(texts) if texts else "0"
         if len(constants) != 1:
-            return None
+            return self.table.equals_names(self.item.column, texts) if texts else None
         if self.item.kind is FieldKind.FEEDBACK:
             return self.table.any_feedback(self.item, "=", texts[0]) if texts else "0"
         if self.item.column == "status":
             # As the number itself: an index of failed calls serves it.
             word = constants[0]
             return f"(c.status = {STATUS_WORDS.index(word) if word in STATUS_WORDS else len(STATUS_WORDS)})"
-        return self.table.equals_name(self.item.column, texts[0]) if texts else None
+        return self.table.equals_names(self.item.column, texts) if texts else None
 
     def contains(self, text: Scalar, folded: bool) -> str | None:
-        """The condition that any value contains a text."""
         if self.item.kind is FieldKind.REFS:
             return self.equals([text])
         if self.item.kind is FieldKind.FEEDBACK:
@@ -207,7 +216,6 @@ class CallMembers:
         return None
 
     def missing(self) -> str | None:
-        """The condition that there is no value."""
         return self.table.no_feedback(self.item) if self.item.kind is FieldKind.FEEDBACK else None
 
 

@@ -165,29 +165,26 @@ class ClickhouseDialect(Dialect):
         return f"if(isNull({json.source}), NULL, {value})"
 
     def reread(self, text: str, reading: str) -> str:
-        """The SQL of a text read anew."""
         return _REREADERS[reading](f"ifNull({text}, '')")
 
     def spelled(self, number: str, kind: Kind) -> str:
-        """The SQL of a number or an instant as text."""
         if kind is Kind.INSTANT:
             return f"formatDateTime(fromUnixTimestamp64Micro({number}, 'UTC'), '%Y-%m-%dT%H:%i:%S.%fZ')"
         return f"toString({number})"
 
     def lowered(self, text: str, is_ascii: bool) -> str:
-        """The SQL of a text in lower case."""
         return f"{'lower' if is_ascii else 'lowerUTF8'}({text})"
 
     def within(self, whole: str, part: str) -> str:
-        """The condition that a text is part of another."""
         return f"(ifNull(position({whole}, {part}), 0) > 0)"
 
     def length(self, text: str) -> str:
-        """The SQL of the number of characters of a text."""
         return f"lengthUTF8({text})"
 
+    def as_double(self, number: str) -> str:
+        return f"toFloat64({number})"
+
     def among(self, value: str, constants: Sequence[str | int | float], others: Sequence[str]) -> str:
-        """The condition that a value is one of others."""
         texts = [constant for constant in constants if isinstance(constant, str)]
         if len(texts) == len(constants) and not others:
             return f"({value} IN {self.bound.values(texts)})"

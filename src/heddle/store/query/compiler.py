@@ -6,11 +6,11 @@ or unknown (null).
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from heddle.errors import Forbidden
+from heddle.errors import InvalidRequest
 from heddle.wire import times
 from heddle.wire.query import (
     And,
@@ -22,9 +22,9 @@ from heddle.wire.query import (
     Literal,
     Not,
     Operand,
-    Operation,
     Or,
     Scalar,
+    Search,
     Size,
     bound_number,
 )
@@ -56,20 +56,18 @@ class Binder(Protocol):
 
     def value(self, value: str | int | float) -> str:
         """The SQL of a constant."""
-        ...
 
     def values(self, values: Sequence[str | int | float]) -> str:
         """The SQL of a list as it stands behind IN."""
-        ...
 
 
+@dataclass(slots=True)
 class Dialect(ABC):
     """How one database writes what the compiler asks for."""
 
-    true, false = "1", "0"
-
-    def __init__(self, bound: Binder) -> None:
-        self.bound = bound
+    bound: Binder
+    true: ClassVar[str] = "1"
+    false: ClassVar[str] = "0"
 
     @abstractmethod
     def read(self, json: "JsonValue", reading: str) -> str:
@@ -108,6 +106,10 @@ class Dialect(ABC):
         """The SQL of a condition as 1, 0 or null."""
         return condition
 
+    def as_double(self, number: str) -> str:
+        """The SQL of a number as a floating-point one."""
+        return f"CAST({number} AS REAL)"
+
     def among(self, value: str, constants: Sequence[str | int | float], others: Sequence[str]) -> str:
         """The condition that a value is one of some constants or other values; at least one is given."""
         tests = [f"({value} IN {self.bound.values(constants)})"] if constants else []
@@ -120,16 +122,26 @@ class Dialect(ABC):
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A JSON text (an SQL expression) and a path inside it; `nullable` where the text itself may be null."""
+    """A JSON text (an SQL expression) and a path inside it; `nullable` where the text itself may be null.
+
+    `others` are further paths: the value is that of the first path with one.
+    """
 
     dialect: Dialect
     source: str
     parts: tuple[str, ...] = ()
     nullable: bool = False
+    others: tuple[tuple[str, ...], ...] = ()
 
     def read(self, reading: str) -> str:
         """The SQL of the value in a reading of `Dialect.read`."""
-        return self.dialect.read(self, reading)
+        paths = [replace(self, parts=parts, others=()) for parts in (self.parts, *self.others)]
+        values = [self.dialect.read(path, reading) for path in paths]
+        cases = " ".join(
+            f"WHEN {self.dialect.read(path, 'present')} THEN {value}"
+            for path, value in zip(paths[:-1], values[:-1], strict=True)
+        )
+        return f"(CASE {cases} ELSE {values[-1]} END)" if cases else values[-1]
 
     def exists(self) -> str:
         """The condition that `$convert` to `exists` means: what can be missing is empty text, and that is there."""
@@ -153,15 +165,12 @@ class Members(Protocol):
 
     def equals(self, constants: Sequence[Scalar]) -> str | None:
         """The condition that any value equals one of some constants."""
-        ...
 
     def contains(self, text: Scalar, folded: bool) -> str | None:
         """The condition that any value contains a text."""
-        ...
 
     def missing(self) -> str | None:
         """The condition that there is no value."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +195,22 @@ _NULL = Value(Kind.NULL, "NULL", constant=Literal(None))
 
 
 class Compiler:
-    """Compiles queries over one table; `null_equals` makes `$eq` with null a test for what is missing."""
+    """Compiles queries over one table; `null_equals` makes `$eq` with null a test for what is missing.
 
-    def __init__(self, dialect: Dialect, resolve: Resolve, null_equals: bool = True) -> None:
+    `search` gives the condition of a text search, where the table has one.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        resolve: Resolve,
+        null_equals: bool = True,
+        search: Callable[[Search], str] | None = None,
+    ) -> None:
         self._dialect = dialect
         self._resolve = resolve
         self._null_equals = null_equals
-
-    def compile(self, operation: Operation) -> str:
-        """The condition, in brackets where it needs some."""
-        return self._condition(operation)
+        self._search = search
 
     def sql(self, value: Value) -> str:
         """The SQL of an operand."""
@@ -205,22 +220,27 @@ class Compiler:
             return self._dialect.bound.value(_bindable(value.constant.value))
         return value.json.read("text") if value.json is not None else "NULL"
 
-    def _condition(self, operand: Operand) -> str:
+    def condition(self, operand: Operand) -> str:
+        """A query as a condition, in brackets where it needs some."""
         match operand:
             case And():
-                return balanced([self._condition(item) for item in _flat(operand, And)], "AND")
+                return balanced([self.condition(item) for item in _flat(operand, And)], "AND")
             case Or():
-                return balanced([self._condition(item) for item in _flat(operand, Or)], "OR")
+                return balanced([self.condition(item) for item in _flat(operand, Or)], "OR")
             case Not(Not(inner)):
-                return self._condition(inner)
+                return self.condition(inner)
             case Not(inner):
-                return f"(NOT {self._condition(inner)})"
+                return f"(NOT {self.condition(inner)})"
             case Compare(op, left, right):
                 return self._compare(op, self._value(left), self._value(right))
             case In(left, items):
                 return self._in(self._value(left), [self._value(item) for item in items])
             case Contains(left, substr, folded):
                 return self._contains(self._value(left), self._value(substr), folded)
+            case Search():
+                if self._search is None:
+                    raise InvalidRequest("Only calls can be searched with $search")
+                return self._search(operand)
             case _:
                 return self._truth(self._value(operand))
 
@@ -244,7 +264,7 @@ class Compiler:
             case Size(inner):
                 return self._size(self._value(inner))
             case _:
-                return Value(Kind.NUMBER, self._dialect.as_number(self._condition(operand)))
+                return Value(Kind.NUMBER, self._dialect.as_number(self.condition(operand)))
 
     def _size(self, value: Value) -> Value:
         """Elements of a list or an object, characters of a text; null for what has none."""
@@ -326,7 +346,7 @@ class Compiler:
 
     def _contains(self, whole: Value, part: Value, folded: bool) -> str:
         if part.kind is Kind.NUMBER:
-            raise Forbidden("Illegal type of the substr of $contains: a text is needed, not a number")
+            raise InvalidRequest("Illegal type of argument in query: the substr of $contains is a text, not a number")
         if whole.members is not None and part.constant is not None:
             found = whole.members.contains(part.constant.value, folded)
             if found is not None:
@@ -401,6 +421,11 @@ def _flat(operand: And | Or, kind: type[And | Or]) -> Iterator[Operand]:
             yield from _flat(item, kind)
         else:
             yield item
+
+
+def conjuncts_of(operation: Operand) -> Iterator[Operand]:
+    """The operations that must all hold."""
+    return _flat(operation, And) if isinstance(operation, And) else iter((operation,))
 
 
 def balanced(conditions: list[str], word: str) -> str:

@@ -15,7 +15,6 @@ class PostgresDialect(Dialect):
     true, false = "true", "false"
 
     def read(self, json: JsonValue, reading: str) -> str:
-        """The SQL of a JSON value."""
         value = _at(f"heddle_json({json.source})", json.parts)
         if reading == "exists":
             return f"({value} IS NOT NULL)::int"
@@ -24,11 +23,9 @@ class PostgresDialect(Dialect):
         return f"heddle_{'text' if reading == 'word' else reading}({value})"
 
     def reread(self, text: str, reading: str) -> str:
-        """The SQL of a text read anew."""
         return f"heddle_{reading}_of({text})"
 
     def spelled(self, number: str, kind: Kind) -> str:
-        """The SQL of a number or an instant as text."""
         if kind is Kind.INSTANT:
             form = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
             return f"to_char(to_timestamp(({number})::numeric / 1000000) AT TIME ZONE 'UTC', '{form}')"
@@ -38,23 +35,18 @@ class PostgresDialect(Dialect):
         return f"(SELECT {text} FROM (SELECT {number} AS v OFFSET 0) AS w)"
 
     def lowered(self, text: str, is_ascii: bool) -> str:  # noqa: ARG002  # one function serves all
-        """The SQL of a text in lower case."""
         return _LOWER.format(text)
 
     def within(self, whole: str, part: str) -> str:
-        """The condition that a text is part of another."""
         return f"(coalesce(strpos({whole}, {part}), 0) > 0)"
 
     def by_code_points(self, text: str) -> str:
-        """The SQL of a text that sorts by code points."""
         return f'({text} COLLATE "C")'
 
     def as_number(self, condition: str) -> str:
-        """The SQL of a condition as 1, 0 or null."""
         return f"{condition}::int"
 
     def has_member(self, texts: str, item: str, folded: bool) -> str:
-        """The condition that a JSON list holds a text."""
         test = f"{_LOWER.format('item')} = {_LOWER.format(item)}" if folded else f"item = {item}"
         return f"EXISTS (SELECT 1 FROM json_array_elements_text(heddle_json({texts})) AS items(item) WHERE {test})"
 

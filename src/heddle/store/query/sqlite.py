@@ -4,6 +4,7 @@ Paths stand in the SQL text as literals, not as parameters, so that an expressio
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 from heddle.store.query.compiler import Dialect, JsonValue, Kind
@@ -49,37 +50,72 @@ def _label(part: str) -> str | None:
     return None
 
 
-def _either(parts: tuple[str, ...], source: str, expression: Callable[[str], str], missing: str) -> str:
-    *others, last = path_literals(parts) or [""]
-    if not last:
+def read(source: str, parts: tuple[str, ...], reading: str) -> str:
+    """The SQL of the value at a path of a JSON text in a reading of `Dialect.read`."""
+    paths = path_literals(parts)
+    if reading == "exists":
+        tests = [f"json_type({source}, {path}) IS NOT NULL" for path in paths]
+        return f"({' OR '.join(tests)})" if tests else "(1 = 0)"
+    expression, missing = _READINGS[reading]
+    if not paths:
         return missing
-    cases = " ".join(f"WHEN json_type({source}, {path}) IS NOT NULL THEN {expression(path)}" for path in others)
-    return f"CASE {cases} ELSE {expression(last)} END" if cases else expression(last)
+    *others, last = paths
+    cases = " ".join(f"WHEN json_type({source}, {path}) IS NOT NULL THEN {expression(source, path)}" for path in others)
+    return f"CASE {cases} ELSE {expression(source, last)} END" if cases else expression(source, last)
 
 
-def text(source: str, parts: tuple[str, ...]) -> str:
-    """The value as text: strings as they are, missing and null empty, containers as JSON, 5.0 as `5`."""
-
-    def expression(path: str) -> str:
-        return (
-            f"CASE json_type({source}, {path}) WHEN 'text' THEN {source} ->> {path} "
-            f"WHEN 'integer' THEN {source} -> {path} "
-            f"WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN {source} -> {path} "
-            f"WHEN 'array' THEN {source} -> {path} "
-            f"WHEN 'real' THEN CASE WHEN {source} ->> {path} = round({source} ->> {path}) "
-            f"THEN printf('%.0f', {source} ->> {path}) ELSE {source} -> {path} END ELSE '' END"
-        )
-
-    return _either(parts, source, expression, "''")
+def _text(source: str, path: str) -> str:
+    return (
+        f"CASE json_type({source}, {path}) WHEN 'text' THEN {source} ->> {path} "
+        f"WHEN 'integer' THEN {source} -> {path} "
+        f"WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'object' THEN {source} -> {path} "
+        f"WHEN 'array' THEN {source} -> {path} "
+        f"WHEN 'real' THEN CASE WHEN {source} ->> {path} = round({source} ->> {path}) "
+        f"THEN printf('%.0f', {source} ->> {path}) ELSE {source} -> {path} END ELSE '' END"
+    )
 
 
-def plain_text(source: str, parts: tuple[str, ...]) -> str:
-    """The value when it is a string, empty when missing; equals `text` when compared with a word."""
-    return _either(parts, source, lambda path: f"ifnull({source} ->> {path}, '')", "''")
+def _integer(source: str, path: str) -> str:
+    value = f"({source} ->> {path})"
+    return (
+        f"CASE json_type({source}, {path}) WHEN 'integer' THEN {value} "
+        f"WHEN 'real' THEN CASE WHEN {value} = round({value}) THEN CAST({value} AS INTEGER) END "
+        f"WHEN 'text' THEN {_integer_of_text(value)} END"
+    )
 
 
-def integer_of_text(value: str) -> str:
-    """A text as an integer, null when it is none; `value` is an SQL expression."""
+def _double(source: str, path: str) -> str:
+    value = f"({source} ->> {path})"
+    return (
+        f"CASE json_type({source}, {path}) WHEN 'integer' THEN CAST({value} AS REAL) WHEN 'real' THEN {value} "
+        f"WHEN 'text' THEN {_double_of_text(value)} END"
+    )
+
+
+def _boolean(source: str, path: str) -> str:
+    value = f"({source} ->> {path})"
+    return (
+        f"CASE json_type({source}, {path}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
+        f"WHEN 'integer' THEN CASE WHEN {value} BETWEEN 0 AND 255 THEN {value} END "
+        f"WHEN 'real' THEN CASE WHEN {value} = round({value}) AND {value} BETWEEN 0 AND 255 "
+        f"THEN CAST({value} AS INTEGER) END "
+        f"WHEN 'text' THEN {_bool_of_text(value)} END"
+    )
+
+
+def _size(source: str, path: str) -> str:
+    return (
+        f"CASE json_type({source}, {path}) WHEN 'array' THEN json_array_length({source}, {path}) "
+        f"WHEN 'text' THEN length({source} ->> {path}) "
+        f"WHEN 'object' THEN (SELECT count(*) FROM json_each({source}, {path})) END"
+    )
+
+
+def _scalar(source: str, path: str) -> str:
+    return f"({source} ->> {path})"
+
+
+def _integer_of_text(value: str) -> str:
     trimmed = f"trim({value}, {_WHITESPACE})"
     digits = f"ltrim({trimmed}, '+-')"
     return (
@@ -88,130 +124,49 @@ def integer_of_text(value: str) -> str:
     )
 
 
-def double_of_text(value: str) -> str:
-    """A text as a floating-point number, null when it is none."""
+def _double_of_text(value: str) -> str:
     trimmed = f"trim({value}, {_WHITESPACE})"
     return (
         f"CASE WHEN json_valid({trimmed}) THEN CASE WHEN json_type({trimmed}) IN ('integer', 'real') "
-        f"THEN CAST({trimmed} AS REAL) END ELSE CAST({integer_of_text(value)} AS REAL) END"
+        f"THEN CAST({trimmed} AS REAL) END ELSE CAST({_integer_of_text(value)} AS REAL) END"
     )
 
 
-def bool_of_text(value: str) -> str:
-    """A text as 0, 1 (or a small integer), null when it is none."""
+def _bool_of_text(value: str) -> str:
     return (
         f"CASE {value} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE "
-        f"CASE WHEN {integer_of_text(value)} BETWEEN 0 AND 255 THEN {integer_of_text(value)} END END"
+        f"CASE WHEN {_integer_of_text(value)} BETWEEN 0 AND 255 THEN {_integer_of_text(value)} END END"
     )
 
 
-def integer(source: str, parts: tuple[str, ...]) -> str:
-    """The value as an integer: numbers without fraction and texts of digits."""
-
-    def expression(path: str) -> str:
-        value = f"({source} ->> {path})"
-        return (
-            f"CASE json_type({source}, {path}) WHEN 'integer' THEN {value} "
-            f"WHEN 'real' THEN CASE WHEN {value} = round({value}) THEN CAST({value} AS INTEGER) END "
-            f"WHEN 'text' THEN {integer_of_text(value)} END"
-        )
-
-    return _either(parts, source, expression, "NULL")
-
-
-def double(source: str, parts: tuple[str, ...]) -> str:
-    """The value as a floating-point number: numbers and texts of numbers."""
-
-    def expression(path: str) -> str:
-        value = f"({source} ->> {path})"
-        return (
-            f"CASE json_type({source}, {path}) WHEN 'integer' THEN CAST({value} AS REAL) WHEN 'real' THEN {value} "
-            f"WHEN 'text' THEN {double_of_text(value)} END"
-        )
-
-    return _either(parts, source, expression, "NULL")
-
-
-def boolean(source: str, parts: tuple[str, ...]) -> str:
-    """The value as 0 or 1: booleans, their words, and small integers as they are."""
-
-    def expression(path: str) -> str:
-        value = f"({source} ->> {path})"
-        return (
-            f"CASE json_type({source}, {path}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
-            f"WHEN 'integer' THEN CASE WHEN {value} BETWEEN 0 AND 255 THEN {value} END "
-            f"WHEN 'real' THEN CASE WHEN {value} = round({value}) AND {value} BETWEEN 0 AND 255 "
-            f"THEN CAST({value} AS INTEGER) END "
-            f"WHEN 'text' THEN {bool_of_text(value)} END"
-        )
-
-    return _either(parts, source, expression, "NULL")
-
-
-def size(source: str, parts: tuple[str, ...]) -> str:
-    """How many elements a list or an object has, characters a string; null for anything else."""
-
-    def expression(path: str) -> str:
-        return (
-            f"CASE json_type({source}, {path}) WHEN 'array' THEN json_array_length({source}, {path}) "
-            f"WHEN 'text' THEN length({source} ->> {path}) "
-            f"WHEN 'object' THEN (SELECT count(*) FROM json_each({source}, {path})) END"
-        )
-
-    return _either(parts, source, expression, "NULL")
-
-
-def present(source: str, parts: tuple[str, ...]) -> str:
-    """1 when the path holds something other than null, else 0."""
-    return _either(parts, source, lambda path: f"(ifnull(json_type({source}, {path}), 'null') <> 'null')", "0")
-
-
-def fragment(source: str, parts: tuple[str, ...]) -> str:
-    """The JSON text at the path, null when missing."""
-    return _either(parts, source, lambda path: f"({source} -> {path})", "NULL")
-
-
-def scalar(source: str, parts: tuple[str, ...]) -> str:
-    """The SQL value at the path (containers as JSON text), null when missing."""
-    return _either(parts, source, lambda path: f"({source} ->> {path})", "NULL")
-
-
-def exists(source: str, parts: tuple[str, ...]) -> str:
-    """1 when the path holds anything, null included, else 0."""
-    tests = [f"json_type({source}, {path}) IS NOT NULL" for path in path_literals(parts)]
-    return f"({' OR '.join(tests)})" if tests else "(1 = 0)"
-
-
-_READERS = {
-    "text": text,
-    "word": plain_text,
-    "integer": integer,
-    "double": double,
-    "boolean": boolean,
-    "number": scalar,
-    "scalar": scalar,
-    "fragment": fragment,
-    "size": size,
-    "present": present,
-    "exists": exists,
+_READINGS: dict[str, tuple[Callable[[str, str], str], str]] = {
+    "text": (_text, "''"),
+    "word": (lambda source, path: f"ifnull({source} ->> {path}, '')", "''"),
+    "integer": (_integer, "NULL"),
+    "double": (_double, "NULL"),
+    "boolean": (_boolean, "NULL"),
+    "number": (_scalar, "NULL"),
+    "scalar": (_scalar, "NULL"),
+    "fragment": (lambda source, path: f"({source} -> {path})", "NULL"),
+    "size": (_size, "NULL"),
+    "present": (lambda source, path: f"(ifnull(json_type({source}, {path}), 'null') <> 'null')", "0"),
 }
-_REREADERS = {"integer": integer_of_text, "double": double_of_text, "boolean": bool_of_text}
+"""How a value at one path is written in each reading, and what stands for a path that SQLite cannot write."""
+_REREADINGS = {"integer": _integer_of_text, "double": _double_of_text, "boolean": _bool_of_text}
 
 
+@dataclass(slots=True)
 class Parameters:
     """The constants of a statement by name: `given` is what it is run with (names that it lacks do no harm)."""
 
-    def __init__(self) -> None:
-        self.given: dict[str, Scalar] = {}
+    given: dict[str, Scalar] = field(default_factory=dict)
 
     def value(self, value: str | int | float) -> str:
-        """The SQL of a constant."""
         name = f"p{len(self.given)}"
         self.given[name] = value
         return f":{name}"
 
     def values(self, values: Sequence[str | int | float]) -> str:
-        """The SQL of a list as it stands behind IN."""
         return f"({', '.join(map(self.value, values))})"
 
 
@@ -220,19 +175,17 @@ class SqliteDialect(Dialect):
 
     def read(self, json: JsonValue, reading: str) -> str:
         """The SQL of a JSON value; a source that is a query of its own runs once."""
-        reader = _READERS[reading]
         if not json.source.startswith("("):
-            return reader(json.source, json.parts)
-        value = reader("s.j", json.parts)
+            return read(json.source, json.parts, reading)
+        value = read("s.j", json.parts, reading)
         value = f"CASE WHEN s.j IS NOT NULL THEN {value} END" if json.nullable else value
         return f"(SELECT {value} FROM (SELECT {json.source} AS j) s)"
 
     def reread(self, text: str, reading: str) -> str:
         """The SQL of a text read anew; reading repeats its operand many times, so that it is computed once."""
-        return _once(_REREADERS[reading]("w.v"), text)
+        return _once(_REREADINGS[reading]("w.v"), text)
 
     def spelled(self, number: str, kind: Kind) -> str:
-        """The SQL of a number or an instant as text."""
         text = "CASE WHEN typeof(w.v) = 'real' AND w.v = round(w.v) THEN printf('%.0f', w.v)"
         text += " ELSE CAST(w.v AS TEXT) END"
         if kind is Kind.INSTANT:
@@ -241,15 +194,12 @@ class SqliteDialect(Dialect):
         return _once(text, number)
 
     def lowered(self, text: str, is_ascii: bool) -> str:
-        """The SQL of a text in lower case."""
         return f"{'lower' if is_ascii else 'unicode_lower'}({text})"
 
     def within(self, whole: str, part: str) -> str:
-        """The condition that a text is part of another."""
         return f"(ifnull(instr({whole}, {part}), 0) > 0)"
 
     def has_member(self, texts: str, item: str, folded: bool) -> str:
-        """The condition that a JSON list holds a text."""
         test = f"unicode_lower(value) = unicode_lower({item})" if folded else f"value = {item}"
         return f"EXISTS (SELECT 1 FROM json_each({texts}) WHERE {test})"
 

@@ -1,21 +1,26 @@
-"""Calls in SQLite as queries see them, and the statements that select them."""
+"""Calls in SQLite as queries see them: the statements that select them, and the indexes that slow ones get."""
 
+import hashlib
+import json
+import logging
 import sqlite3
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from heddle.store.query import sqlite
 from heddle.store.query.calls import CallTable, Selection, expanded, feedback_members
-from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, contained
-from heddle.store.query.sqlite import Parameters, SqliteDialect, quote
-from heddle.store.sqlite.names import NameReader
+from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value, conjuncts_of, is_word
+from heddle.store.query.sqlite import Parameters, SqliteDialect, quote, read
+from heddle.store.sqlite.database import NameReader
 from heddle.store.sqlite.schema import stored_name
-from heddle.wire import callfields, refs
-from heddle.wire.callfields import CallField
-from heddle.wire.callfields import Kind as FieldKind
-from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallsQuery, CostTest
+from heddle.store.sqlite.search import INDEXED_BODIES, Hits, calls_that_may_hold, require
+from heddle.store.sqlite.span_dumps import dump_source, needs_output
+from heddle.wire import calls, refs, times
+from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallField, CallsQuery, CostTest
+from heddle.wire.calls import FieldKind as FieldKind
 from heddle.wire.inference import CostOf
-from heddle.wire.query import And, Compare, Field, Literal, Operand, Scalar
+from heddle.wire.query import And, Compare, Field, Literal, Operand, Scalar, Search
+from heddle.wire.query import searches as texts_in
 
 _COLUMNS = {
     **{column.name: f"c.{column.name}" for column in COLUMNS},
@@ -41,6 +46,7 @@ class SqliteCallTable(CallTable):
     status = "CASE c.status WHEN 0 THEN 'success' WHEN 1 THEN 'error' WHEN 2 THEN 'descendant_error' ELSE 'running' END"
     latency = "((c.ended_at - c.started_at - 999 * (c.ended_at < c.started_at)) / 1000)"
     label = "(SELECT label FROM names WHERE k = c.op)"
+    call = "u.rid"
 
     def __init__(
         self, query: CallsQuery, number: int, raw: sqlite3.Connection | None = None, names: NameReader | None = None
@@ -51,16 +57,25 @@ class SqliteCallTable(CallTable):
         self._raw = raw
         self._names = names
 
+    def hits(self, node: Search) -> Hits:
+        """What a text search finds."""
+        return Hits(node, self.project, self._number, self.parameters)
+
     def column(self, name: str) -> str:
-        """The SQL of a column."""
         return quote(self.external) if name == "project_id" else _COLUMNS[name]
 
     def json_column(self, name: str) -> str:
-        """The SQL of the text of a JSON column."""
         return _COLUMNS[name]
 
+    def json(self, item: CallField) -> JsonValue:
+        """As for any table; of a span's dump as much is read as the path needs."""
+        found = super().json(item)
+        if item.column != "otel_dump":
+            return found
+        return replace(found, source=found.source.replace(_COLUMNS["otel_dump"], dump_source(item)))
+
     def referenced(self, above: JsonValue, path: tuple[str, ...]) -> str:
-        """The JSON text of what a ref at a path points to (an object version or a dataset row), or of the value."""
+        """The JSON text of what a ref at a path points to: an object version or a row of a dataset."""
         prefix = quote(f"{refs.INTERNAL}{self.project}/")
         own = quote(self.project)
         version = f"SELECT val FROM object_versions WHERE project = {own} AND deleted_at IS NULL AND ref ="
@@ -71,8 +86,7 @@ class SqliteCallTable(CallTable):
         # The ref is computed once, in a FROM clause of its own: it may be a long expression that follows a ref itself.
         return (
             f"(SELECT CASE WHEN substr(r.ref, 1, length({prefix})) = {prefix} THEN ifnull(({version} r.ref), ({row})) "
-            f"ELSE r.inline END FROM "
-            f"(SELECT {sqlite.scalar(above.source, path)} AS ref, {sqlite.fragment(above.source, path)} AS inline) r)"
+            f"END FROM (SELECT {read(above.source, path, 'scalar')} AS ref) r)"
         )
 
     def _feedback_rows(self, item: CallField) -> str:
@@ -83,18 +97,15 @@ class SqliteCallTable(CallTable):
             condition += f" AND f.feedback_type = {quote(item.feedback_type)}"
         return f"FROM feedback f WHERE {condition}"
 
-    @staticmethod
-    def _feedback_text(item: CallField) -> str:
-        """The value of one feedback row `f` as text; a missing one is empty."""
+    def feedback_text(self, item: CallField) -> str:
         if item.column == "payload":
-            return sqlite.text("f.payload", item.path) if item.path else "f.payload"
+            return read("f.payload", item.path, "text") if item.path else "f.payload"
         return f"ifnull(f.{item.column}, '')"
 
     def feedback(self, item: CallField) -> Value:
-        """The first feedback row of a call."""
         rows, members = self._feedback_rows(item), feedback_members(self, item)
         if item.feedback_type == "*" or item.column != "payload":
-            value = self._feedback_text(item)
+            value = self.feedback_text(item)
             filled = f" AND {value} <> ''" if item.feedback_type == "*" else ""
             sql = f"ifnull((SELECT {value} {rows}{filled} ORDER BY f.seq LIMIT 1), '')"
             return Value(Kind.TEXT, sql, members=members)
@@ -103,38 +114,31 @@ class SqliteCallTable(CallTable):
         return Value(Kind.JSON, text, None if members else payload, members=members)
 
     def any_feedback(self, item: CallField, test: str, text: str) -> str:
-        """The condition that any feedback row equals or contains a text."""
-        value, constant = self._feedback_text(item), self.parameters.value(text)
-        condition = f"{value} = {constant}"
-        if test != "=":
-            condition = contained(self.dialect, value, constant, test == "folded")
-        return f"EXISTS (SELECT 1 {self._feedback_rows(item)} AND {condition})"
+        return f"EXISTS (SELECT 1 {self._feedback_rows(item)} AND {self.feedback_test(item, test, text)})"
 
     def no_feedback(self, item: CallField) -> str:
-        """The condition that a call has no feedback row with the value."""
-        filled = f" AND {self._feedback_text(item)} <> ''" if item.path or item.column != "payload" else ""
+        filled = f" AND {self.feedback_text(item)} <> ''" if item.path or item.column != "payload" else ""
         return f"(NOT EXISTS (SELECT 1 {self._feedback_rows(item)}{filled}))"
 
     def _queue_rows(self) -> str:
         return f"FROM annotation_queue_items q WHERE q.project = {quote(self.project)} AND q.call_id = c.id"
 
     def queue(self) -> str:
-        """The SQL of the first annotation queue that a call is in."""
         return f"(SELECT min(q.queue_id) {self._queue_rows()})"
 
     def in_queue(self, queues: Sequence[str]) -> str:
-        """The condition that a call is in any of some annotation queues."""
         return f"EXISTS (SELECT 1 {self._queue_rows()} AND q.queue_id IN {self.parameters.values(queues)})"
 
     def has_ref(self, name: str, ref: str) -> str:
-        """The condition that a call names a ref."""
         rows = f"FROM call_refs r JOIN names n ON n.k = r.ref WHERE r.rid = c.rid AND r.side = {_side(name)}"
         return f"EXISTS (SELECT 1 {rows} AND n.v = {self.parameters.value(ref)})"
 
-    def equals_name(self, column: str, text: str) -> str | None:
-        """The condition that a column of repeated texts is the number of a text."""
+    def equals_names(self, column: str, texts: Sequence[str]) -> str | None:
         if column not in _NUMBERED:
             return None
+        if len(texts) > 1:
+            return f"(c.{_NUMBERED[column]} IN (SELECT k FROM names WHERE v IN {self.parameters.values(texts)}))"
+        text = texts[0]
         known = f"SELECT k FROM names WHERE v = {self.parameters.value(text)}"
         return f"(c.{_NUMBERED[column]} = ifnull(({known}), -1))"
 
@@ -148,7 +152,6 @@ class SqliteCallTable(CallTable):
         return f"{column} IN ({', '.join(map(str, numbers))})"
 
     def names_refs(self, column: str, names: Sequence[str]) -> str:
-        """The condition that a call names any of some refs."""
         inside = self.among_names("ref", names)
         rows = f"FROM call_refs WHERE project = {self._number} AND side = {_side(column)} AND {inside}"
         return f"c.rid IN (SELECT rid {rows})"
@@ -157,8 +160,8 @@ class SqliteCallTable(CallTable):
         """The table and the expression of a comparison of a JSON path with a constant: an index can answer it."""
         match operand:
             case Compare(op, Field(path), Literal(constant)) if not _holds_for_missing(op, constant):
-                item = callfields.resolve(path)
-                if item.kind is not FieldKind.JSON or expanded(item, self.query.expand):
+                item = calls.resolve_field(path)
+                if item.kind is not FieldKind.JSON or expanded(item, self.query.expand) or _reads_both(item):
                     return None
                 json = self.json(item)
                 beside = json.beside([constant], op == "eq")
@@ -166,6 +169,18 @@ class SqliteCallTable(CallTable):
                 body, alias = ("body_in", "bi") if item.column in BODY_IN else ("body_out", "bo")
                 return body, sql.replace(f"{alias}.", "")
         return None
+
+    def held(self, operand: Operand) -> str:
+        """The text that a comparison wants as a JSON string in a body that text search knows; empty for any other."""
+        match operand:
+            case Compare("eq", Field(path), Literal(str(constant))) if is_word(constant) and self.indexable(operand):
+                return constant if calls.resolve_field(path).column in INDEXED_BODIES else ""
+        return ""
+
+
+def _reads_both(item: CallField) -> bool:
+    """True for a field that both bodies of a call are read for."""
+    return item.column == "otel_dump" and needs_output(item)
 
 
 def _side(name: str) -> int:
@@ -191,6 +206,9 @@ class SqliteSelection(Selection):
     indexable: list[tuple[str, str]] = field(default_factory=list)
     parameters: dict[str, Scalar] = field(default_factory=dict)
     driver: str = ""
+    hits: Hits | None = None
+    held: str = ""
+    """A text that each selected call has as a JSON string in an indexed body."""
 
     def source(self) -> str:
         """The FROM clause; a driver leads the join."""
@@ -207,29 +225,72 @@ class SqliteSelection(Selection):
     def answer_by(self, driver: str) -> None:
         """Let the index of a body table answer the query."""
         self.driver = driver
+        self._look_elsewhere()
+
+    def _look_elsewhere(self) -> None:
+        """Keep the planner from the indexes that begin with the project."""
         self.where[0] = "+c.project" + self.where[0].removeprefix("c.project")
 
+    def look_up_holding(self, raw: sqlite3.Connection, project: int) -> None:
+        """Find the calls by the text that they hold, where text search knows these."""
+        rids = calls_that_may_hold(raw, project, self.held) if self.held and not self.driver else None
+        if rids is not None:
+            self.parameters["held"] = json.dumps(rids)
+            self.where.append("c.rid IN (SELECT value FROM json_each(:held))")
+            self._look_elsewhere()
 
-def select(raw: sqlite3.Connection, names: NameReader, query: CallsQuery) -> SqliteSelection | None:
-    """Compile a query; None when the project has no call at all. Raises InvalidField for a field that calls lack."""
+    def narrowed(self, place: int, condition: str) -> "SqliteSelection":
+        """The same with another condition at a place, by which the calls are found."""
+        found = replace(self, where=[*self.where[:place], condition, *self.where[place + 1 :]])
+        found._look_elsewhere()
+        return found
+
+
+def select(
+    raw: sqlite3.Connection, names: NameReader, query: CallsQuery, paths: Sequence[str] = ()
+) -> SqliteSelection | None:
+    """Compile a query, `paths` are read beside its own; None when the project has no call at all.
+
+    Raises InvalidField for a field that calls lack.
+    """
     number = names.number(raw, query.project)
     table = SqliteCallTable(query, number or 0, raw, names)
     where = [f"c.project = {number or 0}", "c.deleted_at IS NULL", "c.started_at IS NOT NULL"]
     selection = SqliteSelection(table, where, parameters=table.parameters.given)
-    compiled = Compiler(table.dialect, table.resolve).compile(query.query) if query.query is not None else ""
+    conjuncts = list(conjuncts_of(query.query)) if query.query is not None else []
+    searches = [item for item in conjuncts if isinstance(item, Search)]
+    if query.query is not None and any(texts_in(query.query)):
+        require(raw)
+    alone = searches[0] if len(searches) == 1 else None
+    compiler = Compiler(table.dialect, table.resolve, search=lambda node: table.hits(node).sql())
+    others = tuple(item for item in conjuncts if item is not alone)
+    compiled = compiler.condition(And(others)) if others else ""
     selection.sort(query.sort)
+    for path in paths:
+        table.resolve(path)
     if number is None:
         return None
     where.extend(table.filter(query.filter))
     if query.cost is not None:
         where.append(_cost_condition(raw, query.cost))
-    if query.query is not None:
+    if query.used is not None:
+        model = f" AND {table.among_names('u.model', [query.used])}" if query.used else ""
+        where.append(f"""EXISTS (SELECT 1 FROM usage u WHERE u.project = c.project AND u.started_at = c.started_at
+            AND u.rid = c.rid AND NOT u.repeated{model})""")
+    if compiled:
         where.append(compiled)
-        conjuncts = query.query.operands if isinstance(query.query, And) else (query.query,)
+    if alone is not None:
+        selection.hits = table.hits(alone)
+        selection.hits.place = len(where)
+        where.append(selection.hits.sql())
+    else:
         selection.indexable = [found for item in conjuncts if (found := table.indexable(item)) is not None]
+        selection.held = max(map(table.held, conjuncts), key=len, default="")
     for item in table.fields:
         if item.column in BODY_IN or item.column in BODY_OUT:
             selection.bodies.add("body_in" if item.column in BODY_IN else "body_out")
+        if _reads_both(item):
+            selection.bodies.add("body_out")
     return selection
 
 
@@ -256,3 +317,96 @@ def _cost_condition(raw: sqlite3.Connection, test: CostTest) -> str:
     return f"""ifnull((SELECT sum(call_cost({PRICED})) FROM usage u JOIN names n ON n.k = u.model
         WHERE u.project = c.project AND u.started_at = c.started_at AND u.rid = c.rid), 0)
         {_COST_OPERATORS[test.op]} {float(test.dollars)!r}"""
+
+
+logger = logging.getLogger("heddle.store")
+
+SLOW_SECONDS = 0.05
+USES_BEFORE_BUILD = 3
+MAX_INDEXES = 16
+UNUSED_DAYS = 30
+
+Expression = tuple[str, str]
+
+
+class PathIndexes:
+    """Which expressions have an index, and which should get one; `note` and `built` may be called from any thread."""
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._built: frozenset[Expression] = frozenset()
+        self._lock = threading.Lock()
+        self._slow: dict[Expression, int] = {}
+        self._used: set[Expression] = set()
+        self.follow(raw)
+
+    def built(self, expressions: list[Expression]) -> Expression | None:
+        """The first of the expressions that an index answers."""
+        for expression in expressions:
+            if expression in self._built:
+                self._used.add(expression)
+                return expression
+        return None
+
+    def note(self, expressions: list[Expression]) -> None:
+        """A query that reads these expressions took longer than `SLOW_SECONDS`."""
+        with self._lock:
+            for expression in expressions:
+                if expression not in self._built and len(self._slow) < 1000:
+                    self._slow[expression] = self._slow.get(expression, 0) + 1
+
+    def wish(self, expression: Expression) -> None:
+        """Let an expression have an index as soon as there is time: it was slow often enough elsewhere."""
+        with self._lock:
+            if expression not in self._built:
+                self._slow[expression] = USES_BEFORE_BUILD
+
+    def follow(self, raw: sqlite3.Connection) -> None:
+        """Read again which expressions have an index, as another process builds them."""
+        rows = raw.execute("SELECT body, expression FROM path_indexes WHERE built_at IS NOT NULL")
+        built = frozenset((body, expression) for body, expression in rows)
+        with self._lock:
+            self._built = built
+            self._slow = {expression: uses for expression, uses in self._slow.items() if expression not in built}
+
+    def wanted(self) -> Expression | None:
+        """An expression that was slow often enough, while there is room for one more index."""
+        if len(self._built) >= MAX_INDEXES:
+            return None
+        with self._lock:
+            return next((expression for expression, uses in self._slow.items() if uses >= USES_BEFORE_BUILD), None)
+
+    def build(self, raw: sqlite3.Connection, wanted: Expression) -> None:
+        """Create the index of an expression (in the writer thread)."""
+        body, expression = wanted
+        name = "path_" + hashlib.sha256(f"{body} {expression}".encode()).hexdigest()[:16]
+        raw.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {body} ({expression})")
+        raw.execute(
+            """INSERT OR REPLACE INTO path_indexes (name, body, expression, slow_uses, last_used, built_at)
+                VALUES (?, ?, ?, ?, ?, ?)""",
+            (name, body, expression, USES_BEFORE_BUILD, times.now(), times.now()),
+        )
+        logger.info("built index %s on %s", name, body)
+
+    def now_built(self, wanted: Expression) -> None:
+        """The index is committed: queries may use it."""
+        with self._lock:
+            self._slow.pop(wanted, None)
+        self._built |= {wanted}
+
+    def tidy(self, raw: sqlite3.Connection) -> set[Expression]:
+        """Note what was used and drop indexes unused for 30 days (in the writer thread); returns the dropped ones."""
+        used, self._used = self._used, set()
+        raw.executemany(
+            "UPDATE path_indexes SET last_used = ? WHERE body = ? AND expression = ?",
+            [(times.now(), *item) for item in used],
+        )
+        oldest = times.now() - UNUSED_DAYS * times.DAY
+        rows = raw.execute("SELECT name, body, expression FROM path_indexes WHERE last_used < ?", (oldest,)).fetchall()
+        for name, _, _ in rows:
+            raw.execute(f"DROP INDEX IF EXISTS {name}")
+            raw.execute("DELETE FROM path_indexes WHERE name = ?", (name,))
+        return {(body, expression) for _, body, expression in rows}
+
+    def now_dropped(self, dropped: set[Expression]) -> None:
+        """The drop is committed."""
+        self._built -= dropped

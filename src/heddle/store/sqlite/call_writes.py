@@ -1,17 +1,33 @@
-"""Writing calls: halves, deletions, and the outbox of calls that ended. Runs in the writer thread only."""
+"""Writing calls, and what is derived from them: the outbox of calls that ended, one short row per trial.
+
+Runs in the writer thread only. Reading 40,000 trials from the bodies of calls takes a second; of rows of `eval_trials`
+it takes a tenth. Such a row holds nothing that is not in the calls, so it can be made again at any time (`refresh`).
+"""
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from heddle.store.control.call_halves import Key, by_project
-from heddle.store.sqlite import call_counts
-from heddle.store.sqlite.names import Names
+import orjson
+
+from heddle.store.control.pending_calls import Key
+from heddle.store.sqlite import blocks, search, span_dumps
+from heddle.store.sqlite.database import Names
 from heddle.store.sqlite.schema import stored_name
-from heddle.wire.batched import batched
+from heddle.wire import jsontext, refs
+from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Ending, Start, Usage
+from heddle.wire.trials import TRIAL_OPS, Step, predict_step, row_digest
+
+
+def _body_of_start(start: Start) -> list[str | bytes | None]:
+    values = [getattr(start, name) for name in BODY_IN]
+    if start.otel_dump is not None:
+        values[_DUMP_AT] = span_dumps.pack(start.otel_dump, start.shared)
+    return values
 
 
 class Known(NamedTuple):
@@ -26,7 +42,7 @@ _STARTED = [column for column in COLUMNS if not (column.is_body or column.of_end
 _ENDED = [column for column in COLUMNS if column.of_end and not column.is_body]
 _NUMBERED = [place for place, column in enumerate(_STARTED) if column.is_repeated]
 _of_start, _of_end = (attrgetter(*(column.name for column in part)) for part in (_STARTED, _ENDED))
-_body_of_start, _body_of_end = attrgetter(*BODY_IN), attrgetter(*BODY_OUT)
+_body_of_end = attrgetter(*BODY_OUT)
 _NOT_ENDED = tuple(RUNNING if column.name == "status" else None for column in _ENDED)
 
 
@@ -45,10 +61,9 @@ _START_AGAIN = _update([*map(stored_name, _STARTED), "size_in"])
 _END = _update([*map(stored_name, _ENDED), "size_out"])
 _BODY_IN = _insert("body_in", ("rid", *BODY_IN), "INSERT OR REPLACE")
 _BODY_OUT = _insert("body_out", ("rid", *BODY_OUT), "INSERT OR REPLACE")
-_USAGE = """INSERT OR REPLACE INTO usage (project, started_at, rid, model, requests, prompt, completion, total,
-    cache_read, cache_creation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
 _FILE = "INSERT OR REPLACE INTO call_files (rid, field, blob) VALUES (?, ?, ?)"
+_DUMP_AT = BODY_IN.index("otel_dump")
 INPUT_SIDE, OUTPUT_SIDE = 0, 1
 SPILLED_IN, SPILLED_OUT = 1, 2
 
@@ -74,20 +89,21 @@ class CallWriter:
         placed = {key for key, end in end_of.items() if end.usage}
         placed |= {key for key in start_of if key in known and known[key].started_at is None}
         rids = [found.rid for found in known.values()]
-        before = call_counts.counts_of(raw, rids)
+        search.withdraw(raw, rids)
+        before = blocks.counts_of(raw, rids)
         after = self._insert(raw, fresh, end_of)
         for key, start in start_of.items():
             if key in known:
                 self._start_again(raw, known[key], start)
         self._write_ends(raw, [(known[key], end) for key, end in end_of.items() if key in known], start_of)
-        after.update(call_counts.counts_of(raw, rids))
-        call_counts.count_change(raw, before, after)
+        after.update(blocks.counts_of(raw, rids))
+        blocks.count_change(raw, before, after)
         return placed
 
     def _known(self, raw: sqlite3.Connection, keys: list[Key]) -> dict[Key, Known]:
         """Row number and start instant of the calls that exist already."""
         found: dict[Key, Known] = {}
-        for project, ids in by_project(keys).items():
+        for project, ids in group_pairs(keys).items():
             number = self._names.number(raw, project)
             for chunk in batched(ids):
                 marks = ",".join("?" * len(chunk))
@@ -99,13 +115,13 @@ class CallWriter:
 
     def _insert(
         self, raw: sqlite3.Connection, fresh: list[tuple[Key, Start]], end_of: dict[Key, End]
-    ) -> call_counts.Counts:
+    ) -> blocks.CallBlocks:
         """Store new calls; returns what they add to the counts."""
         if not fresh:
-            return call_counts.Counts()
+            return blocks.CallBlocks()
         first = self._next_rid(raw)
         heads, bodies_in, bodies_out, counted = [], [], [], []
-        usage: list[tuple[int | None, ...]] = []
+        usage: list[blocks.UsageRow] = []
         refs: list[tuple[int, int, int, int]] = []
         for rid, (key, start) in enumerate(fresh, first):
             end = end_of.get(key)
@@ -125,10 +141,11 @@ class CallWriter:
             self._write_files(raw, rid, start.files, end.files if end else {})
         raw.executemany(_INSERT, heads)
         raw.executemany(_BODY_IN, bodies_in)
-        for statement, rows in ((_BODY_OUT, bodies_out), (_USAGE, usage), (_REF, refs)):
+        for statement, rows in ((_BODY_OUT, bodies_out), (_REF, refs)):
             if rows:
                 raw.executemany(statement, rows)
-        return call_counts.counts_of_new(counted)
+        blocks.insert_usage(raw, usage)
+        return blocks.counts_of_new(counted)
 
     def _started(self, raw: sqlite3.Connection, start: Start) -> list[Any]:
         """The columns of a start, texts that repeat as numbers."""
@@ -155,10 +172,7 @@ class CallWriter:
         raw.execute(f"DELETE FROM call_files WHERE rid = ? AND field IN {BODY_IN}", (rid,))
         raw.executemany(_REF, self._refs(raw, project, start.refs, INPUT_SIDE, rid))
         self._write_files(raw, rid, start.files)
-        raw.execute(
-            "UPDATE usage SET started_at = ? WHERE project = ? AND started_at = ? AND rid = ?",
-            (start.started_at, project, known.started_at or 0, rid),
-        )
+        blocks.move_usage(raw, (project, known.started_at or 0, rid), start.started_at)
 
     def _write_ends(self, raw: sqlite3.Connection, ends: list[tuple[Known, End]], start_of: dict[Key, Start]) -> None:
         if not ends:
@@ -175,22 +189,22 @@ class CallWriter:
                 usage.extend(self._usage(raw, project, started_at, rid, end.usage))
             refs.extend(self._refs(raw, project, end.refs, OUTPUT_SIDE, rid))
             rids.append((project, started_at, rid))
-        again = self._ended(raw, [rid for _, _, rid in rids])
-        raw.executemany(
-            "DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?",
-            [row for row in rids if row[2] in again],
-        )
+        again = self._find_ended(raw, [rid for _, _, rid in rids])
+        blocks.remove_usage(raw, [row for row in rids if row[2] in again])
         raw.executemany("DELETE FROM call_refs WHERE side = 1 AND rid = ?", [(rid,) for rid in again])
+        alone = [known.rid for known, end in ends if known.rid in again and (end.project, end.id) not in start_of]
+        if alone:
+            span_dumps.set_apart(raw, alone)
         raw.executemany(f"DELETE FROM call_files WHERE field IN {BODY_OUT} AND rid = ?", [(rid,) for rid in again])
         raw.executemany(_END, heads)
         raw.executemany(_BODY_OUT, bodies)
-        raw.executemany(_USAGE, usage)
+        blocks.insert_usage(raw, usage)
         raw.executemany(_REF, refs)
         for known, end in ends:
             self._write_files(raw, known.rid, end.files)
 
     @staticmethod
-    def _ended(raw: sqlite3.Connection, rids: list[int]) -> set[int]:
+    def _find_ended(raw: sqlite3.Connection, rids: list[int]) -> set[int]:
         """Which of the rows have an end already, so that its traces must be cleared."""
         found: set[int] = set()
         for chunk in batched(rids):
@@ -206,7 +220,7 @@ class CallWriter:
 
     def _usage(
         self, raw: sqlite3.Connection, project: int, started_at: int, rid: int, entries: Iterable[Usage]
-    ) -> list[tuple[int | None, ...]]:
+    ) -> list[blocks.UsageRow]:
         return [(project, started_at, rid, self._names.number(raw, entry.model), *entry[1:]) for entry in entries]
 
     def _refs(
@@ -221,10 +235,11 @@ class CallWriter:
     def rename(self, raw: sqlite3.Connection, project: str, call_id: str, display_name: str) -> None:
         """Give a call its display name; an unknown call is left unknown."""
         number = self._names.number(raw, project)
+        search.withdraw(raw, _rids(raw, number, [call_id]))
         raw.execute("UPDATE calls SET display_name = ? WHERE id = ? AND project = ?", (display_name, call_id, number))
 
 
-_BODIES = ("body_in", "body_out", "call_refs", "call_files", "eval_trials")
+_BODIES = ("body_in", "body_out", "call_refs", "call_files", "eval_trials", "inner_requests")
 
 
 class Hidden(NamedTuple):
@@ -276,11 +291,11 @@ def _hide(raw: sqlite3.Connection, project: int, ids: list[str], at: int) -> Non
                 WHERE project = ? AND deleted_at IS NULL AND id IN ({marks})""",
             (project, *chunk),
         ).fetchall()
-        before = call_counts.counts_of(raw, (rid for _, _, rid in rows))
-        raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)
+        before = blocks.counts_of(raw, (rid for _, _, rid in rows))
+        blocks.remove_usage(raw, rows)
         raw.executemany("DELETE FROM eval_trials WHERE rid = ?", [(rid,) for _, _, rid in rows])
         raw.executemany("UPDATE calls SET deleted_at = ? WHERE rid = ?", [(at, rid) for _, _, rid in rows])
-        call_counts.count_change(raw, before, Counter())
+        blocks.count_change(raw, before, Counter())
 
 
 def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) -> int:
@@ -289,12 +304,14 @@ def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) 
         "SELECT project, started_at, rid FROM calls WHERE project = ? AND started_at < ? ORDER BY started_at LIMIT ?",
         (project, before, limit),
     ).fetchall()
-    call_counts.count_change(raw, call_counts.counts_of(raw, (rid for _, _, rid in rows)), Counter())
-    raw.executemany("DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?", rows)
+    blocks.count_change(raw, blocks.counts_of(raw, (rid for _, _, rid in rows)), Counter())
+    blocks.remove_usage(raw, rows)
+    search.withdraw(raw, [rid for _, _, rid in rows], is_removed=True)
     rids = [(rid,) for _, _, rid in rows]
     for table in _BODIES:
         raw.executemany(f"DELETE FROM {table} WHERE rid = ?", rids)
     raw.executemany("DELETE FROM calls WHERE rid = ?", rids)
+    search.lower(raw)
     return len(rows)
 
 
@@ -323,29 +340,155 @@ class Endings:
         rows = [(self._names.number(raw, project), call) for project, call in keys if project in self.watched]
         raw.executemany(_ADD, rows)
 
-
-def take_endings(raw: sqlite3.Connection, limit: int, skipping: Collection[str]) -> list[Ending]:
-    """The oldest endings of one project as a batch; the same again until it is dropped, whatever is added meanwhile."""
-    known = "FROM call_endings e JOIN names n ON n.k = e.project"
-    marks = ", ".join("?" * len(skipping))
-    oldest = f"SELECT e.project {known} WHERE n.v NOT IN ({marks}) ORDER BY e.seq LIMIT 1"
-    found = raw.execute(oldest, tuple(skipping)).fetchone()
-    if found is None:
-        return []
-    taken = f"SELECT e.seq, n.v, e.call {known} WHERE e.project = ? AND e.is_taken ORDER BY e.seq"
-    batch = raw.execute(taken, found).fetchall()
-    if not batch:
-        part = "SELECT seq FROM call_endings WHERE project = ? ORDER BY seq LIMIT ?"
-        raw.execute(f"UPDATE call_endings SET is_taken = 1 WHERE seq IN ({part})", (*found, limit))
+    @staticmethod
+    def take(raw: sqlite3.Connection, limit: int, skipping: Collection[str]) -> list[Ending]:
+        """The oldest endings of one project as a batch; the same again until it is dropped, whatever is added."""
+        known = "FROM call_endings e JOIN names n ON n.k = e.project"
+        marks = ", ".join("?" * len(skipping))
+        oldest = f"SELECT e.project {known} WHERE n.v NOT IN ({marks}) ORDER BY e.seq LIMIT 1"
+        found = raw.execute(oldest, tuple(skipping)).fetchone()
+        if found is None:
+            return []
+        taken = f"SELECT e.seq, n.v, e.call {known} WHERE e.project = ? AND e.is_taken ORDER BY e.seq"
         batch = raw.execute(taken, found).fetchall()
-    return [Ending(*row) for row in batch]
+        if not batch:
+            part = "SELECT seq FROM call_endings WHERE project = ? ORDER BY seq LIMIT ?"
+            raw.execute(f"UPDATE call_endings SET is_taken = 1 WHERE seq IN ({part})", (*found, limit))
+            batch = raw.execute(taken, found).fetchall()
+        return [Ending(*row) for row in batch]
 
 
-def drop_endings(raw: sqlite3.Connection, project: str) -> None:
-    """Forget the batch of a project that is taken."""
-    raw.execute("DELETE FROM call_endings WHERE is_taken AND project = (SELECT k FROM names WHERE v = ?)", (project,))
+TRIAL_TABLES = (
+    """CREATE TABLE IF NOT EXISTS eval_trials (
+        project INTEGER NOT NULL, evaluation TEXT NOT NULL, row_digest TEXT NOT NULL, started_at INTEGER NOT NULL,
+        rid INTEGER NOT NULL, scores TEXT, has_refs INTEGER NOT NULL, is_spilled INTEGER NOT NULL,
+        predict INTEGER, predict_at INTEGER, tokens INTEGER, own_tokens INTEGER,
+        PRIMARY KEY (project, evaluation, row_digest, started_at, rid)) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS eval_trials_rid ON eval_trials (rid)",
+)
+ReadFile = Callable[[str], str]
+
+_TRIAL_HEAD = """SELECT c.project, c.id, c.parent_id, c.started_at, c.spilled, bi.inputs -> '$.example',
+    bi.inputs -> '$.model', bo.output -> '$.scores'
+    FROM calls c JOIN names n ON n.k = c.op JOIN body_in bi ON bi.rid = c.rid LEFT JOIN body_out bo ON bo.rid = c.rid
+    WHERE c.rid = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL AND c.parent_id IS NOT NULL
+    AND n.label IN ({})""".format(", ".join(f"'{name}'" for name in sorted(TRIAL_OPS)))
+_STEPS = """SELECT c.rid, c.started_at, n.v, bi.attributes ->> '$.weave.score',
+    bi.attributes ->> '$._weave_eval_meta.score', bi.inputs -> '$.self'
+    FROM calls c INDEXED BY calls_parent JOIN names n ON n.k = c.op JOIN body_in bi ON bi.rid = c.rid
+    WHERE c.parent_id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL
+    ORDER BY c.started_at, c.id"""
+_TOKENS = "SELECT sum(total) FROM usage WHERE project = ? AND started_at = ? AND rid = ?"
+_TRIAL = "CROSS JOIN eval_trials t ON t.rid = c.rid"
+_INSERT_TRIAL = "INSERT INTO eval_trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-def count_endings(raw: sqlite3.Connection) -> int:
-    """How many endings wait."""
-    return int(raw.execute("SELECT count(*) FROM call_endings").fetchone()[0])
+def refresh_trials(raw: sqlite3.Connection, rids: Iterable[int], read_file: ReadFile) -> None:
+    """Make the rows of these calls again; a call that is no live trial has none."""
+    for rid in rids:
+        raw.execute("DELETE FROM eval_trials WHERE rid = ?", (rid,))
+        head = raw.execute(_TRIAL_HEAD, (rid,)).fetchone()
+        if head is not None:
+            raw.execute(_INSERT_TRIAL, _row(raw, rid, head, read_file))
+
+
+def refresh_all_trials(raw: sqlite3.Connection, read_file: ReadFile) -> None:
+    """Make the rows of all calls that are trials, for a file that has none yet."""
+    marks = ", ".join("?" * len(TRIAL_OPS))
+    query = f"SELECT rid FROM calls WHERE op IN (SELECT k FROM names WHERE label IN ({marks}))"
+    refresh_trials(raw, [rid for (rid,) in raw.execute(query, sorted(TRIAL_OPS))], read_file)
+
+
+def _row(raw: sqlite3.Connection, rid: int, head: Sequence[Any], read_file: ReadFile) -> tuple[object, ...]:
+    project, call_id, parent_id, started_at, spilled, example, model, scores = head
+    if spilled & SPILLED_IN and (whole := _whole(raw, rid, "inputs", read_file)) is not None:
+        example = jsontext.dumps(whole.get("example"))
+    if spilled & SPILLED_OUT and (whole := _whole(raw, rid, "output", read_file)) is not None:
+        scores = jsontext.dumps(whole.get("scores"))
+    scores = scores if scores is not None and scores.startswith("{") else None
+    digest = row_digest(None if example is None else jsontext.loads(example.encode()))
+    step = predict_step(list(_steps(raw, call_id, project)), None if model is None else orjson.loads(model))
+    own = _tokens(raw, project, started_at, rid)
+    tokens = own if step is None else _tokens(raw, project, step.started_at, step.rid)
+    has_refs = scores is not None and f'"{refs.INTERNAL}' in scores
+    place = (step.rid, step.started_at) if step else (None, None)
+    is_spilled = spilled & SPILLED_OUT != 0
+    return (project, parent_id, digest, started_at, rid, scores, has_refs, is_spilled, *place, tokens, own)
+
+
+def _whole(raw: sqlite3.Connection, rid: int, field: str, read_file: ReadFile) -> dict[str, Any] | None:
+    """A large field as it was sent; None when it is not in a file or no object."""
+    found = raw.execute("SELECT blob FROM call_files WHERE rid = ? AND field = ?", (rid, field)).fetchone()
+    value = None if found is None else jsontext.loads(read_file(found[0]).encode())
+    return value if isinstance(value, dict) else None
+
+
+def _steps(raw: sqlite3.Connection, call_id: str, project: int) -> Iterator[Step]:
+    for rid, started_at, op_name, marked, noted, self_value in raw.execute(_STEPS, (call_id, project)):
+        value = None if self_value is None else orjson.loads(self_value)
+        yield Step(rid, started_at, op_name, marked == "true" or bool(noted), value)
+
+
+def _tokens(raw: sqlite3.Connection, project: int, started_at: int, rid: int) -> int | None:
+    total: int | None = raw.execute(_TOKENS, (project, started_at, rid)).fetchone()[0]
+    return total
+
+
+class TrialRows:
+    """Keeps the rows up to date; runs in the writer thread, behind the writing of the calls themselves."""
+
+    def __init__(self, names: Names, read_file: ReadFile, projects_with_trials: Iterable[str]) -> None:
+        self._names = names
+        self._read_file = read_file
+        self._projects = set(projects_with_trials)
+
+    def note(self, raw: sqlite3.Connection, starts: Sequence[Start], ends: Sequence[End]) -> None:
+        """These halves of calls were written: make again the rows of the trials that they are or belong to."""
+        fresh = [start for start in starts if _is_trial(start.op_name)]
+        self._projects.update(start.project for start in fresh)
+        for project in self._projects.intersection(half.project for part in (starts, ends) for half in part):
+            number = self._names.number(raw, project)
+            own = [start.id for start in fresh if start.project == project]
+            started = {start.id for start in starts if start.project == project}
+            ended = [end.id for end in ends if end.project == project and end.id not in started]
+            parents = {start.parent_id for start in starts if start.project == project and start.parent_id}
+            parents.update(_parents(raw, number, ended))
+            changed = set(_rids(raw, number, own))
+            changed.update(_rids(raw, number, [*started.difference(own), *ended, *parents], _TRIAL))
+            refresh_trials(raw, sorted(changed), self._read_file)
+
+    def deleted(self, raw: sqlite3.Connection, project: str, ids: Sequence[str]) -> None:
+        """These calls were hidden (with their own rows): make again the rows of the trials that they belonged to."""
+        if project in self._projects:
+            number = self._names.number(raw, project)
+            parents = _parents(raw, number, ids)
+            refresh_trials(raw, list(_rids(raw, number, parents, _TRIAL)), self._read_file)
+
+
+@lru_cache(maxsize=4096)
+def _is_trial(op_name: str) -> bool:
+    return refs.operation_name(op_name) in TRIAL_OPS
+
+
+def projects_with_trials(raw: sqlite3.Connection) -> list[str]:
+    """The projects (internal ids) that have trials."""
+    found: list[str] = []
+    number = 0
+    while (row := raw.execute("SELECT min(project) FROM eval_trials WHERE project > ?", (number,)).fetchone())[0]:
+        number = row[0]
+        found.append(str(raw.execute("SELECT v FROM names WHERE k = ?", (number,)).fetchone()[0]))
+    return found
+
+
+def _parents(raw: sqlite3.Connection, project: int, ids: Iterable[str]) -> Iterator[str]:
+    for chunk in batched(ids):
+        marks = ",".join("?" * len(chunk))
+        query = f"SELECT parent_id FROM calls WHERE project = ? AND id IN ({marks}) AND parent_id IS NOT NULL"
+        yield from {row[0] for row in raw.execute(query, (project, *chunk))}
+
+
+def _rids(raw: sqlite3.Connection, project: int, ids: Iterable[str], join: str = "") -> Iterator[int]:
+    for chunk in batched(ids):
+        marks = ",".join("?" * len(chunk))
+        query = f"SELECT c.rid FROM calls c {join} WHERE c.project = ? AND c.id IN ({marks})"
+        yield from [row[0] for row in raw.execute(query, (project, *chunk))]

@@ -4,29 +4,27 @@ import asyncio
 import sqlite3
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from heddle.store.control.agents import spans as agent_index
+from heddle.store.control.log_records import remove_of_spans
 from heddle.store.control.projects import audit
 from heddle.store.query.calls import Position, sum_turns
-from heddle.store.sqlite import usage_repeats
-from heddle.store.sqlite.call_table import SqliteSelection, select
+from heddle.store.sqlite import blocks, usage_repeats
+from heddle.store.sqlite.call_table import SLOW_SECONDS, PathIndexes, SqliteSelection, select
 from heddle.store.sqlite.call_writes import (
     CallWriter,
     Endings,
-    count_endings,
+    TrialRows,
     delete,
-    drop_endings,
     purge_older,
-    take_endings,
 )
-from heddle.store.sqlite.connection import Readers, Session
-from heddle.store.sqlite.names import NameReader, Names
-from heddle.store.sqlite.path_indexes import SLOW_SECONDS, PathIndexes
+from heddle.store.sqlite.database import NameReader, Names, Readers, Session, Writer
 from heddle.store.sqlite.schema import stored_name
-from heddle.store.sqlite.trial_rows import TrialRows
-from heddle.store.sqlite.writer import Writer
+from heddle.store.sqlite.search import Window, index_next, progress
+from heddle.store.sqlite.span_dumps import WHOLE_DUMP
 from heddle.wire import times
 from heddle.wire.calls import (
     BODY_IN,
@@ -38,6 +36,7 @@ from heddle.wire.calls import (
     End,
     Ending,
     Filter,
+    SearchProgress,
     Start,
     ThreadRow,
     Usage,
@@ -48,12 +47,25 @@ from heddle.wire.spans import AgentSpan
 
 _COLUMNS = [column for column in COLUMNS if not column.is_body]
 _HEAD = ", ".join(
-    ("c.rid", "c.size_in + c.size_out", "c.spilled", *(f"c.{stored_name(column)}" for column in _COLUMNS))
+    ("c.spilled", "c.rid", "c.size_in + c.size_out", *(f"c.{stored_name(column)}" for column in _COLUMNS))
 )
-_NUMBERED = [place for place, column in enumerate(_COLUMNS) if column.is_repeated]
-_BODIES_AT = 3 + len(_COLUMNS)
+_NUMBERED = [place for place, column in enumerate(_COLUMNS, 2) if column.is_repeated]
+_SELECTED = {"otel_dump": WHOLE_DUMP}
 ReadFile = Callable[[str], str]
 _DUMP_BYTES = 4 * 1024 * 1024
+SLICE = 256
+SLICE_BYTES = 256 * 1024
+"""A slice ends at so many rows, or with the row that brings its stored JSON to so many bytes."""
+FIRST_PAGE = 256
+INDEX_SECONDS = 0.5
+"""New calls wait so long to be indexed together."""
+AGENT_SPAN_BYTES = 600
+NEXT_PAGE = 8192
+PURGE_SLICE = 500
+_USAGE_SLICE = 2000
+
+T = TypeVar("T")
+Halves = tuple[Sequence[Start], Sequence[End]]
 
 
 def fetch(
@@ -63,43 +75,20 @@ def fetch(
 
     Without `read_file` large texts stay as the row has them.
     """
-    ins = [name for name in BODY_IN if name in columns]
-    outs = [name for name in BODY_OUT if name in columns]
-    wanted = [_HEAD, *(f"bi.{name}" for name in ins), *(f"bo.{name}" for name in outs)]
-    source = "calls c" + (" LEFT JOIN body_in bi ON bi.rid = c.rid" if ins else "")
-    source += " LEFT JOIN body_out bo ON bo.rid = c.rid" if outs else ""
+    wanted, source = [_HEAD], "calls c"
+    read = columns | {"output"} if "otel_dump" in columns else columns
+    for table, alias, bodies in (("body_in", "bi", BODY_IN), ("body_out", "bo", BODY_OUT)):
+        wanted += (_SELECTED.get(name, f"{alias}.{name}") if name in columns else "NULL" for name in bodies)
+        source += "" if read.isdisjoint(bodies) else f" LEFT JOIN {table} {alias} ON {alias}.rid = c.rid"
     listed = ",".join(map(str, rids))
     found: dict[int, CallRow] = {}
-    for values in raw.execute(f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN ({listed})"):
-        head = list(values[3:_BODIES_AT])
+    for spilled, *values in raw.execute(f"SELECT {', '.join(wanted)} FROM {source} WHERE c.rid IN ({listed})"):
         for place in _NUMBERED:
-            head[place] = names.text(raw, head[place])
-        row = CallRow(values[0], values[1], *head)
-        for name, value in zip((*ins, *outs), values[_BODIES_AT:], strict=True):
-            setattr(row, name, value)
-        if values[2] and read_file is not None:
+            values[place] = names.text(raw, values[place])
+        row = found[values[0]] = CallRow(*values)
+        if spilled and read_file is not None:
             _unspill(raw, row, columns, read_file)
-        found[row.rid] = row
     return [found[rid] for rid in rids if rid in found]
-
-
-def otel_dumps(raw: sqlite3.Connection, project: int | None, ids: Sequence[str], containing: str) -> DumpSlice:
-    """The dumps of live calls in the order of the ids, until they hold `_DUMP_BYTES` characters."""
-    query = """SELECT c.trace_id, bi.otel_dump FROM calls c JOIN body_in bi ON bi.rid = c.rid
-        WHERE c.id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL
-        AND bi.otel_dump IS NOT NULL"""
-    query += " AND instr(bi.otel_dump, ?) > 0" if containing else ""
-    extra = (containing,) if containing else ()
-    found: list[tuple[str, str, str]] = []
-    size = 0
-    for read, call_id in enumerate(ids, 1):
-        row = raw.execute(query, (call_id, project, *extra)).fetchone()
-        if row is not None:
-            found.append((call_id, row[0], row[1]))
-            size += len(row[1])
-            if size >= _DUMP_BYTES:
-                return DumpSlice(found, read)
-    return DumpSlice(found, len(ids))
 
 
 def _unspill(raw: sqlite3.Connection, row: CallRow, columns: frozenset[str], read_file: ReadFile) -> None:
@@ -118,18 +107,6 @@ def trace_sizes(raw: sqlite3.Connection, project: int, rows: Sequence[CallRow]) 
             row.trace_size = int(raw.execute(query, (row.trace_id, project)).fetchone()[0] or 0)
 
 
-SLICE = 256
-SLICE_BYTES = 256 * 1024
-"""A slice ends at so many rows, or with the row that brings its stored JSON to so many bytes."""
-FIRST_PAGE = 256
-AGENT_SPAN_BYTES = 600
-NEXT_PAGE = 8192
-PURGE_SLICE = 2000
-_USAGE_SLICE = 2000
-
-T = TypeVar("T")
-
-
 def read_usage(
     raw: sqlite3.Connection, names: NameReader, project: int | None, calls: Sequence[tuple[int, int]]
 ) -> dict[int, list[Usage]]:
@@ -146,7 +123,7 @@ def read_usage(
 
 
 class Calls:
-    """Calls in SQLite: head, bodies, usage and refs written together, read in slices."""
+    """`CallStore` in SQLite: head, bodies, usage and refs written together, read in slices."""
 
     def __init__(
         self,
@@ -170,53 +147,65 @@ class Calls:
         self._endings = Endings(names)
         self._trials = trials
         self.has_endings = asyncio.Event()
+        self._has_unindexed = asyncio.Event()
+        self._has_unindexed.set()
 
     async def write(self, starts: Sequence[Start], ends: Sequence[End], agents: Sequence[AgentSpan] = ()) -> None:
-        """Store halves of calls, in any order, and the index rows of agent spans among them; returns after the commit.
-
-        All of it is one transaction.
-        """
         size = sum(start.size for start in starts) + sum(end.size for end in ends) + 200
         size += AGENT_SPAN_BYTES * len(agents)
-        watched = self._endings.concerns(starts, ends)
-        spans = usage_repeats.spans_of(starts, ends)
+        if spans := usage_repeats.spans_of(starts, ends):
 
-        def work(session: Session) -> None:
-            known = usage_repeats.settle_new(session.raw, self._names, spans) if spans else {}
-            placed = self._calls.write(session.raw, starts, ends)
-            if known:
-                usage_repeats.drop(session.raw, self._names, known)
-            if placed:
-                usage_repeats.mark(session.raw, self._names, placed)
-            self._trials.note(session.raw, starts, ends)
-            if watched:
-                self._endings.note(session.raw, starts, ends)
-            if agents:
-                agent_index.write(session.control, agents)
+            def work(session: Session) -> None:
+                known = usage_repeats.settle_new(session.raw, self._names, spans)
+                self._write(session, starts, ends, known)
+                if agents:
+                    agent_index.write(session.control, agents)
 
-        await self._writer.write(work, size)
-        if watched:
+            await self._writer.write(work, size)
+        else:
+            await self._writer.write_jointly(self._write_all, (starts, ends), size)
+        self._writer.stats.calls += len(starts)
+        self._has_unindexed.set()
+        if self._endings.concerns(starts, ends):
             self.has_endings.set()
 
+    def _write_all(self, session: Session, brought: list[Halves]) -> None:
+        """Write what several requests bring, as if it were one."""
+        starts, ends = ([half for part in parts for half in part] for parts in zip(*brought, strict=True))
+        self._write(session, starts, ends)
+
+    def _write(
+        self,
+        session: Session,
+        starts: Sequence[Start],
+        ends: Sequence[End],
+        spans: Mapping[usage_repeats.TraceKey, usage_repeats.Written] = MappingProxyType({}),
+    ) -> None:
+        placed = self._calls.write(session.raw, starts, ends)
+        if spans:
+            usage_repeats.drop(session.raw, self._names, dict(spans))
+        if placed:
+            usage_repeats.mark(session.raw, self._names, placed)
+        self._trials.note(session.raw, starts, ends)
+        if self._endings.concerns(starts, ends):
+            self._endings.note(session.raw, starts, ends)
+
     def watch(self, projects: Collection[str], seen: int) -> None:  # noqa: ARG002  # no other server changes monitors
-        """Note from now on the calls of these projects (internal ids) that end; replaces what was watched before."""
         self._endings.watched = frozenset(projects)
 
     async def take_endings(self, limit: int, skipping: Collection[str] = ()) -> list[Ending]:
-        """The oldest noted endings of one project as a batch; the same again until it is dropped."""
-        return await self._writer.write(lambda session: take_endings(session.raw, limit, skipping))
+        return await self._writer.write(lambda session: self._endings.take(session.raw, limit, skipping))
 
     async def count_endings(self) -> int:
-        """How many noted endings wait."""
-        return await self._readers.read(lambda session: count_endings(session.raw))
+        return await self._readers.read(lambda session: _number(session, "SELECT count(*) FROM call_endings", {}))
 
     async def drop_endings(self, project: str) -> None:
-        """Forget the batch of a project that was taken."""
-        await self._writer.write(lambda session: drop_endings(session.raw, project))
+        sql = "DELETE FROM call_endings WHERE is_taken AND project = (SELECT k FROM names WHERE v = ?)"
+        await self._writer.write(lambda session: session.raw.execute(sql, (project,)))
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
-        """Give a call its display name; nothing happens for an unknown call."""
         await self._writer.write(lambda session: self._calls.rename(session.raw, project, call_id, display_name))
+        self._has_unindexed.set()
 
     async def delete(self, project: str, ids: Sequence[str], user: str) -> int:
         """Hide calls and their descendants; returns how many. The audit log names them in the same transaction."""
@@ -228,6 +217,7 @@ class Calls:
             if count:
                 self._trials.deleted(session.raw, project, ids)
                 agent_index.hide(session.control, project, hidden.traces, hidden.ids)
+                remove_of_spans(session.control, project, hidden.traces, hidden.ids)
                 audit(session.control, at, user, "calls.delete", project, {"call_ids": list(ids), "deleted": count})
             return count
 
@@ -251,9 +241,25 @@ class Calls:
             await self._writer.write(lambda session: session.raw.execute("PRAGMA incremental_vacuum(20000)").fetchall())
         return total
 
-    async def exists(self, project: str, call_id: str) -> bool:
-        """True when a live or hidden half of the call is stored."""
+    async def index(self) -> None:
+        """Keep the index of text search behind the calls, and bring in what was there before it."""
+        loop, is_behind = asyncio.get_running_loop(), True
+        while True:
+            if not is_behind:
+                await self._has_unindexed.wait()
+            await asyncio.sleep(INDEX_SECONDS if self._has_unindexed.is_set() else 0)
+            self._has_unindexed.clear()
+            while await self._writer.write(lambda session: index_next(session.raw)):
+                pass
+            began = loop.time()
+            is_behind = await self._writer.write(lambda session: index_next(session.raw, is_old=True))
+            # What is old leaves half of the time to everybody else.
+            await asyncio.sleep(loop.time() - began if is_behind else 0)
 
+    async def search_progress(self, project: str) -> SearchProgress:  # noqa: ARG002  # one index for all
+        return await self._readers.read(lambda session: progress(session.raw))
+
+    async def exists(self, project: str, call_id: str) -> bool:
         def work(session: Session) -> bool:
             number = self._reader_names.number(session.raw, project)
             row = session.raw.execute("SELECT 1 FROM calls WHERE id = ? AND project = ?", (call_id, number)).fetchone()
@@ -273,7 +279,7 @@ class Calls:
             want = page_size if remaining is None else min(page_size, remaining)
             rids, sizes, position, more = await self._page(query, want, remaining, offset, position)
             start = 0
-            for end in _ends(sizes):
+            for end in _slice_ends(sizes):
                 yield await self._rows(readers, query, rids[start:end])
                 start, readers = end, self._long_readers
             remaining = None if remaining is None else remaining - len(rids)
@@ -293,9 +299,14 @@ class Calls:
                 return rids, sizes, None, False
             limit = want if selection.keyset else (remaining if remaining is not None else -1)
             size = "c.size_in + c.size_out" if query.columns else "0"
-            sql = selection.sql(f"c.rid, c.started_at, c.id, {size}", selection.behind(position))
-            sql += f" LIMIT {limit} OFFSET {offset}"
-            for rid, started_at, call_id, bytes_ in session.raw.execute(sql, selection.parameters):
+            columns = f"c.rid, c.started_at, c.id, {size}"
+            found: Iterable[Sequence[Any]] | None = None
+            if selection.hits is not None and selection.keyset:
+                found = selection.hits.page(session.raw, selection, columns, Window(position, limit, offset))
+            if found is None:
+                sql = f"{selection.sql(columns, selection.behind(position))} LIMIT {limit} OFFSET {offset}"
+                found = session.raw.execute(sql, selection.parameters)
+            for rid, started_at, call_id, bytes_ in found:
                 rids.append(rid)
                 sizes.append(bytes_ or 0)
                 last = (started_at, call_id)
@@ -332,11 +343,18 @@ class Calls:
             selection.answer_by(built[0])
         return selection
 
-    async def count(self, query: CallsQuery) -> int:
-        """How many calls are selected, at most `limit`."""
+    def _select_all(self, session: Session, query: CallsQuery) -> SqliteSelection | None:
+        """The same for a question about every selected call."""
+        selection = self._select(session, query)
+        if selection is not None:
+            selection.look_up_holding(session.raw, self._reader_names.number(session.raw, query.project) or 0)
+        return selection
 
+    async def count(self, query: CallsQuery) -> int:
         def work(session: Session) -> int:
-            selection = self._select(session, query)
+            if (known := blocks.count(session.raw, self._reader_names, query)) is not None:
+                return known
+            selection = self._select_all(session, query)
             if selection is None:
                 return 0
             if query.limit is None:
@@ -347,19 +365,29 @@ class Calls:
         return await self._timed(query, work)
 
     async def otel_dumps(self, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
-        """The dumps of live calls in the order of the ids, as many as fit one slice of memory; at least one is read."""
+        query = f"""SELECT c.trace_id, {WHOLE_DUMP} FROM calls c
+            JOIN body_in bi ON bi.rid = c.rid LEFT JOIN body_out bo ON bo.rid = c.rid
+            WHERE c.id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL
+            AND bi.otel_dump IS NOT NULL"""
 
         def work(session: Session) -> DumpSlice:
             number = self._reader_names.number(session.raw, project)
-            return otel_dumps(session.raw, number, ids, containing)
+            found: list[tuple[str, str, str]] = []
+            size = 0
+            for read, call_id in enumerate(ids, 1):
+                row = session.raw.execute(query, (call_id, number)).fetchone()
+                if row is not None and containing in row[1]:
+                    found.append((call_id, row[0], row[1]))
+                    size += len(row[1])
+                    if size >= _DUMP_BYTES:
+                        return DumpSlice(found, read)
+            return DumpSlice(found, len(ids))
 
         return await self._readers.read(work)
 
     async def bytes_of(self, query: CallsQuery) -> int:
-        """The stored JSON bytes of the selected calls."""
-
         def work(session: Session) -> int:
-            selection = self._select(session, query)
+            selection = self._select_all(session, query)
             if selection is None:
                 return 0
             sql = selection.sql("ifnull(sum(c.size_in + c.size_out), 0)", order=False)
@@ -368,12 +396,9 @@ class Calls:
         return await self._timed(query, work)
 
     async def storage_size(self, project: str) -> int:
-        """The stored JSON bytes of all live calls of a project."""
         return await self.bytes_of(CallsQuery(project))
 
     async def traces_of(self, project: str, ids: Sequence[str]) -> list[str]:
-        """The traces that the calls belong to."""
-
         def work(session: Session) -> list[str]:
             selection = select(session.raw, self._reader_names, CallsQuery(project, Filter(call_ids=tuple(ids))))
             if selection is None:
@@ -384,8 +409,6 @@ class Calls:
         return await self._readers.read(work)
 
     async def usage(self, query: CallsQuery) -> list[UsageRow]:
-        """The usage of the selected calls, in the default order."""
-
         def work(session: Session) -> list[UsageRow]:
             selection = self._select(session, query)
             if selection is None:
@@ -414,8 +437,6 @@ class Calls:
     async def threads(
         self, project: str, thread_ids: Sequence[str] | None, after: int | None, before: int | None
     ) -> list[ThreadRow]:
-        """Threads with their turn calls summed, in the order in which their first turns started."""
-
         def work(session: Session) -> list[ThreadRow]:
             number = self._reader_names.number(session.raw, project)
             sql = "SELECT c.thread_id, c.id, c.started_at, c.ended_at FROM calls c WHERE c.project = ?"
@@ -435,7 +456,7 @@ class Calls:
         return await self._readers.read(work)
 
 
-def _ends(sizes: Iterable[int]) -> Iterator[int]:
+def _slice_ends(sizes: Iterable[int]) -> Iterator[int]:
     """Where each slice of rows of these sizes ends."""
     count = start = total = 0
     for count, size in enumerate(sizes, 1):

@@ -12,31 +12,31 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from heddle.errors import HeddleError
-from heddle.store.blobs.folder import FILES, FolderBlobs
-from heddle.store.control.adapters import adapter_names, adapters
+from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.control.agents.table import AGENT_TABLES
-from heddle.store.control.alerts import ALERT_TABLES
 from heddle.store.control.annotation_queues import QUEUE_TABLES
-from heddle.store.control.call_halves import call_halves
-from heddle.store.control.changes import changes
-from heddle.store.control.dataset_sources import dataset_sources
-from heddle.store.control.ended_calls import ended_calls
-from heddle.store.control.eval_jobs import eval_jobs
-from heddle.store.control.inference import inference_limits, inference_usage
-from heddle.store.control.jobs import JOB_TABLES
-from heddle.store.control.leases import leases
-from heddle.store.control.meters import METER_TABLES
-from heddle.store.control.monitors import monitor_waiting
-from heddle.store.control.registry import registry_links
-from heddle.store.control.replays import replay_items
-from heddle.store.control.runtimes import runtimes
-from heddle.store.control.schema import metadata
-from heddle.store.control.sessions import sessions
-from heddle.store.control.training import train_checkpoints, train_logs, train_models
-from heddle.store.sqlite import call_counts, trial_rows, usage_repeats
-from heddle.store.sqlite.call_writes import ENDINGS_TABLE
-from heddle.store.sqlite.connection import Session
-from heddle.store.sqlite.schema import CALL_TABLES
+from heddle.store.control.coordination import changes, leases
+from heddle.store.control.eval_jobs import eval_jobs, replay_items
+from heddle.store.control.inference import METER_TABLES, adapter_names, adapters, inference_limits, inference_usage
+from heddle.store.control.keys import sessions
+from heddle.store.control.links import dataset_sources, registry_links
+from heddle.store.control.log_records import log_records
+from heddle.store.control.metric_series import METRIC_TABLES
+from heddle.store.control.monitors import ALERT_TABLES, monitor_waiting
+from heddle.store.control.pending_calls import call_halves, ended_calls
+from heddle.store.control.projects import providers, runtimes
+from heddle.store.control.rejections import rejections
+from heddle.store.control.repository import metadata
+from heddle.store.control.responses import RESPONSE_TABLES
+from heddle.store.control.training import JOB_TABLES, train_checkpoints, train_logs, train_models
+from heddle.store.data_folder import FILES
+from heddle.store.sqlite import blocks, search, usage_repeats
+from heddle.store.sqlite.call_writes import ENDINGS_TABLE, TRIAL_TABLES, refresh_all_trials
+from heddle.store.sqlite.database import Session
+from heddle.store.sqlite.schema import CALL_TABLES, ERRORS_INDEX
+from heddle.wire.call_errors import read_error
+from heddle.wire.calls import ERROR
+from heddle.wire.kinds import KINDS, kind_of
 
 logger = logging.getLogger("heddle.store")
 
@@ -57,47 +57,52 @@ def _create_all(session: Session) -> None:
     metadata.create_all(session.control)
 
 
-def _create_inference(session: Session) -> None:
-    metadata.create_all(session.control, tables=[inference_usage, inference_limits, adapters])
-
-
-def _create_training(session: Session) -> None:
-    tables = [adapter_names, train_models, train_checkpoints, train_logs, *JOB_TABLES]
-    metadata.create_all(session.control, tables=tables)
+def _create(*tables: sa.Table) -> Callable[[Session], None]:
+    return lambda session: metadata.create_all(session.control, tables=tables)
 
 
 def _create_evaluation(session: Session) -> None:
     session.raw.execute(ENDINGS_TABLE)
-    for statement in trial_rows.TABLES:
+    for statement in TRIAL_TABLES:
         session.raw.execute(statement)
     tables: list[sa.Table] = [monitor_waiting, *ALERT_TABLES, eval_jobs, replay_items]
     tables += [*AGENT_TABLES, *QUEUE_TABLES, registry_links, runtimes, dataset_sources]
     metadata.create_all(session.control, tables=tables)
-    trial_rows.refresh_all(session.raw, lambda key: _read_file(session.raw, key))
+    refresh_all_trials(session.raw, lambda key: _read_file(session.raw, key))
 
 
-def _create_sessions(session: Session) -> None:
-    metadata.create_all(session.control, tables=[sessions])
+def _run(*statements: str) -> Callable[[Session], None]:
+    def run(session: Session) -> None:
+        for statement in statements:
+            session.raw.execute(statement)
 
-
-def _create_call_counts(session: Session) -> None:
-    for statement in call_counts.STATEMENTS:
-        session.raw.execute(statement)
-
-
-def _mark_repeats(session: Session) -> None:
-    usage_repeats.create(session.raw)
+    return run
 
 
 def _add_leases(session: Session) -> None:
     metadata.create_all(session.control, tables=[leases, changes, *METER_TABLES, call_halves, ended_calls])
-    for table, column in (("eval_jobs", "lease_owner TEXT"), ("eval_jobs", "lease_until BIGINT")):
-        _add_column(session.raw, table, column)
+    _add_column(session.raw, "eval_jobs", "lease_owner TEXT")
+    _add_column(session.raw, "eval_jobs", "lease_until BIGINT")
     _add_column(session.raw, "alert_deliveries", "lease_until BIGINT")
 
 
-def _add_crashes(session: Session) -> None:
-    _add_column(session.raw, "eval_jobs", "crashes INTEGER DEFAULT 0 NOT NULL")
+def _add_error_groups(session: Session) -> None:
+    raw = session.raw
+    _add_column(raw, "calls", "error_group TEXT")
+    raw.create_function("error_group", 1, lambda exception: read_error(exception).group, deterministic=True)
+    raw.execute(
+        f"""UPDATE calls SET error_group = (SELECT error_group(exception) FROM body_out b WHERE b.rid = calls.rid
+            AND b.exception <> '') WHERE status = {ERROR}"""
+    )
+    raw.execute(ERRORS_INDEX)
+
+
+def _queue_deliveries(session: Session) -> None:
+    columns = ("lease_owner TEXT", "started_at BIGINT", "cancel_asked INTEGER DEFAULT 0 NOT NULL")
+    for column in (*columns, "target TEXT DEFAULT '' NOT NULL"):
+        _add_column(session.raw, "alert_deliveries", column)
+    for before, now in (("pending", "queued"), ("delivered", "succeeded")):
+        session.raw.execute("UPDATE alert_deliveries SET state = ?, lease_until = NULL WHERE state = ?", (now, before))
 
 
 def _add_column(raw: sqlite3.Connection, table: str, column: str) -> None:
@@ -113,16 +118,63 @@ def _read_file(raw: sqlite3.Connection, key: str) -> str:
     return FolderBlobs(database.parent / FILES).read(key).decode()
 
 
+def _add_kind(session: Session) -> None:
+    raw = session.raw
+    _add_column(raw, "calls", "kind INTEGER")
+    raw.executemany("INSERT OR IGNORE INTO names (v, label) VALUES (?, ?)", [(kind, kind) for kind in KINDS])
+    texts = dict(raw.execute("SELECT k, v FROM names WHERE k IN (SELECT DISTINCT op FROM calls)").fetchall())
+    numbers = dict(raw.execute(f"SELECT v, k FROM names WHERE v IN ({', '.join('?' * len(KINDS))})", KINDS).fetchall())
+
+    def kind(op: int | None, attributes: str | None) -> int:
+        return int(numbers[kind_of(texts.get(op or 0, ""), attributes or "")])
+
+    raw.create_function("call_kind", 2, kind)
+    raw.execute("UPDATE calls SET kind = call_kind(op, (SELECT attributes FROM body_in b WHERE b.rid = calls.rid))")
+
+
+def _drop_dump_indexes(session: Session) -> None:
+    """Dumps of spans are compressed from now on, so that indexes over their plain text would fail."""
+    raw = session.raw
+    for (name,) in raw.execute("SELECT name FROM path_indexes WHERE expression LIKE '%otel_dump%'").fetchall():
+        raw.execute(f"DROP INDEX IF EXISTS {name}")
+        raw.execute("DELETE FROM path_indexes WHERE name = ?", (name,))
+
+
 MIGRATIONS = (
     Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
-    Migration(2, "tables of inference: usage, limits, adapters", _create_inference),
-    Migration(3, "tables of training: models, checkpoints, jobs, events, logs", _create_training),
+    Migration(2, "tables of inference: usage, limits, adapters", _create(inference_usage, inference_limits, adapters)),
+    Migration(
+        3,
+        "tables of training: models, checkpoints, jobs, events, logs",
+        _create(adapter_names, train_models, train_checkpoints, train_logs, *JOB_TABLES),
+    ),
     Migration(4, "tables of evaluation: jobs, queues, spans of agents, registry, rules", _create_evaluation),
-    Migration(5, "the table of browsers' sessions", _create_sessions),
-    Migration(6, "counts of calls over time, and the index of the slowest", _create_call_counts),
-    Migration(7, "usage that is summed up from calls below", _mark_repeats, changes_data=True),
+    Migration(5, "the table of browsers' sessions", _create(sessions)),
+    Migration(6, "counts of calls over time, and the index of the slowest", _run(*blocks.CALL_BLOCKS)),
+    Migration(
+        7,
+        "usage that is summed up from calls below",
+        lambda session: usage_repeats.create(session.raw),
+        changes_data=True,
+    ),
     Migration(8, "leases of jobs and messages, for several servers", _add_leases),
-    Migration(9, "how often a job of evaluation was cut off by the end of a server", _add_crashes),
+    Migration(
+        9,
+        "how often a job of evaluation was cut off by the end of a server",
+        lambda session: _add_column(session.raw, "eval_jobs", "crashes INTEGER DEFAULT 0 NOT NULL"),
+    ),
+    Migration(10, "log records that belong to spans, series of metrics", _create(log_records, *METRIC_TABLES)),
+    Migration(11, "what exports held that was not stored", _create(rejections)),
+    Migration(12, "stored responses, and conversations", _create(*RESPONSE_TABLES)),
+    Migration(13, "requests that two spans report", lambda session: usage_repeats.create_inner(session.raw)),
+    Migration(14, "which failed calls have the same error", _add_error_groups),
+    Migration(15, "the index of text search", lambda session: search.create(session.raw)),
+    Migration(16, "what each call is: of a model, an agent, a tool", _add_kind),
+    Migration(17, "providers that were entered", _create(providers)),
+    Migration(18, "messages of alerts as jobs, each to one target", _queue_deliveries, changes_data=True),
+    Migration(19, "sums of tokens over time", _run(*blocks.USAGE_BLOCKS)),
+    Migration(20, "the index of calls with large texts", _run(search.LARGE_CALLS)),
+    Migration(21, "dumps of spans are stored compressed", _drop_dump_indexes),
 )
 CURRENT = MIGRATIONS[-1].number
 
@@ -155,7 +207,9 @@ def migrate(session: Session, path: Path) -> list[Migration]:
             if session.raw.in_transaction:
                 session.raw.execute("ROLLBACK")
             raise
-        logger.info("schema step %d: %s", step.number, step.title)
+        logger.log(logging.INFO if found else logging.DEBUG, "schema step %d: %s", step.number, step.title)
+    if not found:
+        logger.info("made %s (schema %d)", path, CURRENT)
     return pending
 
 

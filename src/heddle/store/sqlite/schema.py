@@ -51,3 +51,7 @@ CALL_TABLES = (
         name TEXT PRIMARY KEY, body TEXT NOT NULL, expression TEXT NOT NULL UNIQUE, slow_uses INTEGER NOT NULL,
         last_used INTEGER NOT NULL, built_at INTEGER)""",
 )
+ERRORS_INDEX = """CREATE INDEX IF NOT EXISTS calls_errors
+    ON calls (project, error_group, started_at, op, user, trace_id, id, parent_id, deleted_at)
+    WHERE error_group IS NOT NULL AND deleted_at IS NULL"""
+"""What errors are counted by; failed calls alone are in it."""

@@ -4,51 +4,36 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
-
-import sqlalchemy as sa
 
 from heddle.errors import HeddleError
 from heddle.settings import Settings
-from heddle.store.base import Store
+from heddle.store.base import TIDY_SECONDS, UPKEEP_SECONDS, Store, named_blobs
 from heddle.store.blobs.open import open_blobs
-from heddle.store.control.groups import named_blobs
-from heddle.store.control.row_texts import ControlRowTexts
-from heddle.store.sizes import Sizes, sizes
-from heddle.store.sqlite import trial_rows
-from heddle.store.sqlite.call_counts import CallCounts
+from heddle.store.control.repository import WriteStats
+from heddle.store.control.table_rows import ControlRowTexts
+from heddle.store.data_folder import Sizes, sizes
+from heddle.store.sqlite.aggregates import CallAggregates
+from heddle.store.sqlite.call_table import PathIndexes
+from heddle.store.sqlite.call_writes import TrialRows, projects_with_trials
 from heddle.store.sqlite.calls import Calls
-from heddle.store.sqlite.connection import MINIMUM_VERSION, Readers, Session, explain, open_writer
+from heddle.store.sqlite.database import (
+    MINIMUM_VERSION,
+    Names,
+    Readers,
+    Session,
+    SqliteExecutor,
+    Writer,
+    explain,
+    open_writer,
+)
 from heddle.store.sqlite.migrations import CURRENT, migrate
-from heddle.store.sqlite.names import Names
-from heddle.store.sqlite.path_indexes import PathIndexes
-from heddle.store.sqlite.sums import Breakdowns, CallStats, Overviews, ProjectActivities, ThreadSums
+from heddle.store.sqlite.search import renew as renew_search
 from heddle.store.sqlite.trace_spans import TraceSpans
-from heddle.store.sqlite.trial_rows import TrialRows
 from heddle.store.sqlite.trials import Trials
-from heddle.store.sqlite.writer import Writer, WriterStats
 
-T = TypeVar("T")
-
-
-class SqliteExecutor:
-    """An Executor (see control/schema.py) over the embedded store."""
-
-    def __init__(self, writer: Writer, readers: Readers) -> None:
-        self._writer = writer
-        self._readers = readers
-
-    async def write(self, work: Callable[[sa.Connection], T], size: int = 0) -> T:
-        """Run `work` in the next commit group and return after the commit."""
-        return await self._writer.write(lambda session: work(session.control), size)
-
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run `work` in a reader thread."""
-        return await self._readers.read(lambda session: work(session.control))
-
-
+logger = logging.getLogger("heddle.store")
 CONTROL_READERS = 2
 
 
@@ -76,9 +61,9 @@ class SqliteControl:
         return Writer(self._session, settings.write_queue_bytes, self.names)
 
     @property
-    def figures(self) -> WriterStats:
+    def stats(self) -> WriteStats:
         """What the writer did since the start."""
-        return self.writer.figures
+        return self.writer.stats
 
     async def sizes(self) -> Sizes:
         """How much room everything in the folder takes."""
@@ -96,21 +81,20 @@ class SqliteControl:
 
     def _close_file(self) -> None:
         self._session.raw.execute("PRAGMA optimize")
+        # What reads on, such as a backup or litestream, must not hold up the end.
+        self._session.raw.execute("PRAGMA busy_timeout = 0")
         self._session.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._session.close()
 
 
-logger = logging.getLogger("heddle.store")
-
 DATABASE = "heddle.db"
-_UPKEEP_SECONDS = 2.0
-_TIDY_EVERY = 1800
 
 
 class SqliteStore(Store):
     """Everything that is kept, in one folder."""
 
     schema = CURRENT
+    calls: Calls
 
     def __init__(
         self, settings: Settings, control: SqliteControl, session: Session, *, is_shared: bool = False
@@ -121,27 +105,23 @@ class SqliteStore(Store):
         readers = self._readers = control.readers
         self.indexes = PathIndexes(session.raw)
         self.blobs = open_blobs(settings)
-        trials = TrialRows(control.names, self._read_text, trial_rows.known_projects(session.raw))
+        trials = TrialRows(control.names, self._read_text, projects_with_trials(session.raw))
         self.calls = Calls(
             control.writer, readers, control.long_readers, control.names, self.indexes, self._read_text, trials
         )
         self.trials = Trials(readers, self._read_text)
-        self.call_counts = CallCounts(readers)
-        self.call_stats = CallStats(readers)
+        self.call_aggregates = CallAggregates(readers)
         self.trace_spans = TraceSpans(readers)
-        self.breakdowns = Breakdowns(readers)
-        self.project_activity = ProjectActivities(readers)
-        self.overviews = Overviews(readers)
-        self.thread_sums = ThreadSums(readers)
+        self._items_before, self._tidied_at = -1, time.monotonic()
         self._upkeep = asyncio.create_task(self._keep_up())
+        is_indexing = settings.search == "on" and not is_shared
+        self._indexing = asyncio.create_task(self._index()) if is_indexing else None
 
     @property
-    def figures(self) -> WriterStats:
-        """What the writer did since the start."""
-        return self._control.figures
+    def stats(self) -> WriteStats:
+        return self._control.stats
 
     async def sizes(self) -> Sizes:
-        """How much room everything takes."""
         return await self._control.sizes()
 
     async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
@@ -154,28 +134,33 @@ class SqliteStore(Store):
 
     async def close(self) -> None:
         """Write what waits, checkpoint the file, close every connection."""
+        if self._indexing is not None:
+            self._indexing.cancel()
+            await asyncio.gather(self._indexing, return_exceptions=True)
         await self._stop_upkeep()
         await self._control.close()
 
-    async def _keep_up(self) -> None:
-        """Build wished indexes while nobody writes; now and then tidy up and refresh the planner's statistics."""
-        items, tidied = -1, time.monotonic()
-        writer = self._control.writer
+    async def _index(self) -> None:
+        """Index calls for text search; what hinders that is told, and it is tried again."""
         while True:
-            await asyncio.sleep(_UPKEEP_SECONDS)
-            idle, items = items == self.figures.items, self.figures.items
             try:
-                if idle and (wanted := self.indexes.wanted()):
-                    await writer.write(lambda session, wanted=wanted: self.indexes.build(session.raw, wanted))  # type: ignore[misc]
-                    self.indexes.now_built(wanted)
-                if time.monotonic() - tidied > _TIDY_EVERY:
-                    tidied = time.monotonic()
-                    self.indexes.now_dropped(await writer.write(lambda session: self.indexes.tidy(session.raw)))
-                    await writer.write(lambda session: session.raw.execute("PRAGMA optimize").fetchall())
-                    await self.collect_files()
-            except Exception as error:  # whatever it is, upkeep goes on
-                is_ours = not isinstance(error, HeddleError)
-                logger.warning("upkeep of the database was put off: %s", error, exc_info=is_ours)
+                await self.calls.index()
+            except Exception as error:  # whatever it is, indexing goes on
+                logger.warning("indexing was put off: %s", error, exc_info=not isinstance(error, HeddleError))
+                await asyncio.sleep(UPKEEP_SECONDS)
+
+    async def _do_upkeep(self) -> None:
+        """Build wished indexes while nobody writes; now and then tidy up and refresh the planner's statistics."""
+        writer = self._control.writer
+        is_idle, self._items_before = self._items_before == self.stats.items, self.stats.items
+        if is_idle and (wanted := self.indexes.wanted()):
+            await writer.write(lambda session: self.indexes.build(session.raw, wanted))
+            self.indexes.now_built(wanted)
+        if time.monotonic() - self._tidied_at > TIDY_SECONDS:
+            self._tidied_at = time.monotonic()
+            self.indexes.now_dropped(await writer.write(lambda session: self.indexes.tidy(session.raw)))
+            await writer.write(lambda session: session.raw.execute("PRAGMA optimize").fetchall())
+            await self.collect_files()
 
 
 async def open_store(settings: Settings) -> SqliteStore:
@@ -195,6 +180,7 @@ def open_file(settings: Settings, path: Path) -> Session:
     session = open_writer(path, settings.durability, settings.max_database_bytes)
     try:
         migrate(session, path)
+        renew_search(session.raw, settings.search == "on")
     except sqlite3.Error as error:
         session.close()
         raise explain(error) or error from None

@@ -3,14 +3,12 @@
 import sqlite3
 
 from heddle.store.sqlite.calls import read_usage
-from heddle.store.sqlite.connection import Readers, Session
-from heddle.store.sqlite.names import NameReader
+from heddle.store.sqlite.database import NameReader, Readers, Session
 from heddle.wire import refs
+from heddle.wire.kinds import PLAIN
 from heddle.wire.outline import Outline, Span
 
 _LIVE = "c.trace_id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
-_KIND = """SELECT coalesce(json_extract(attributes, '$.weave.kind'), json_extract(attributes, '$.kind'))
-    FROM body_in WHERE rid = ?"""
 
 
 class TraceSpans:
@@ -47,26 +45,18 @@ class TraceSpans:
     def _spans(self, raw: sqlite3.Connection, outline: Outline, start: int, stop: int) -> list[Span | None]:
         rids = outline.rids[start:stop]
         listed = ",".join(map(str, rids))
-        head = "SELECT rid, id, op, display_name, started_at, ended_at, status FROM calls"
+        head = "SELECT rid, id, op, kind, display_name, started_at, ended_at, status FROM calls"
         rows = {row[0]: row for row in raw.execute(f"{head} WHERE rid IN ({listed})")}
         number = self._names.number(raw, outline.project)
-        usage = read_usage(raw, self._names, number, [(row[0], row[4]) for row in rows.values()])
+        usage = read_usage(raw, self._names, number, [(row[0], row[5]) for row in rows.values()])
         found: list[Span | None] = []
         for rid in rids:
             row = rows.get(rid)
             if row is None:
                 found.append(None)
                 continue
-            _, call_id, op, display_name, started_at, ended_at, status = row
+            _, call_id, op, kind, display_name, started_at, ended_at, status = row
             name = refs.operation_name(self._names.text(raw, op) or "")
-            kind = _kind(raw, outline, op or 0, rid)
-            found.append(Span(call_id, name, kind, display_name, started_at, ended_at, status, usage.get(rid, [])))
+            said = self._names.text(raw, kind) or PLAIN
+            found.append(Span(call_id, name, said, display_name, started_at, ended_at, status, usage.get(rid, [])))
         return found
-
-
-def _kind(raw: sqlite3.Connection, outline: Outline, op: int, rid: int) -> str | None:
-    """What calls of an op say they are; one of them is asked, as reading every call's attributes takes long."""
-    if op not in outline.kinds:
-        row = raw.execute(_KIND, (rid,)).fetchone()
-        outline.kinds[op] = row[0] if row is not None and isinstance(row[0], str) else None
-    return outline.kinds[op]

@@ -14,12 +14,10 @@ from typing import Any, TypeVar
 import orjson
 
 from heddle.errors import InvalidRequest
-from heddle.store.query import sqlite as jsonpath
 from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value
-from heddle.store.query.sqlite import Parameters, SqliteDialect, quote
+from heddle.store.query.sqlite import Parameters, SqliteDialect, quote, read
 from heddle.store.sqlite.calls import fetch
-from heddle.store.sqlite.connection import Session, SessionReads
-from heddle.store.sqlite.names import NameReader
+from heddle.store.sqlite.database import NameReader, Session, SessionReads
 from heddle.wire import refs, times
 from heddle.wire.calls import CallRow, Usage
 from heddle.wire.query import Scalar, split_path
@@ -97,11 +95,11 @@ class RowSelection:
         head, *rest = split_path(path)
         parts = tuple(rest)
         if head == "scores" and parts:
-            return _filled(jsonpath.fragment(f"({_SCORES})", parts))
+            return _filled(read(f"({_SCORES})", parts, "fragment"))
         if head == "output":
             self.joins[_OUTPUT_JOIN] = None
             places = [*((key, *parts) for key in OUTPUT_KEYS), *([parts] if parts else [])]
-            return _filled(f"coalesce({', '.join(jsonpath.fragment(f'({_OUTPUT})', place) for place in places)})")
+            return _filled(f"coalesce({', '.join(read(f'({_OUTPUT})', place, 'fragment') for place in places)})")
         raise InvalidRequest(
             f"Unsupported eval results field: '{path[:200]}'. "
             "Supported prefixes: scores.*, inputs.*, output.*, row_digest."
@@ -123,7 +121,7 @@ class RowSelection:
         rid = f"min(CASE WHEN 1{self._scope(evaluation)} THEN v.rid END)"
         rid = self._named(self.row_values, f"a{len(self.row_values)}", rid)
         data = _DATA.format(project=quote(self.project), example=_EXAMPLE.format(rid=rid))
-        value = _filled(jsonpath.fragment("y.j", parts), f"(SELECT {data} AS j) y")
+        value = _filled(read("y.j", parts, "fragment"), f"(SELECT {data} AS j) y")
         sql = f"CASE WHEN g.{rid} IS NOT NULL THEN {value} END"
         return "r." + self._named(self.data_values, f"i{len(self.data_values)}", sql)
 
@@ -159,7 +157,7 @@ class RowSelection:
 
 def as_number(fragment: str) -> str:
     """A JSON text as a number: booleans are 1 and 0, and texts of numbers count."""
-    number = jsonpath.double(fragment, ())
+    number = read(fragment, (), "double")
     return f"CASE {fragment} WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 ELSE {number} END"
 
 
@@ -187,7 +185,7 @@ def _filter(selection: RowSelection, filters: Sequence[TrialFilter], any_filter:
     for items in groups.values():
         dialect = SqliteDialect(selection.parameters)
         conditions = [
-            Compiler(dialect, partial(_value, selection, dialect, item.evaluation)).compile(item.query)
+            Compiler(dialect, partial(_value, selection, dialect, item.evaluation)).condition(item.query)
             for item in items
         ]
         clauses.append(f"({' AND '.join(conditions)})")
@@ -202,7 +200,7 @@ def _order(selection: RowSelection, term: TrialSort) -> list[str]:
             return [f"{selection.spread(term.path)} {direction} NULLS LAST"]
         return [f"{selection.mean(term.path, term.evaluation)} {direction} NULLS LAST"]
     value = selection.first(term.path, term.evaluation)
-    number, text = jsonpath.double(value, ()), jsonpath.text(value, ())
+    number, text = read(value, (), "double"), read(value, (), "text")
     filled = f"({value} IS NOT NULL) DESC"
     return [filled, f"({number} IS NOT NULL) DESC", f"{number} {direction} NULLS LAST", f"{text} {direction}"]
 
@@ -213,7 +211,6 @@ class RowJson(JsonValue):
     __slots__ = ()
 
     def exists(self) -> str:
-        """The condition that there is a value."""
         return f"({self.source} IS NOT NULL)"
 
 
@@ -228,7 +225,6 @@ class Score(RowJson):
         return JsonValue(self.dialect, text)
 
     def read(self, reading: str) -> str:
-        """The SQL of the value in a reading."""
         return self.dialect.read(self._counted() if reading in ("integer", "double") else self, reading)
 
     def beside(self, constants: Sequence[Scalar], equality: bool) -> Value | None:
@@ -257,13 +253,14 @@ _ANSWERS = f"""CASE WHEN t.predict IS NOT NULL
         WHEN 'real' THEN o.output ->> '$.model_latency' WHEN 'integer' THEN o.output ->> '$.model_latency' END
         FROM body_out o WHERE o.rid = t.rid) END,
     t.is_spilled OR ifnull(t.scores, '{{}}') <> '{{}}' OR EXISTS (SELECT 1 FROM body_out o WHERE o.rid = t.rid
-        AND coalesce(o.output ->> '$.output', o.output ->> '$.model_output') IS NOT NULL)"""
+        AND coalesce(o.output ->> '$.output', o.output ->> '$.model_output') IS NOT NULL),
+    (SELECT c.id FROM calls c WHERE c.rid = t.rid)"""
 T = TypeVar("T")
 Placed = tuple[int, int]
 
 
 class Trials:
-    """Reads what `trial_rows` keeps; the calls themselves are read for the rows of a page only."""
+    """Reads the rows of `eval_trials`; the calls themselves are read for the rows of a page only."""
 
     def __init__(self, readers: SessionReads, read_file: Callable[[str], str]) -> None:
         self._readers = readers
@@ -272,8 +269,6 @@ class Trials:
         self._local = threading.local()
 
     async def page(self, query: TrialsQuery) -> TrialsPage:
-        """The rows that the query selects, and how many there are without its limit."""
-
         def work(session: Session) -> TrialsPage:
             selection = self._prepare(session.raw, query)
             if selection is None:
@@ -290,8 +285,6 @@ class Trials:
     async def of_rows(
         self, project: str, evaluations: Sequence[str], row_digests: Sequence[str], with_children: bool
     ) -> list[Trial]:
-        """The trials of some rows in the order of the rows, then in that in which they started."""
-
         def work(session: Session) -> list[Trial]:
             number = self._names.number(session.raw, project)
             if number is None:
@@ -350,8 +343,6 @@ class Trials:
         return usage
 
     async def refs_in_scores(self, project: str, evaluations: Sequence[str]) -> set[str]:
-        """The refs that stand in scores in the place of values."""
-
         def work(session: Session) -> set[str]:
             marks = ", ".join("?" * len(evaluations))
             sql = f"SELECT scores FROM eval_trials WHERE project = ? AND evaluation IN ({marks}) AND has_refs"
@@ -375,11 +366,11 @@ class Trials:
             selection = self._prepare(session.raw, query)
             if selection is None:
                 return fold(())
-            return fold(self._figures(session.raw, selection, with_children, with_usage, with_answers))
+            return fold(self._read_stats(session.raw, selection, with_children, with_usage, with_answers))
 
         return await self._readers.read(work)
 
-    def _figures(
+    def _read_stats(
         self,
         raw: sqlite3.Connection,
         selection: RowSelection,
@@ -394,7 +385,7 @@ class Trials:
             else ("t.started_at", "t.rid")
         )
         tokens = "t.tokens" if with_children else "t.own_tokens"
-        answers = _ANSWERS if with_answers else "NULL, 1"
+        answers = _ANSWERS if with_answers else "NULL, 1, ''"
         columns = f"t.evaluation, t.row_digest, t.started_at, t.rid, {scores}, {tokens}, {priced[0]}, {answers}"
         source, more = "eval_trials t", ""
         if with_usage:
@@ -410,14 +401,14 @@ class Trials:
             f"SELECT {columns}{more} FROM {source} WHERE {where} ORDER BY {order}", selection.parameters.given
         )
         if not with_usage:
-            return (_figures_of(row, ()) for row in rows)
+            return (_stats_of_row(row, ()) for row in rows)
         return self._with_usage(raw, rows)
 
     def _with_usage(self, raw: sqlite3.Connection, rows: Iterable[Any]) -> Iterator[TrialStats]:
         for _, group in groupby(rows, key=lambda row: row[3]):
             entries = list(group)
-            usage = [Usage(self._names.text(raw, row[9]) or "", *row[10:]) for row in entries if row[9] is not None]
-            yield _figures_of(entries[0], usage)
+            usage = [Usage(self._names.text(raw, row[10]) or "", *row[11:]) for row in entries if row[10] is not None]
+            yield _stats_of_row(entries[0], usage)
 
     def _prepare(self, raw: sqlite3.Connection, query: TrialsQuery) -> RowSelection | None:
         """The compiled query, with the SQL functions that it calls; None for a project without any call."""
@@ -441,8 +432,8 @@ class Trials:
         raw.create_function(PLAIN_SCORES, 1, lambda scores: plain_scores(scores, self._local.values))
 
 
-def _figures_of(row: Sequence[Any], usage: Sequence[Usage]) -> TrialStats:
-    return TrialStats(row[0], row[1], row[2], row[4], row[5], row[6], usage, row[7], bool(row[8]))
+def _stats_of_row(row: Sequence[Any], usage: Sequence[Usage]) -> TrialStats:
+    return TrialStats(row[0], row[1], row[2], row[4], row[5], row[6], usage, row[7], bool(row[8]), row[9])
 
 
 def _counted(selection: RowSelection) -> str:

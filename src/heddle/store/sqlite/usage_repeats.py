@@ -3,7 +3,8 @@
 An agent's span repeats the sum of its model spans, one library's model span may lie below another's of one request,
 and SDKs sum the usage of a call up into its parent. What a call itself shows is its summary, which stays as it came.
 
-Of OpenTelemetry spans only the innermost keeps rows in the usage table, which sums read. A call of an SDK keeps its
+Sums read the usage table. Of OpenTelemetry spans those that are a request to a model (`requests` is more than 0) keep
+their rows there, unless the span directly above is one, too; of others only the innermost. A call of an SDK keeps its
 rows, as its figures are asked for by themselves; they are marked `repeated` where calls below it have usage, so that
 totals of a project leave them out. Calls come in any order and in several requests: those just written are held against
 what is above and below them.
@@ -15,8 +16,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from heddle.store.control.call_halves import by_project
-from heddle.store.sqlite.names import Names
+from heddle.store.sqlite import blocks
+from heddle.store.sqlite.database import Names
+from heddle.wire.batched import group_pairs
 from heddle.wire.calls import End, Start
 
 DEEPEST = 100
@@ -25,6 +27,10 @@ DEEPEST = 100
 _HAS_USAGE = (
     "EXISTS (SELECT 1 FROM usage u WHERE u.project = :project AND u.started_at = {0}.started_at AND u.rid = {0}.rid)"
 )
+_IS_SPAN = "EXISTS (SELECT 1 FROM body_in bi WHERE bi.rid = {0}.rid AND bi.otel_dump IS NOT NULL)"
+_IS_REQUEST = """(EXISTS (SELECT 1 FROM usage u JOIN body_in bi ON bi.rid = u.rid AND bi.otel_dump IS NOT NULL
+    WHERE u.project = :project AND u.started_at = {0}.started_at AND u.rid = {0}.rid AND u.requests > 0)
+    OR EXISTS (SELECT 1 FROM inner_requests i WHERE i.rid = {0}.rid))"""
 _ABOVE = f"""
     WITH RECURSIVE up (inner, id, rid, started_at, parent_id, trace_id, level) AS (
         SELECT c.id, c.id, c.rid, c.started_at, c.parent_id, c.trace_id, 0
@@ -33,12 +39,25 @@ _ABOVE = f"""
         SELECT up.inner, c.id, c.rid, c.started_at, c.parent_id, c.trace_id, up.level + 1
         FROM up CROSS JOIN calls c ON c.id = up.parent_id AND c.project = :project
         WHERE c.trace_id = up.trace_id AND up.level < {DEEPEST})
-    SELECT inner, id, rid, started_at FROM up WHERE level > 0 AND id <> inner AND {_HAS_USAGE.format("up")}"""
+    SELECT inner, id, rid, started_at FROM up
+    WHERE level > 0 AND id <> inner AND {_HAS_USAGE.format("up")} AND NOT {_IS_REQUEST.format("up")}"""
 _PARENTS = f"""
     SELECT c.rid, c.started_at
     FROM json_each(:ids) j CROSS JOIN calls c ON c.id = j.value AND c.project = :project
     WHERE EXISTS (SELECT 1 FROM calls b WHERE b.parent_id = c.id AND b.project = :project)
-    AND {_HAS_USAGE.format("c")}"""
+    AND {_HAS_USAGE.format("c")} AND NOT {_IS_REQUEST.format("c")}"""
+_INNER = f"""
+    SELECT c.rid, c.started_at, p.rid
+    FROM json_each(:ids) j CROSS JOIN calls c ON c.id = j.value AND c.project = :project
+    CROSS JOIN calls p ON p.id = c.parent_id AND p.project = :project
+    WHERE p.trace_id = c.trace_id AND p.id <> c.id AND {_HAS_USAGE.format("c")} AND {_IS_REQUEST.format("p")}
+    UNION
+    SELECT c.rid, c.started_at, p.rid
+    FROM json_each(:ids) j CROSS JOIN calls p ON p.id = j.value AND p.project = :project
+    CROSS JOIN calls c ON c.parent_id = p.id AND c.project = :project
+    WHERE p.trace_id = c.trace_id AND p.id <> c.id AND {_HAS_USAGE.format("c")} AND {_IS_REQUEST.format("p")}
+    AND {_IS_SPAN.format("c")}"""
+"""The spans directly below a request to a model, where either is among some ids."""
 _BELOW = f"""
     WITH RECURSIVE down (id, rid, started_at, trace_id, level) AS (
         SELECT id, rid, started_at, trace_id, 0 FROM calls WHERE rid = :rid
@@ -55,13 +74,12 @@ _SUMMED_UP = f"""
     UNION ALL
     SELECT p.rid, ifnull(p.started_at, 0)
     FROM json_each(:ids) j CROSS JOIN calls c ON c.id = j.value AND c.project = :project
-    CROSS JOIN calls p ON p.id = c.parent_id AND p.project = :project WHERE p.id <> c.id"""
-_MARK = "UPDATE usage SET repeated = 1 WHERE project = ? AND started_at = ? AND rid = ?"
+    CROSS JOIN calls p ON p.id = c.parent_id AND p.project = :project
+    WHERE p.id <> c.id AND NOT ({_IS_SPAN.format("c")} AND {_IS_REQUEST.format("p")})"""
 _MARK_ALL = """UPDATE usage SET repeated = 1 WHERE EXISTS (
     SELECT 1 FROM calls c JOIN calls b ON b.parent_id = c.id AND b.project = c.project
     JOIN usage u ON u.project = b.project AND u.started_at = ifnull(b.started_at, 0) AND u.rid = b.rid
     WHERE c.rid = usage.rid AND b.id <> c.id)"""
-_DROP = "DELETE FROM usage WHERE project = ? AND started_at = ? AND rid = ?"
 
 
 _STORED = """SELECT j.value FROM json_each(?) j
@@ -81,14 +99,19 @@ class Written:
         outside = [(span, parent) for span, parent in self.parents.items() if parent not in self.parents]
         return [span for span, parent in outside if parent is not None and span not in self.reporting]
 
-    def settle(self) -> None:
-        """Take the usage of spans that have usage below them; of parents in a circle one keeps its usage."""
+    def settle(self) -> bool:
+        """Take the usage of spans that are no requests and have usage below them; of parents in a circle one keeps its.
+
+        True when spans lie directly below requests: `drop` takes the usage of these.
+        """
+        requests = {span for span, end in self.reporting.items() if any(entry.requests for entry in end.usage)}
         for span in list(self.reporting):
             parent, level = self.parents[span], 0
             while parent in self.parents and level < DEEPEST and span in self.reporting:
-                if parent != span and (outer := self.reporting.pop(parent, None)) is not None:
+                if parent != span and parent not in requests and (outer := self.reporting.pop(parent, None)):
                     outer.usage = []
                 parent, level = self.parents[parent], level + 1
+        return any(self.parents[span] in requests for span in self.reporting)
 
 
 def spans_of(starts: Sequence[Start], ends: Sequence[End]) -> dict[TraceKey, Written]:
@@ -112,12 +135,12 @@ def spans_of(starts: Sequence[Start], ends: Sequence[End]) -> dict[TraceKey, Wri
 def settle_new(raw: sqlite3.Connection, names: Names, written: dict[TraceKey, Written]) -> dict[TraceKey, Written]:
     """Before the spans are written: settle the traces that have no call yet, and return the others for `drop`."""
     known: set[TraceKey] = set()
-    for project, traces in by_project(written).items():
+    for project, traces in group_pairs(written).items():
         rows = raw.execute(_STORED, (json.dumps(traces), names.number(raw, project)))
         known.update((project, trace_id) for (trace_id,) in rows)
     for key, trace in written.items():
-        if key not in known:
-            trace.settle()
+        if key not in known and trace.settle():
+            known.add(key)
     return {key: written[key] for key in known}
 
 
@@ -132,9 +155,16 @@ def drop(raw: sqlite3.Connection, names: Names, written: dict[TraceKey, Written]
         doubtful = _found(raw, _PARENTS, number, reporting) if reporting else []
         if joining:
             doubtful += [row[2:] for row in _found(raw, _ABOVE, number, joining)]
+        if reporting:
+            _drop_inner(raw, number, reporting)
         for rid, started_at in dict(doubtful).items():
             if raw.execute(_BELOW, {"rid": rid, "project": number}).fetchone() is not None:
                 _drop(raw, number, {rid: started_at})
+
+
+def create_inner(raw: sqlite3.Connection) -> None:
+    """The table of requests whose rows are taken, as the span directly above reports the same request."""
+    raw.execute("CREATE TABLE IF NOT EXISTS inner_requests (rid INTEGER PRIMARY KEY)")
 
 
 def create(raw: sqlite3.Connection) -> None:
@@ -146,10 +176,11 @@ def create(raw: sqlite3.Connection) -> None:
 
 def mark(raw: sqlite3.Connection, names: Names, calls: Collection[tuple[str, str]]) -> None:
     """Mark usage that was summed up from calls below, as far as these calls, (project, id) with usage, show it."""
-    for project, ids in by_project(calls).items():
+    for project, ids in group_pairs(calls).items():
         number = names.number(raw, project)
         found = dict(_found(raw, _SUMMED_UP, number, ids))
-        raw.executemany(_MARK, [(number, started_at, rid) for rid, started_at in found.items()])
+        if found:
+            blocks.mark_repeated(raw, [(number, started_at, rid) for rid, started_at in found.items()])
 
 
 def _above(raw: sqlite3.Connection, project: int, reporting: list[str]) -> dict[int, int]:
@@ -165,5 +196,14 @@ def _found(raw: sqlite3.Connection, query: str, project: int, ids: list[str]) ->
     return raw.execute(query, {"ids": json.dumps(ids), "project": project}).fetchall()
 
 
+def _drop_inner(raw: sqlite3.Connection, project: int, reporting: list[str]) -> None:
+    """Take the rows of requests directly below others, and note that they were some; of a circle one keeps its rows."""
+    found = _found(raw, _INNER, project, reporting)
+    if {rid for rid, _, _ in found} == {above for _, _, above in found}:
+        found = found[1:]
+    raw.executemany("INSERT OR IGNORE INTO inner_requests (rid) VALUES (?)", [(rid,) for rid, _, _ in found])
+    _drop(raw, project, {rid: started_at for rid, started_at, _ in found})
+
+
 def _drop(raw: sqlite3.Connection, project: int, calls: dict[int, int]) -> None:
-    raw.executemany(_DROP, [(project, started_at, rid) for rid, started_at in calls.items()])
+    blocks.remove_usage(raw, [(project, started_at, rid) for rid, started_at in calls.items()])

@@ -7,59 +7,46 @@ only where no model's span tells anything.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+
+from heddle.http.routing import Reader, StoreDep, group
 from heddle.store.base import Store
 from heddle.store.control.agents.reads import Node
-from heddle.store.control.agents.table import MODEL_OPERATIONS
 from heddle.trace.agents import messages as parts
+from heddle.trace.agents import select
+from heddle.trace.agents.requests import AgentChatReq, AgentConversationChatReq, AgentTraceChatReq
+from heddle.trace.agents.responses import AgentChatMessage, AgentConversationChatRes, AgentTraceChatRes
 from heddle.trace.agents.timeline import EXECUTE_TOOL, INVOKE_AGENT, Pricing, Timeline, Totals
-from heddle.trace.agents.view import status
-from heddle.wire import jsontext, times
-from heddle.wire.jsontypes import Json
-from heddle.wire.spans import AgentSpan
+from heddle.trace.prices import default_prices
+from heddle.wire import jsontext, refs, times
+from heddle.wire.inference import sum_of_costs
+from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
+
+router: APIRouter = group("Agents")
 
 _AHEAD = 64
 _TALKS = frozenset(MODEL_OPERATIONS) - {"embeddings"}
 _HEARD = frozenset(("", INVOKE_AGENT, EXECUTE_TOOL))
-_PAYLOADS = ("user_message", "assistant_message", "tool_call", "agent_start", "agent_handoff", "context_compacted")
-
-
-class Bodies:
-    """The spans with their messages, fetched a few ahead in the order they are needed."""
-
-    def __init__(self, store: Store, project: str, timeline: Timeline) -> None:
-        self._store = store
-        self._project = project
-        self._timeline = timeline
-        self._held: dict[str, AgentSpan | None] = {}
-
-    async def at(self, place: int) -> AgentSpan | None:
-        """The span of the event at a place; None when its call keeps no messages (any more)."""
-        wanted = self._id(place)
-        if wanted not in self._held:
-            ahead = islice(self._timeline.events, place, place + _AHEAD)
-            ids = list(dict.fromkeys(self._timeline.nodes[event // 2].span_id for event in ahead))
-            found, read = await parts.some_spans(self._store, self._project, ids)
-            self._held = {span_id: self._mine(found.get(span_id)) for span_id in ids[:read]}
-        return self._held.get(wanted)
-
-    def _id(self, place: int) -> str:
-        return self._timeline.nodes[self._timeline.events[place] // 2].span_id
-
-    def _mine(self, span: AgentSpan | None) -> AgentSpan | None:
-        return span if span is not None and span.trace_id == self._timeline.nodes[0].trace_id else None
+_TOGETHER = 32
+_TURNS = 16
+Payload = dict[str, Any]
 
 
 class Chat:
     """Tells one trace as messages."""
 
     def __init__(self, store: Store, project: str, timeline: Timeline, pricing: Pricing, model_tools: bool) -> None:
+        self._store = store
+        self._project = project
         self._timeline = timeline
         self._pricing = pricing
-        self._bodies = Bodies(store, project, timeline)
         self._model_tools = model_tools
+        self._bodies: dict[str, AgentSpan | None] = {}
         self._executed = {node.tool_call_id for node in timeline.nodes if node.operation_name == EXECUTE_TOOL}
         self._answers = 0
         self._answers_at: dict[int, int] = {}
@@ -67,31 +54,41 @@ class Chat:
         self._last_user: tuple[str, tuple[str, ...]] | None = None
         self._last_turn: list[tuple[str, tuple[str, ...]]] = []
 
-    async def messages(self) -> AsyncIterator[Json]:
+    async def messages(self) -> AsyncIterator[Payload]:
         """The messages in order; the user speaks before the first agent starts."""
-        held: Json | None = None
+        held: Payload | None = None
         leading = await self._leading_user()
         if leading is not None:
             yield leading
-        first = leading is None
+        is_first = leading is None
         async for message in self._walked():
-            if first and message["type"] == "agent_start":
-                held, first = message, False
+            if is_first and message["type"] == "agent_start":
+                held, is_first = message, False
                 continue
-            if held is not None and message["type"] == "user_message":
-                yield message
+            is_first = False
+            if held is not None and message["type"] != "user_message":
                 yield held
                 held = None
-                continue
+            yield message
             if held is not None:
                 yield held
                 held = None
-            first = False
-            yield message
         if held is not None:
             yield held
 
-    async def _walked(self) -> AsyncIterator[Json]:
+    async def _body(self, place: int) -> AgentSpan | None:
+        """The span of the event at a place with its messages; None when its call keeps none (any more)."""
+        nodes, events = self._timeline.nodes, self._timeline.events
+        wanted = nodes[events[place] // 2].span_id
+        if wanted not in self._bodies:
+            # A few are fetched ahead, in the order in which they are needed.
+            ids = list(dict.fromkeys(nodes[event // 2].span_id for event in islice(events, place, place + _AHEAD)))
+            found, read = await parts.some_spans(self._store, self._project, ids)
+            mine = {span_id: span for span_id, span in found.items() if span.trace_id == nodes[0].trace_id}
+            self._bodies = {span_id: mine.get(span_id) for span_id in ids[:read]}
+        return self._bodies.get(wanted)
+
+    async def _walked(self) -> AsyncIterator[Payload]:
         for place, event in enumerate(self._timeline.events):
             index, leaves = divmod(event, 2)
             node = self._timeline.nodes[index]
@@ -99,11 +96,11 @@ class Chat:
                 continue
             if node.operation_name == INVOKE_AGENT and leaves and self._answers > self._answers_at.pop(index):
                 continue
-            full = await self._bodies.at(place)
+            full = await self._body(place)
             for message in self._event(index, node, full, bool(leaves)):
                 yield message
 
-    def _event(self, index: int, node: Node, full: AgentSpan | None, leaves: bool) -> Iterator[Json]:
+    def _event(self, index: int, node: Node, full: AgentSpan | None, leaves: bool) -> Iterator[Payload]:
         label = self._timeline.labels[index]
         if node.operation_name == EXECUTE_TOOL:
             yield _message(node, label, tool_call=_tool_call(node, full))
@@ -127,11 +124,11 @@ class Chat:
             if self._model_tools and full is not None:
                 yield from self._model_calls(node, label, full)
 
-    def _answer(self, index: int, node: Node, full: AgentSpan | None, subtree: Any) -> Json | None:
+    def _answer(self, index: int, node: Node, full: AgentSpan | None, subtree: Any) -> Payload | None:
         if full is None:
             return None
         text = parts.output_text(full.output_messages)
-        reasoning = full.reasoning_content or parts.reasoning_of(full.output_messages)
+        reasoning = full.reasoning_content
         if not text and not reasoning:
             return None
         totals: Totals = subtree(index, self._pricing) if subtree else self._pricing.totals(node)
@@ -146,12 +143,12 @@ class Chat:
             "output_cost_usd": totals.output_cost,
             "total_cost_usd": totals.cost,
             "duration_ms": duration(node),
-            "status": status(node.status_code),
+            "status": parts.status(node.status_code),
             "content_refs": parts.media_of(full.output_messages, full.content_refs),
         }
         return _message(node, self._timeline.labels[index], assistant_message=answered)
 
-    def _user_turn(self, node: Node, full: AgentSpan | None) -> Iterator[Json]:
+    def _user_turn(self, node: Node, full: AgentSpan | None) -> Iterator[Payload]:
         """What the user said since the last answer; the same words again, repeated by the next span, only once."""
         if full is None:
             return
@@ -168,24 +165,24 @@ class Chat:
                 self._last_user = said
                 yield _user_message(node.started_at, said[0], list(said[1]))
 
-    def _model_calls(self, node: Node, label: str, full: AgentSpan) -> Iterator[Json]:
+    def _model_calls(self, node: Node, label: str, full: AgentSpan) -> Iterator[Payload]:
         """The tools that the model called and that no span of the trace executed."""
         for call in parts.tool_calls_of(full.output_messages):
             if call.get("id") and call["id"] in self._executed:
                 continue
             arguments = call.get("arguments")
             text = arguments if isinstance(arguments, str) or arguments is None else jsontext.dumps(arguments)
-            called: Json = {
+            called: Payload = {
                 "tool_name": call.get("name"),
                 "tool_arguments": text,
                 "tool_result": None,
                 "duration_ms": None,
-                "status": status(node.status_code),
+                "status": parts.status(node.status_code),
                 "content_refs": [],
             }
             yield _message(node, label, tool_call=called)
 
-    async def _leading_user(self) -> Json | None:
+    async def _leading_user(self) -> Payload | None:
         """The prompt of a trace none of whose model spans tells what the user said: an agent's span, else any, does."""
         candidate: tuple[int, str] | None = None
         of_agents = False
@@ -193,7 +190,7 @@ class Chat:
             node = self._timeline.nodes[event // 2]
             if event % 2 or node.operation_name == EXECUTE_TOOL:
                 continue
-            full = await self._bodies.at(place)
+            full = await self._body(place)
             if full is None:
                 continue
             is_agent = node.operation_name == INVOKE_AGENT
@@ -230,13 +227,13 @@ def duration(node: Node) -> int:
     return max(0, (node.ended_at - node.started_at) // 1000)
 
 
-def _starts(node: Node, full: AgentSpan | None) -> Iterator[Json]:
+def _starts(node: Node, full: AgentSpan | None) -> Iterator[Payload]:
     instructions = full.system_instructions if full is not None else []
     tools = full.tool_definitions if full is not None else None
     if node.own_agent or node.model or instructions or tools:
         started = {
             "model": node.model or None,
-            "status": status(node.status_code),
+            "status": parts.status(node.status_code),
             "system_instructions": "\n".join(instructions) or None,
             "tool_definitions": tools or None,
         }
@@ -250,44 +247,167 @@ def _starts(node: Node, full: AgentSpan | None) -> Iterator[Json]:
         yield _message(node, node.own_agent, context_compacted=compacted)
 
 
-def _tool_call(node: Node, full: AgentSpan | None) -> Json:
+def _tool_call(node: Node, full: AgentSpan | None) -> Payload:
     return {
         "tool_name": node.tool_name or node.span_name.removeprefix(f"{EXECUTE_TOOL} "),
         "tool_arguments": full.tool_call_arguments if full is not None else None,
         "tool_result": full.tool_call_result if full is not None else None,
         "duration_ms": duration(node),
-        "status": status(node.status_code),
+        "status": parts.status(node.status_code),
         "content_refs": full.content_refs if full is not None else [],
     }
 
 
-def _user_message(started_at: int, text: str, content_refs: list[str]) -> Json:
-    return {
-        "type": "user_message",
-        "span_id": None,
-        "agent_name": "User",
-        "agent_version": None,
-        "status_code": None,
-        "status_message": None,
-        "error_type": None,
-        "started_at": times.to_iso(started_at),
-        **dict.fromkeys(_PAYLOADS),
-        "user_message": {"text": text, "content_refs": content_refs},
-        "feedback": None,
+def _user_message(started_at: int, text: str, content_refs: list[str]) -> Payload:
+    said = {"text": text, "content_refs": content_refs}
+    return _event("user_message", said, agent_name="User", started_at=times.to_iso(started_at))
+
+
+def _message(node: Node, agent_name: str, **payload: Payload) -> Payload:
+    return _event(
+        *next(iter(payload.items())),
+        span_id=node.span_id,
+        agent_name=agent_name or None,
+        agent_version=(node.agent_version or None) if node.own_agent else None,
+        status_code=parts.status(node.status_code),
+        status_message=node.status_message or None,
+        error_type=node.error_type or None,
+        started_at=times.to_iso(node.started_at),
+    )
+
+
+def _event(kind: str, payload: Payload, **said: str | None) -> Payload:
+    """One event of a chat view, as answers show it: the payload named by its type is set."""
+    unsaid = dict.fromkeys(AgentChatMessage.model_fields)
+    return {**unsaid, **said, "type": kind, kind: payload}
+
+
+@router.post("/agents/traces/chat", response_model=AgentTraceChatRes)
+async def agents_traces_chat(body: AgentTraceChatReq, caller: Reader, store: StoreDep) -> Response:
+    """What happened in one trace, as a chat; an unknown trace has no messages."""
+    writer = await _writer(store, caller.open(body.project_id), body)
+    return StreamingResponse(writer.trace(body.trace_id), media_type="application/json")
+
+
+@router.post("/agents/conversations/chat", response_model=AgentConversationChatRes)
+async def agents_conversations_chat(body: AgentConversationChatReq, caller: Reader, store: StoreDep) -> Response:
+    """The turns of a conversation as chats, oldest first; `offset` leaves out that many of the newest."""
+    writer = await _writer(store, caller.open(body.project_id), body)
+    return StreamingResponse(await writer.conversation(body), media_type="application/json")
+
+
+async def _writer(store: Store, project: str, body: AgentChatReq) -> "_Writer":
+    pricing = Pricing(default_prices(), await store.costs.project_rows(project))
+    return _Writer(store, project, body, pricing, await select.kept_since(store, project))
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes chat views as pieces of JSON text; `since` is the instant before which the project keeps nothing."""
+
+    store: Store
+    project: str
+    body: AgentChatReq
+    pricing: Pricing
+    since: int | None
+
+    async def conversation(self, body: AgentConversationChatReq) -> AsyncIterator[bytes]:
+        """The answer of a conversation."""
+        spans = self.store.agent_spans
+        traces, total = await spans.turns(self.project, body.conversation_id, self.since, body.limit, body.offset)
+        header: Payload = {
+            "conversation_id": body.conversation_id,
+            "total_turns": total,
+            "has_more": body.offset + len(traces) < total,
+            "limit": body.limit,
+            "offset": body.offset,
+            "feedback": await self._feedback("agent_conversation", body.conversation_id),
+        }
+        return self._turns(header, traces)
+
+    async def _turns(self, header: Payload, traces: list[str]) -> AsyncIterator[bytes]:
+        yield _open_list(header, "turns")
+        cost: float | None = None
+        for start in range(0, len(traces), _TURNS):
+            some = await self._nodes(traces[start : start + _TURNS])
+            for place, (trace_id, nodes) in enumerate(some.items(), start):
+                if place:
+                    yield b","
+                timeline = Timeline(nodes)
+                cost = sum_of_costs((cost, timeline.totals(self.pricing).cost))
+                async for piece in self._turn(trace_id, timeline):
+                    yield piece
+        yield b'],"total_cost_usd":' + jsontext.dumps_bytes(cost) + b"}"
+
+    async def trace(self, trace_id: str) -> AsyncIterator[bytes]:
+        """The answer of one trace."""
+        timeline = Timeline((await self._nodes([trace_id]))[trace_id])
+        async for piece in self._turn(trace_id, timeline):
+            yield piece
+
+    async def _nodes(self, trace_ids: list[str]) -> dict[str, list[Node]]:
+        return await self.store.agent_spans.nodes(self.project, trace_ids, self.since)
+
+    async def _turn(self, trace_id: str, timeline: Timeline) -> AsyncIterator[bytes]:
+        header = _header(trace_id, timeline, self.pricing)
+        header["feedback"] = await self._feedback("agent_turn", trace_id)
+        yield _open_list(header, "messages")
+        chat = Chat(self.store, self.project, timeline, self.pricing, self.body.include_model_tool_calls)
+        together: list[Payload] = []
+        comma = b""
+        async for message in chat.messages():
+            together.append(message)
+            if len(together) == _TOGETHER:
+                yield comma + await self._dump(together)
+                together, comma = [], b","
+        if together:
+            yield comma + await self._dump(together)
+        yield b"]}"
+
+    async def _dump(self, together: list[Payload]) -> bytes:
+        if self.body.include_feedback:
+            given = await self._feedback_on("agent_span", [item["span_id"] for item in together if item["span_id"]])
+            for item in together:
+                item["feedback"] = given.get(item["span_id"])
+        return b",".join(refs.convert_out(jsontext.dumps_bytes(item)) for item in together)
+
+    async def _feedback(self, kind: str, name: str) -> list[Payload] | None:
+        """The feedback on one turn or conversation; None where it is not asked for."""
+        return (await self._feedback_on(kind, [name])).get(name, []) if self.body.include_feedback else None
+
+    async def _feedback_on(self, kind: str, names: list[str]) -> dict[str, list[Payload]]:
+        by_ref = {f"{refs.INTERNAL}{self.project}/{kind}/{refs.quote_part(name)}": name for name in names}
+        found = await self.store.feedback.for_refs(self.project, list(by_ref))
+        return {by_ref[ref]: rows for ref, rows in found.items()}
+
+
+def _open_list(header: Payload, name: str) -> bytes:
+    """The text of an object up to the beginning of its last list."""
+    return refs.convert_out(jsontext.dumps_bytes(header))[:-1] + b',"' + name.encode() + b'":['
+
+
+def _header(trace_id: str, timeline: Timeline, pricing: Pricing) -> Payload:
+    """What the answer says of the trace as a whole; the duration is that of its root."""
+    root, totals = timeline.root, timeline.totals(pricing)
+    header: Payload = {
+        "trace_id": trace_id,
+        "total_input_tokens": totals.input_tokens,
+        "total_output_tokens": totals.output_tokens,
+        "total_reasoning_tokens": totals.reasoning_tokens,
+        "total_cache_creation_input_tokens": totals.cache_creation_input_tokens,
+        "total_cache_read_input_tokens": totals.cache_read_input_tokens,
+        "total_cost_usd": totals.cost,
     }
-
-
-def _message(node: Node, agent_name: str, **payload: Json) -> Json:
-    return {
-        "type": next(iter(payload)),
-        "span_id": node.span_id,
-        "agent_name": agent_name or None,
-        "agent_version": (node.agent_version or None) if node.own_agent else None,
-        "status_code": status(node.status_code),
-        "status_message": node.status_message or None,
-        "error_type": node.error_type or None,
-        "started_at": times.to_iso(node.started_at),
-        **dict.fromkeys(_PAYLOADS),
-        **payload,
-        "feedback": None,
+    if root is None:
+        return header
+    return header | {
+        "root_span_name": root.own_agent or root.span_name,
+        "agent_name": root.own_agent or None,
+        "agent_version": (root.agent_version or None) if root.own_agent else None,
+        "status_code": parts.status(root.status_code),
+        "provider": root.provider_name or None,
+        "wb_user_id": root.wb_user_id or None,
+        "started_at": times.to_iso(root.started_at),
+        "ended_at": times.to_iso(root.ended_at),
+        "total_duration_ms": duration(root),
     }

@@ -1,4 +1,4 @@
-"""Messages of agent spans: as answers show them, as text, and rebuilt from the dumps that calls keep."""
+"""Agent spans and their messages: as answers show them, as text, and rebuilt from the dumps that calls keep."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import orjson
 
 from heddle.store.base import Store
+from heddle.store.control.agents.fields import COSTS
+from heddle.store.control.agents.table import CUSTOM, MORE_LISTS, MORE_NUMBERS, MORE_TEXTS, TEXTS, TOKENS
 from heddle.trace.otel.reading import from_dump
-from heddle.wire import jsontext
+from heddle.wire import jsontext, times
+from heddle.wire.aggregates import Value
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
@@ -15,6 +18,7 @@ SLICE = 128
 _FEW = 8
 CONTEXT_ROLES = frozenset(("assistant", "system", "developer", "tool", "tool_call", "tool_result", "model"))
 """Roles whose messages are no prompt of a user."""
+_SAID = frozenset(("text", "refusal"))
 _MEDIA = frozenset(("uri", "blob", "file"))
 
 
@@ -33,21 +37,15 @@ def normalized(messages: Iterable[Json]) -> list[Json]:
 def content_of(message: Json) -> str:
     """The content of a message: the text when it has no other parts, else all parts as JSON text."""
     parts = _parts(message)
-    if all(part.get("type") == "text" and isinstance(part.get("content"), str) for part in parts):
+    if all(part.get("type") in _SAID and isinstance(part.get("content"), str) for part in parts):
         return "\n".join(part["content"] for part in parts)
     return jsontext.dumps(parts)
 
 
 def text_of(message: Json) -> str:
     """What a message says: the texts of its parts, without reasoning, tool calls and media."""
-    texts = [part.get("content") for part in _parts(message) if part.get("type") == "text"]
+    texts = [part.get("content") for part in _parts(message) if part.get("type") in _SAID]
     return "\n".join(text for text in texts if isinstance(text, str) and text)
-
-
-def reasoning_of(messages: Iterable[Json]) -> str:
-    """What the model thought, as its messages tell it."""
-    parts = [part for message in messages for part in _parts(message) if part.get("type") in ("reasoning", "thinking")]
-    return "\n".join(part["content"] for part in parts if isinstance(part.get("content"), str) and part["content"])
 
 
 def tool_calls_of(messages: Iterable[Json]) -> list[Json]:
@@ -124,3 +122,45 @@ def _rebuilt(project: str, texts: Sequence[str]) -> list[AgentSpan]:
 def _parts(message: Json) -> list[Json]:
     parts = message.get("parts")
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+_TEXT_DETAILS = (
+    *("reasoning_content", "tool_description", "tool_definitions", "tool_call_arguments", "tool_call_result"),
+    "compaction_summary",
+)
+_LIST_DETAILS = ("system_instructions", "content_refs", "artifact_refs", "object_refs")
+_KINDS = frozenset(("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"))
+_CODES = frozenset(("UNSET", "OK", "ERROR"))
+
+
+def span_view(project_id: str, row: Json, columns: Iterable[Value], full: AgentSpan | None) -> Json:
+    """One row of the index as an answer: with the details of `full` and all custom attributes, else with `columns`."""
+    more: Json = orjson.loads(row["more"]) if row["more"] else {}
+    custom: dict[str, Json] = orjson.loads(row["custom"]) if row["custom"] else {}
+    if full is None:
+        chosen = {source: [column.key for column in columns if column.source == source] for source in CUSTOM}
+        custom = {name: {key: custom[name][key] for key in chosen[name] if key in custom[name]} for name in custom}
+    return {
+        "project_id": project_id,
+        **{name: row[name] for name in TEXTS},
+        "span_kind": row["span_kind"] if row["span_kind"] in _KINDS else "UNSPECIFIED",
+        "status_code": status(row["status_code"]),
+        "started_at": times.to_iso(row["started_at"]),
+        "ended_at": times.to_iso(row["ended_at"]),
+        **{name: row[name] for name in TOKENS},
+        **{name: row.get(name) for name in COSTS},
+        **{name: more.get(name, "") for name in MORE_TEXTS},
+        **{name: more.get(name) for name in MORE_NUMBERS},
+        **{name: more.get(name, []) for name in MORE_LISTS},
+        **{name: getattr(full, name, None) or "" for name in _TEXT_DETAILS},
+        **{name: getattr(full, name, []) for name in _LIST_DETAILS},
+        "input_messages": [] if full is None else normalized(full.input_messages),
+        "output_messages": [] if full is None else normalized(full.output_messages),
+        "raw_span_dump": None if full is None else full.raw_span_dump,
+        **{source: custom.get(source, {}) for source in CUSTOM},
+    }
+
+
+def status(code: str) -> str:
+    """A status code that answers may show."""
+    return code if code in _CODES else "UNSET"

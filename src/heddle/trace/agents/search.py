@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, Response
 
-from heddle.http import Reader, StoreDep, answer, group
+from heddle.http.routing import Reader, StoreDep, answer, group
 from heddle.store.base import Store
-from heddle.store.control.agents.query import SpanFilter
+from heddle.store.control.agents.fields import SpanFilter
 from heddle.trace.agents import select
-from heddle.trace.agents.answers import AgentSearchRes
 from heddle.trace.agents.messages import content_of, rebuilt
-from heddle.trace.agents.models import AgentSearchReq
+from heddle.trace.agents.requests import AgentSearchReq
+from heddle.trace.agents.responses import AgentSearchRes
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import And, Compare, Field, Literal, Operation

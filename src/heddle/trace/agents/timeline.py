@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from heddle.store.control.agents.reads import Node
+from heddle.store.control.agents.table import TOKENS
 from heddle.store.control.costs import PriceRow
 from heddle.trace.prices import PricedUsage, Prices, ProjectPrices, Tokens
+from heddle.wire.inference import sum_of_costs
 
 INVOKE_AGENT = "invoke_agent"
 EXECUTE_TOOL = "execute_tool"
@@ -27,14 +29,10 @@ class Totals:
 
     def add(self, other: "Totals") -> None:
         """Add what another sum holds."""
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        self.reasoning_tokens += other.reasoning_tokens
-        self.cache_creation_input_tokens += other.cache_creation_input_tokens
-        self.cache_read_input_tokens += other.cache_read_input_tokens
-        self.input_cost = plus(self.input_cost, other.input_cost)
-        self.output_cost = plus(self.output_cost, other.output_cost)
-        self.cost = plus(self.cost, other.cost)
+        for name in TOKENS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("input_cost", "output_cost", "cost"):
+            setattr(self, name, sum_of_costs((getattr(self, name), getattr(other, name))))
 
 
 class Pricing:
@@ -47,13 +45,7 @@ class Pricing:
 
     def totals(self, node: Node) -> Totals:
         """The tokens and the cost of one span."""
-        totals = Totals(
-            node.input_tokens or 0,
-            node.output_tokens or 0,
-            node.reasoning_tokens or 0,
-            node.cache_creation_input_tokens or 0,
-            node.cache_read_input_tokens or 0,
-        )
+        totals = Totals(**{name: getattr(node, name) or 0 for name in TOKENS})
         price = self._price(node.model, node.started_at) if node.model else None
         if price is not None:
             tokens = Tokens(
@@ -161,10 +153,3 @@ def _sum(items: Iterable[Totals]) -> Totals:
     for item in items:
         total.add(item)
     return total
-
-
-def plus(left: float | None, right: float | None) -> float | None:
-    """The sum of what is known of two costs; None where neither is."""
-    if right is None:
-        return left
-    return right if left is None else left + right

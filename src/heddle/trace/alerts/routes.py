@@ -1,33 +1,42 @@
 """The alert routes: rules, what they found, and the messages about them."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 
 import orjson
 from fastapi import Depends, Response
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http import Empty, Reader, Service, SettingsDep, StoreDep, Writer, answer, group
+from heddle.http.routing import Empty, Reader, Service, SettingsDep, StoreDep, Writer, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.alerts import PENDING, QUIET, AlertRow, DeliveryRow
-from heddle.trace.alerts import webhook
-from heddle.trace.alerts.models import (
+from heddle.store.control.coordination import SUCCEEDED
+from heddle.store.control.monitors import QUIET, AlertRow, DeliveryRow
+from heddle.store.secrets import Secrets
+from heddle.trace.alerts import targets
+from heddle.trace.alerts.rules import (
     AlertCreateReq,
     AlertCreateRes,
     AlertDeliveriesReq,
     AlertDeliveriesRes,
+    AlertDeliverySchema,
     AlertReq,
     AlertRes,
     AlertRule,
+    AlertSchema,
     AlertsQueryReq,
     AlertsQueryRes,
+    AlertTarget,
+    AlertTestReq,
     AlertTestRes,
     AlertUpdateReq,
 )
 from heddle.trace.alerts.service import AlertService
 from heddle.trace.calls.read import filter_of
-from heddle.wire import callfields, ids, jsontext, query, refs, times
+from heddle.trace.rows import describe_row
+from heddle.wire import calls, jsontext, query, refs, times
+from heddle.wire.jsontypes import Json
 
 MOST_RULES = 100
 AlertsDep = Annotated[AlertService, Depends(Service("alerts"))]
@@ -41,29 +50,29 @@ async def alert_create(
     """Make a rule; the answer alone shows the secret that its messages are signed with."""
     caller.require(Scope.READ)
     project = caller.open(body.project_id)
-    rule = _checked(body, project, settings)
-    secret = webhook.new_secret()
+    alert_id, secret = times.uuid7(), targets.create_secret()
+    rule = _checked(body, alert_id, project, settings)
     row = AlertRow(
-        id=ids.uuid7(),
+        id=alert_id,
         project=project,
         name=body.name,
         is_enabled=body.enabled,
         rule=rule,
-        secret=secret,
+        secret=Secrets(settings).protect(secret, f"alert {alert_id}"),
         created_at=times.now(),
         created_by=caller.user,
     )
     if not await store.alerts.create(row, MOST_RULES):
         raise InvalidRequest(f"A project has at most {MOST_RULES} alerts")
     alerts.changed()
-    return answer({"alert": _shown(row), "secret": secret})
+    return answer({"alert": _describe(row), "secret": secret})
 
 
 @router.post("/alerts/query", response_model=AlertsQueryRes)
 async def alerts_query(body: AlertsQueryReq, caller: Reader, store: StoreDep) -> Response:
     """The rules of a project and what each found last."""
     rows = await store.alerts.of_project(caller.open(body.project_id))
-    return answer({"alerts": [_shown(row) for row in rows]})
+    return answer({"alerts": [_describe(row) for row in rows]})
 
 
 @router.post("/alerts/update", response_model=AlertRes)
@@ -73,13 +82,13 @@ async def alert_update(
     """Replace a rule; its secret stays, and it begins quiet."""
     caller.require(Scope.READ)
     row = await _find(body.project_id, body.id, caller, store)
-    row.rule = _checked(body, row.project, settings)
+    row.rule = _checked(body, row.id, row.project, settings, targets.targets_of(row.rule))
     row.name, row.is_enabled = body.name, body.enabled
     row.state, row.value, row.problem, row.checked_at, row.changed_at = QUIET, None, None, None, times.now()
     if not await store.alerts.change(row):
         raise NotFound(f"Alert {body.id[:100]} not found")
     alerts.changed()
-    return answer({"alert": _shown(row)})
+    return answer({"alert": _describe(row)})
 
 
 @router.post("/alerts/delete", response_model=Empty)
@@ -92,33 +101,56 @@ async def alert_delete(body: AlertReq, caller: Writer, store: StoreDep) -> Respo
 
 
 @router.post("/alerts/test", response_model=AlertTestRes)
-async def alert_test(body: AlertReq, caller: Writer, store: StoreDep, alerts: AlertsDep) -> Response:
-    """Send a test message to the webhook of a rule."""
+async def alert_test(body: AlertTestReq, caller: Writer, store: StoreDep, alerts: AlertsDep) -> Response:
+    """Send a test message to a target of a rule, or to all."""
     caller.require(Scope.READ)
     row = await _find(body.project_id, body.id, caller, store)
-    return answer({"delivery_id": await alerts.test(row)})
+    ids = await alerts.test(row, body.target)
+    return answer({"delivery_id": ids[0], "delivery_ids": ids})
 
 
 @router.post("/alerts/deliveries/query", response_model=AlertDeliveriesRes)
 async def alert_deliveries(body: AlertDeliveriesReq, caller: Reader, store: StoreDep) -> Response:
     """The messages of a project or of one rule, newest first, and how sending them went; kept for 30 days."""
     project = caller.open(body.project_id)
-    rows = await store.alerts.deliveries(project, body.id, body.limit, body.offset)
-    return answer({"deliveries": [_shown_delivery(row) for row in rows]})
+    rows = await store.alert_deliveries.query(project, body.id, body.limit, body.offset)
+    return answer({"deliveries": [_describe_delivery(row) for row in rows]})
 
 
-def _checked(body: AlertCreateReq, project: str, settings: Settings) -> dict[str, Any]:
+def _checked(
+    body: AlertCreateReq, alert_id: str, project: str, settings: Settings, before: Mapping[str, targets.Target] = {}
+) -> Json:
     """The rule as it is stored; raises InvalidRequest for what could never be judged or sent."""
-    webhook.check_address(body.webhook_url, settings.alert_webhooks)
+    if body.webhook_url is not None:
+        targets.check_webhook_address(body.webhook_url, settings.alert_webhooks)
     filter_of(body.filter, project)
     if body.query is not None:
         for field in query.fields(query.parse_query(body.query)):
-            callfields.resolve(field)
+            calls.resolve_field(field)
+    rule = body.model_dump(mode="json", include=set(AlertRule.model_fields) - {"targets"})
+    if body.targets:
+        rule["targets"] = [_target(target, alert_id, settings, before) for target in body.targets]
+        if len({target["id"] for target in rule["targets"]}) < len(body.targets):
+            raise InvalidRequest("targets: each id must be another", param="targets")
     # As the store gives it back: a change is told from the rule's text.
-    stored: dict[str, Any] = orjson.loads(
-        jsontext.dumps_bytes(body.model_dump(mode="json", include=set(AlertRule.model_fields)))
-    )
+    stored: Json = orjson.loads(jsontext.dumps_bytes(rule))
     return stored
+
+
+def _target(target: AlertTarget, alert_id: str, settings: Settings, before: Mapping[str, targets.Target]) -> Json:
+    known = before.get(target.id or "?", {})
+    made: Json = {"id": target.id or times.uuid7().replace("-", ""), "kind": target.kind}
+    if target.to is not None:
+        targets.check_receivers(target.to, settings)
+        return made | {"to": target.to}
+    if target.url is None:
+        if known.get("kind") != "slack" or target.kind != "slack":
+            raise InvalidRequest("targets: url is needed", param="targets")
+        return dict(known)
+    targets.check_webhook_address(target.url, settings.alert_webhooks)
+    if target.kind == "webhook":
+        return made | {"url": target.url}
+    return made | targets.seal_url(target.url, settings, alert_id, made["id"])
 
 
 async def _find(project_id: str, alert_id: str, caller: Caller, store: Store) -> AlertRow:
@@ -128,33 +160,19 @@ async def _find(project_id: str, alert_id: str, caller: Caller, store: Store) ->
     return row
 
 
-def _shown(row: AlertRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "project_id": refs.external_project(row.project),
-        "name": row.name,
-        "enabled": row.is_enabled,
-        "rule": row.rule,
-        "state": row.state,
-        "value": row.value,
-        "problem": row.problem,
-        "checked_at": times.optional_iso(row.checked_at),
-        "changed_at": times.optional_iso(row.changed_at),
-        "created_at": times.to_iso(row.created_at),
-        "created_by": row.created_by,
-    }
+def _describe(row: AlertRow) -> Json:
+    rule = dict(row.rule)
+    if "targets" in rule:
+        rule["targets"] = [
+            {name: value for name, value in target.items() if name != "url" or target["kind"] != "slack"}
+            for target in rule["targets"]
+        ]
+    project = refs.external_project(row.project)
+    return describe_row(AlertSchema, row, project_id=project, enabled=row.is_enabled, rule=rule)
 
 
-def _shown_delivery(row: DeliveryRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "alert_id": row.alert_id,
-        "event": row.event,
-        "state": row.state,
-        "attempts": row.attempts,
-        "next_at": times.to_iso(row.next_at) if row.state == PENDING else None,
-        "error": row.error,
-        "created_at": times.to_iso(row.created_at),
-        "ended_at": times.optional_iso(row.ended_at),
-        "body": orjson.Fragment(row.body),
-    }
+def _describe_delivery(row: DeliveryRow) -> Json:
+    is_open = row.ended_at is None
+    state = "pending" if is_open else "delivered" if row.state == SUCCEEDED else "failed"
+    next_at = row.next_at if is_open else None
+    return describe_row(AlertDeliverySchema, row, state=state, next_at=next_at, body=orjson.Fragment(row.body))

@@ -1,19 +1,142 @@
-"""Reading calls: the request as a typed query, and each slice of rows as lines."""
+"""The read routes of calls: the request as a typed query, and each slice of rows as the lines that clients read."""
 
 from collections.abc import AsyncIterator, Sequence
+from operator import attrgetter
 from typing import Any
+
+import orjson
+from fastapi import Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.http import line, not_negative
+from heddle.http.routing import (
+    Lines,
+    Reader,
+    SpanReaderDep,
+    StoreDep,
+    answer,
+    group,
+    hot,
+    json_lines,
+    lines,
+    local,
+    not_negative,
+    off_loop,
+)
 from heddle.store.base import Store
-from heddle.trace.calls.expand import Expansion
-from heddle.trace.calls.models import CallsFilter, CallsQueryReq, SortBy
-from heddle.trace.calls.pack import run_id, usage_dict
-from heddle.trace.calls.view import JSON_FIELDS, SUMMARY_NEEDS, View
+from heddle.trace.calls.conversation import COLUMNS as COLUMNS_OF_CONVERSATIONS
+from heddle.trace.calls.conversation import conversation_of
+from heddle.trace.calls.models import (
+    CallReadReq,
+    CallReadRes,
+    CallSchema,
+    CallsFilter,
+    CallsQueryReq,
+    CallsQueryStatsReq,
+    CallsQueryStatsRes,
+    SortBy,
+)
+from heddle.trace.calls.write import external_run_id, run_id, usage_dict
 from heddle.trace.prices import call_costs, default_prices
+from heddle.trace.refs import fill_bodies
 from heddle.wire import refs, times
-from heddle.wire.calls import CallRow, CallsQuery, Filter, SortTerm
+from heddle.wire.calls import BODY, COLUMNS, RUNNING, STATUS_WORDS, CallRow, CallsQuery, Filter, SortTerm
+from heddle.wire.jsontypes import Json
+from heddle.wire.spans import SpanReader
+
+router = group("Calls")
+
+SUMMARY_NEEDS = frozenset({"ended_at", "exception", "display_name"})
+JSON_FIELDS = frozenset(BODY)
+_PLAIN = tuple(column.field for column in COLUMNS if column.is_plain)
+_plain_values = attrgetter(*(column.name for column in COLUMNS if column.is_plain))
+_CAN_BE_HIDDEN = (*_PLAIN, "display_name", "ended_at", "wb_user_id", "wb_run_id", "expire_at")
+_EMPTY = orjson.Fragment(b"{}")
+
+
+def build_summary(row: CallRow, extra: Json | None = None) -> Any:
+    """The client's summary with `weave` rebuilt: status, latency, name, and what was asked for in `extra`."""
+    weave = {"status": STATUS_WORDS[row.status], **derive_names(row), **(extra or {})}
+    text = row.summary
+    if text is None or text == "{}":
+        return {"weave": weave}
+    if '"weave"' in text:
+        stored = orjson.loads(text)
+        kept = stored.get("weave")
+        return {**stored, "weave": {**kept, **weave} if isinstance(kept, dict) else weave}
+    return orjson.Fragment(b'%s,"weave":%s}' % (text[:-1].encode(), orjson.dumps(weave)))
+
+
+def derive_names(row: CallRow) -> Json:
+    """Name and latency of a call, as people read them; latency in whole milliseconds, absent while it runs."""
+    found: Json = {}
+    if row.display_name:
+        found["display_name"] = row.display_name
+    else:
+        found["trace_name"] = refs.operation_name(row.op_name)
+    if row.status != RUNNING and row.ended_at is not None:
+        found["latency_ms"] = (row.ended_at - row.started_at) // 1000
+    return found
+
+
+Path = tuple[str, ...]
+_JSON_COLUMNS = ("inputs", "output", "attributes", "summary")
+
+
+class Expansion:
+    """Replaces the refs at some paths, shallow paths first, one look-up per path and slice."""
+
+    def __init__(self, store: Store, project: str, paths: Sequence[Path]) -> None:
+        self._store = store
+        self._project = project
+        self._paths = [path for path in paths if path[0] in _JSON_COLUMNS]
+
+    async def replace(self, rows: Sequence[CallRow]) -> dict[str, Json]:
+        """New values of the touched columns by call id; values of refs that are missing or deleted stay refs."""
+        parsed: dict[str, Json] = {row.id: {} for row in rows}
+        for path in self._paths:
+            places = [place for row in rows if (place := self._place(row, parsed[row.id], path))]
+            values = await self._values([holder[key] for holder, key in places])
+            for holder, key in places:
+                ref = holder[key]
+                if ref in values:
+                    value = orjson.loads(values[ref])
+                    holder[key] = {**value, "_ref": ref} if isinstance(value, dict) else value
+        return {call_id: columns for call_id, columns in parsed.items() if columns}
+
+    def _place(self, row: CallRow, columns: Json, path: Path) -> tuple[Any, Any] | None:
+        """Container and key of the ref at a path, None when there is none."""
+        column = path[0]
+        if column not in columns:
+            text = getattr(row, column)
+            if text is None or refs.INTERNAL not in text:
+                return None
+            columns[column] = orjson.loads(text)
+        holder: Any = columns
+        key: Any = column
+        for part in path[1:]:
+            holder = holder[key]
+            if isinstance(holder, list) and part.isdigit() and int(part) < len(holder):
+                key = int(part)
+            elif isinstance(holder, dict) and part in holder:
+                key = part
+            else:
+                return None
+        ref = holder[key]
+        return (holder, key) if isinstance(ref, str) and ref.startswith(f"{refs.INTERNAL}{self._project}/") else None
+
+    async def _values(self, found: Sequence[str]) -> dict[str, str]:
+        """JSON text by ref: object versions, and dataset rows by their digest."""
+        wanted = set(found)
+        datasets = {ref: ref.partition(refs.ROWS)[0] for ref in wanted if refs.ROWS in ref}
+        stored = await self._store.objects.values(self._project, wanted - datasets.keys() | set(datasets.values()))
+        values = {ref: text for ref, text in stored.items() if text is not None and ref in wanted}
+        rows = {ref: ref.rpartition("/")[2] for ref, dataset in datasets.items() if stored[dataset] is not None}
+        if rows:
+            by_digest = await self._store.tables.row_values(self._project, set(rows.values()))
+            values.update({ref: by_digest[digest] for ref, digest in rows.items() if digest in by_digest})
+        return values
+
 
 MAX_FILTER_ENTRIES = 1000
 
@@ -54,27 +177,32 @@ def paths_of(columns: Sequence[str] | None) -> tuple[tuple[str, ...], ...]:
 
 
 class CallReader:
-    """One stream_query (or read) request: its query, its view, and what is added to every slice."""
+    """One stream_query (or read) request: its query, and its slices of calls with what was asked for besides."""
 
-    def __init__(self, store: Store, caller: Caller, request: CallsQueryReq, retention: int | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        caller: Caller,
+        request: CallsQueryReq,
+        retention: int | None,
+        read_span: SpanReader | None = None,
+    ) -> None:
+        """`read_span` is needed where conversations are asked for."""
         project = caller.open(request.project_id)
         self._store = store
         self._project = project
-        self._costs = bool(request.include_costs)
-        self._feedback = bool(request.include_feedback)
-        columns = self._columns(request)
+        self._request = request
+        self._retention = retention
+        columns = _columns_of(request)
+        self._hidden = () if columns is None else tuple(name for name in _CAN_BE_HIDDEN if name not in columns)
         expand = paths_of(request.expand_columns)
-        self.view = View(
-            request.project_id,
-            columns,
-            bool(request.include_storage_size),
-            bool(request.include_total_storage_size),
-            bool(request.include_usernames),
-            retention,
-        )
         self._expansion = (
             Expansion(store, project, expand) if expand and request.return_expanded_column_values is not False else None
         )
+        stored = JSON_FIELDS if columns is None else columns & JSON_FIELDS
+        self._read_span = read_span if request.include_conversation else None
+        self._stored = stored | {"otel_dump"} if "attributes" in stored else stored
+        """Bodies that are shown; more may be read."""
         self.query = CallsQuery(
             project=project,
             filter=filter_of(request.filter, project),
@@ -82,48 +210,83 @@ class CallReader:
             sort=sort_of(request.sort_by),
             limit=not_negative(request.limit, "limit"),
             offset=not_negative(request.offset, "offset") or 0,
-            columns=JSON_FIELDS if columns is None else frozenset(self._stored(columns)),
+            columns=self._stored | COLUMNS_OF_CONVERSATIONS if self._read_span else self._stored,
             expand=expand,
-            trace_sizes=self.view.trace_size,
+            trace_sizes=bool(request.include_total_storage_size),
             retention=retention,
         )
 
-    @staticmethod
-    def _columns(request: CallsQueryReq) -> frozenset[str] | None:
-        if request.columns is None:
-            return None
-        columns = {column.split(".")[0].removesuffix("_dump") for column in request.columns}
-        if "summary" in columns or request.include_costs:
-            columns |= {"summary", *SUMMARY_NEEDS}
-        if request.include_usernames:
-            columns.add("wb_user_id")
-        return frozenset(columns)
-
-    @staticmethod
-    def _stored(columns: frozenset[str]) -> set[str]:
-        stored = set(columns & JSON_FIELDS)
-        return stored | {"otel_dump"} if "attributes" in stored else stored
-
-    async def slices(self) -> AsyncIterator[list[dict[str, Any]]]:
+    async def slices(self) -> AsyncIterator[list[Json]]:
         """The calls as dicts, slice by slice."""
+        wants_extras = self._request.include_costs or self._request.include_feedback
         async for rows in self._store.calls.stream(self.query):
-            yield await self._lines(rows)
+            extras = await self._extras(rows) if wants_extras else {}
+            conversations = await self._conversations(rows, self._read_span) if self._read_span else []
+            replaced = await self._expansion.replace(rows) if self._expansion else {}
+            for row, conversation in zip(rows, conversations, strict=False):
+                replaced.setdefault(row.id, {})["conversation"] = conversation
+            yield [self._line(row, extras.get(row.id), replaced.get(row.id)) for row in rows]
 
-    async def _lines(self, rows: list[CallRow]) -> list[dict[str, Any]]:
-        extras = await self._extras(rows) if self._costs or self._feedback else {}
-        replaced = await self._expansion.replace(rows) if self._expansion else {}
-        return [self.view.line(row, extras.get(row.id), replaced.get(row.id)) for row in rows]
+    def _line(self, row: CallRow, extra: Json | None, replaced: Json | None) -> Json:
+        """The call with ready JSON fragments; `extra` goes into summary.weave, `replaced` are new field values."""
+        request = self._request
+        attributes: Any = _EMPTY if row.attributes is None else orjson.Fragment(row.attributes)
+        if row.attributes is not None and row.otel_dump is not None:
+            attributes = {**orjson.loads(row.attributes), "otel_span": orjson.Fragment(row.otel_dump)}
 
-    async def _extras(self, rows: list[CallRow]) -> dict[str, dict[str, Any]]:
+        call = {
+            "id": row.id,
+            "project_id": request.project_id,
+            "op_name": row.op_name,
+            "display_name": row.display_name or None,
+            "trace_id": row.trace_id,
+            **dict(zip(_PLAIN, _plain_values(row), strict=True)),
+            "started_at": times.to_iso(row.started_at),
+            "attributes": attributes,
+            "inputs": _EMPTY if row.inputs is None else orjson.Fragment(row.inputs),
+            "ended_at": times.optional_iso(row.ended_at),
+            "exception": row.exception,
+            "output": None if row.output is None else orjson.Fragment(row.output),
+            "summary": build_summary(row, extra),
+            "wb_user_id": row.user,
+            "wb_run_id": external_run_id(row.run_id),
+            "deleted_at": None,
+            "expire_at": None if self._retention is None else times.to_iso(row.started_at + self._retention),
+            "storage_size_bytes": row.size if request.include_storage_size else None,
+            "total_storage_size_bytes": row.trace_size if request.include_total_storage_size else None,
+        }
+        for name in self._hidden:
+            call[name] = None
+        if request.include_usernames and row.user is not None:
+            call["wb_username"] = row.user
+        if replaced:
+            call.update(replaced)
+        return call
+
+    async def _conversations(self, rows: list[CallRow], read_span: SpanReader) -> list[Json]:
+        """The conversations of the calls; bodies that were read only for these are taken out of the rows."""
+        filled = await fill_bodies(self._store, self._project, rows)
+
+        def read() -> list[Json]:
+            return [conversation_of(row, self._project, read_span, filled.get(row.id)) for row in rows]
+
+        size = sum(len(getattr(row, name) or "") for row in rows for name in COLUMNS_OF_CONVERSATIONS)
+        found = await off_loop(size, read)
+        for row in rows:
+            for name in COLUMNS_OF_CONVERSATIONS - self._stored:
+                setattr(row, name, None)
+        return found
+
+    async def _extras(self, rows: list[CallRow]) -> dict[str, Json]:
         """Costs and feedback of the calls, for summary.weave."""
-        extras: dict[str, dict[str, Any]] = {row.id: {} for row in rows}
-        if self._costs:
+        extras: dict[str, Json] = {row.id: {} for row in rows}
+        if self._request.include_costs:
             own = await self._store.costs.project_rows(self._project)
             for row in rows:
                 costs = call_costs(usage_dict(row.summary), default_prices().picker(own, row.started_at)).costs
                 if costs:
                     extras[row.id]["costs"] = costs
-        if self._feedback:
+        if self._request.include_feedback:
             targets = {refs.call_ref(self._project, row.id): row.id for row in rows}
             found = await self._store.feedback.for_refs(self._project, list(targets))
             for ref, call_id in targets.items():
@@ -133,9 +296,20 @@ class CallReader:
     async def stream(self) -> AsyncIterator[bytes]:
         """The calls as JSON lines, one chunk per slice."""
         async for slice_ in self.slices():
-            chunk = b"".join(map(line, slice_))
+            chunk = json_lines(slice_)
             slice_.clear()
             yield chunk
+
+
+def _columns_of(request: CallsQueryReq) -> frozenset[str] | None:
+    if request.columns is None:
+        return None
+    columns = {column.split(".")[0].removesuffix("_dump") for column in request.columns}
+    if "summary" in columns or request.include_costs:
+        columns |= {"summary", *SUMMARY_NEEDS}
+    if request.include_usernames:
+        columns.add("wb_user_id")
+    return frozenset(columns)
 
 
 async def started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -148,3 +322,59 @@ async def started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield chunk
 
     return chunks([await anext(stream, b"")])
+
+
+@router.post("/call/read", response_model=CallReadRes)
+@local
+async def call_read(body: CallReadReq, caller: Reader, store: StoreDep, read_span: SpanReaderDep) -> Response:
+    """One call, null when there is none."""
+    request = CallsQueryReq(
+        project_id=body.project_id,
+        filter=CallsFilter(call_ids=[body.id]),
+        limit=1,
+        include_costs=body.include_costs,
+        include_storage_size=body.include_storage_size,
+        include_total_storage_size=body.include_total_storage_size,
+        include_conversation=body.include_conversation,
+    )
+    reader = CallReader(store, caller, request, await retention_of(store, caller.open(body.project_id)), read_span)
+    found = [call async for slice_ in reader.slices() for call in slice_]
+    return answer({"call": found[0] if found else None})
+
+
+@router.post(
+    "/calls/stream_query",
+    response_model=CallSchema,
+    response_class=Lines,
+    response_description="One call per line",
+)
+@hot
+@local
+async def calls_stream_query(
+    body: CallsQueryReq, caller: Reader, store: StoreDep, read_span: SpanReaderDep
+) -> Response:
+    """The selected calls as JSON lines."""
+    reader = CallReader(store, caller, body, await retention_of(store, caller.open(body.project_id)), read_span)
+    return lines(await started(reader.stream()))
+
+
+@router.post("/calls/query_stats", response_model=CallsQueryStatsRes)
+@local
+async def calls_query_stats(body: CallsQueryStatsReq, caller: Reader, store: StoreDep) -> Response:
+    """How many calls are selected."""
+    project = caller.open(body.project_id)
+    if body.limit is not None and body.limit < 1:
+        raise InvalidRequest("Limit must be a positive integer")
+    query = CallsQuery(
+        project,
+        filter_of(body.filter, project),
+        body.query,
+        limit=None if body.limit is None else min(body.limit, 2**62),
+        expand=paths_of(body.expand_columns),
+        retention=await retention_of(store, project),
+    )
+    count = await store.calls.count(query)
+    size = await store.calls.bytes_of(query) if body.include_total_storage_size else None
+    return answer(
+        {"count": count, "has_more": body.limit is not None and count >= body.limit, "total_storage_size_bytes": size}
+    )

@@ -1,19 +1,310 @@
-"""Storing calls: parse, pack, keep the files, commit; only then is the caller told."""
+"""The write routes of calls: parse, pack as what the store keeps, keep the files, commit; only then answer."""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import orjson
+from fastapi import Request, Response
+from pydantic import BaseModel, TypeAdapter
 
 from heddle.auth import Caller
-from heddle.errors import Forbidden, InvalidRequest, NotFound
-from heddle.request_body import off_loop, parse_body, validated
+from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.http.routing import (
+    OFF_LOOP_BYTES,
+    Empty,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    body_schema,
+    group,
+    hot,
+    local,
+    off_loop,
+    parse_body,
+    validate,
+)
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.trace.calls.models import BATCH, COMPLETE, ENDED, STARTED, CallBatchStartMode
-from heddle.trace.calls.pack import Packed, Packer
-from heddle.wire import refs
+from heddle.trace.calls.models import (
+    BATCH,
+    COMPLETE,
+    DISPLAY_NAME_MAX,
+    ENDED,
+    OP_NAME_MAX,
+    STARTED,
+    CallBatchStartMode,
+    CallCreateBatchReq,
+    CallCreateBatchRes,
+    CallEndReq,
+    CallEndRes,
+    CallsDeleteReq,
+    CallsDeleteRes,
+    CallStartReq,
+    CallStartRes,
+    CallsUpsertCompleteReq,
+    CallUpdateReq,
+    CompletedCallSchemaForInsert,
+    EndedCallSchemaForInsert,
+    StartedCallSchemaForInsert,
+)
+from heddle.trace.prices import Tokens, to_tokens
+from heddle.wire import jsontext, refs, times
+from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
+from heddle.wire.content import LONG_STRING, replace_content
 from heddle.wire.spans import AgentSpan
 
-Answer = list[dict[str, str]]
+router = group("Calls")
+MAX_DELETED = 1000
+MAX_FIELD_DEPTH = jsontext.MAX_DEPTH - 5
+"""Levels of one field: a body of /call/upsert_batch puts it into five more."""
+
+_KEPT_TEXT = 4096
+_SERVER_KEYS = ("status", "trace_name", "latency_ms", "display_name", "costs", "feedback")
+_MAX_STEP = 2**63 - 1
+
+
+def _plain_columns(of_end: bool) -> tuple[list[str], Callable[[BaseModel], tuple[Any, ...]]]:
+    columns = [one for one in COLUMNS if one.is_plain and one.of_end is of_end]
+    fields = [one.field for one in columns]
+    read = attrgetter(*fields)
+    return [one.name for one in columns], read if len(fields) > 1 else lambda call: (read(call),)
+
+
+_PLAIN = [_plain_columns(of_end=False), _plain_columns(of_end=True)]
+T = TypeVar("T")
+CallIds = dict[str, str]
+"""`id` and `trace_id` of a start that was stored; empty for an end."""
+
+
+@dataclass(slots=True)
+class PendingFile:
+    """A file that must be stored before the call that names it."""
+
+    project: str
+    name: str
+    digest: str
+    content: bytes
+
+
+@dataclass(slots=True)
+class Packed:
+    """What one request writes: halves of calls, files of media found in them, and whole texts of large fields."""
+
+    starts: list[Start] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    files: list[PendingFile] = field(default_factory=list)
+    blobs: list[bytes] = field(default_factory=list)
+    spills: list[tuple[dict[str, str], str, int]] = field(default_factory=list)
+
+
+class Packer:
+    """Packs the calls of one request; `open_project` checks a project id and gives its internal form."""
+
+    def __init__(self, open_project: Callable[[str], str], user: str, large_field_bytes: int) -> None:
+        self.packed = Packed()
+        self._open = open_project
+        self._user = user
+        self._large = large_field_bytes
+
+    def start(self, call: StartedCallSchemaForInsert) -> Start:
+        """Pack a first half; missing ids are made."""
+        return self._start(call, call.id or times.uuid7(), call.trace_id or times.uuid7())
+
+    def complete(self, call: CompletedCallSchemaForInsert) -> None:
+        """Pack a whole call."""
+        self._start(call, call.id, call.trace_id)
+        self.end(call)
+
+    def _start(
+        self, call: StartedCallSchemaForInsert | CompletedCallSchemaForInsert, call_id: str, trace_id: str
+    ) -> Start:
+        project = self._open(call.project_id)
+        _check_names(call.op_name, call.display_name)
+        start = Start(
+            project=project,
+            id=_identifier(call_id, "id"),
+            trace_id=_identifier(trace_id, "trace_id"),
+            op_name=call.op_name,
+            started_at=instant(call.started_at),
+            inputs="",
+            attributes="",
+            user=self._user,
+            display_name=call.display_name,
+            run_id=run_id(call.wb_run_id, project),
+            **_plain(call, of_end=False),
+        )
+        self.put(start, "inputs", call.inputs)
+        self.put(start, "attributes", call.attributes)
+        if call.otel_dump is not None:
+            self.put(start, "otel_dump", call.otel_dump)
+        self.packed.starts.append(start)
+        return start
+
+    def end(self, call: EndedCallSchemaForInsert | CompletedCallSchemaForInsert) -> None:
+        """Pack a second half."""
+        project = self._open(call.project_id)
+        summary = client_summary(call.summary)
+        end = End(
+            project=project,
+            id=_identifier(call.id, "id"),
+            ended_at=instant(call.ended_at),
+            output=None,
+            summary="",
+            status=_status(call.exception, summary),
+            exception=call.exception,
+            usage=usage_entries(summary),
+            **_plain(call, of_end=True),
+        )
+        if call.output is not None:
+            self.put(end, "output", call.output)
+        self.put(end, "summary", summary)
+        self.packed.ends.append(end)
+
+    def put(self, half: Start | End, name: str, value: Any) -> None:
+        """Set a JSON field of a half, count its size, and note the refs of what went in or came out.
+
+        Media become files, a large text a blob and a short form.
+        """
+        text = jsontext.dumps(value)
+        if len(text) > MAX_FIELD_DEPTH and text.count("{") + text.count("[") > MAX_FIELD_DEPTH:
+            jsontext.check_depth(value, MAX_FIELD_DEPTH)
+        has_refs = name in ("inputs", "output")
+        if has_refs and len(text) > LONG_STRING:
+            replaced = self.without_media(half.project, value)
+            if replaced is not value:
+                value, text = replaced, jsontext.dumps(replaced)
+        if has_refs and refs.INTERNAL in text:
+            half.refs = list(dict.fromkeys(refs.find(value)))
+        if not self.put_text(half, name, text):
+            self.packed.spills.append((half.files, name, len(self.packed.blobs)))
+            self.packed.blobs.append(text.encode())
+            setattr(half, name, jsontext.dumps(shortened(value)))
+            half.size += len(text)
+
+    def put_text(self, half: Start | End, name: str, text: str) -> bool:
+        """Set a JSON field to a text, unless that is large; true when it is set."""
+        if len(text) > self._large:
+            return False
+        setattr(half, name, text)
+        half.size += len(text)
+        return True
+
+    def without_media(self, project: str, value: Any) -> Any:
+        """The value with long base64 texts as files of the project; the same object when there is none."""
+        return replace_content(value, lambda digest, file, content: self._keep(project, digest, file, content))
+
+    def _keep(self, project: str, digest: str, name: str, content: bytes) -> None:
+        self.packed.files.append(PendingFile(project, name, digest, content))
+
+
+def shortened(value: Any) -> Any:
+    """The value with its long texts cut, so that filters on its small parts still work; the whole lies in a file."""
+    if isinstance(value, str):
+        return value[:_KEPT_TEXT]
+    if isinstance(value, dict):
+        return {key: shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shortened(item) for item in value[:1000]]
+    return value
+
+
+def usage_entries(summary: dict[str, Any]) -> list[Usage]:
+    """The tokens per model of `summary.usage`; entries that are no objects are left out."""
+    usage = summary.get("usage")
+    if not isinstance(usage, dict):
+        return []
+    entries = []
+    for model, reported in usage.items():
+        if isinstance(reported, dict):
+            found = Tokens.of(reported)
+            total = None if reported.get("total_tokens") is None else found.total_tokens
+            caches = found.cache_read_input_tokens, found.cache_creation_input_tokens
+            entries.append(Usage(model, found.requests, found.prompt_tokens, found.completion_tokens, total, *caches))
+    return entries
+
+
+def client_summary(summary: dict[str, Any]) -> dict[str, Any]:
+    """The summary without what the server rebuilds at every read."""
+    weave = summary.get("weave")
+    if not isinstance(weave, dict):
+        return summary
+    kept = {key: value for key, value in weave.items() if key not in _SERVER_KEYS}
+    rest = {key: value for key, value in summary.items() if key != "weave"}
+    return {**rest, "weave": kept} if kept else rest
+
+
+def _status(exception: str | None, summary: dict[str, Any]) -> int:
+    if exception:
+        return ERROR
+    counts = summary.get("status_counts")
+    errors = to_tokens(counts.get("error")) if isinstance(counts, dict) else 0
+    return DESCENDANT_ERROR if errors > 0 else SUCCESS
+
+
+def _check_names(op_name: str, display_name: str | None) -> None:
+    if len(op_name) > OP_NAME_MAX and not op_name.startswith("weave"):
+        raise InvalidRequest(f"op_name is longer than {OP_NAME_MAX} characters and is no ref")
+    if display_name is not None and len(display_name) > DISPLAY_NAME_MAX:
+        raise InvalidRequest(f"display_name is longer than {DISPLAY_NAME_MAX} characters")
+
+
+def _identifier(text: str, name: str) -> str:
+    if not text or len(text) > 256:
+        raise InvalidRequest(f"Invalid {name}: expected 1 to 256 characters")
+    return text
+
+
+def _plain(call: BaseModel, *, of_end: bool) -> dict[str, Any]:
+    """The columns of one half that are stored as they came."""
+    names, read = _PLAIN[of_end]
+    values = read(call)
+    for value in values:
+        if type(value) is int and not -_MAX_STEP <= value <= _MAX_STEP:
+            raise ValidationFailed.at(["body", "wb_run_step"], "Input should be a 64-bit integer", "int_parsing_size")
+    return dict(zip(names, values, strict=True))
+
+
+def instant(moment: datetime) -> int:
+    """Microseconds of a request's datetime; raises InvalidRequest outside the years 1 to 9999 of UTC."""
+    micros = times.to_micros(moment)
+    if not times.FIRST <= micros <= times.LAST:
+        raise InvalidRequest(f"The time {moment.isoformat()} lies outside the calendar")
+    return micros
+
+
+def run_id(run: str | None, project: str) -> str | None:
+    """The internal form of `entity/project/run` (`<internal project>:<run>`); a bare run belongs to the project."""
+    if run is None or not run:
+        return run
+    parts = run.split("/")
+    if len(parts) == 3:
+        return f"{refs.internal_project('/'.join(parts[:2]))}:{parts[2]}"
+    if len(parts) != 1:
+        raise InvalidRequest(f"Invalid wb_run_id: expected 'entity/project/run', got {run[:200]!r}")
+    return run if ":" in run else f"{project}:{run}"
+
+
+def external_run_id(run: str | None) -> str | None:
+    """The external form of a stored run id."""
+    if not run:
+        return run
+    project, _, name = run.partition(":")
+    external = refs.external_project(project)
+    return f"{external}/{name}" if external else run
+
+
+def usage_dict(summary: str | None) -> dict[str, Any]:
+    """`usage` of a stored summary text, empty when there is none."""
+    if summary is None or '"usage"' not in summary:
+        return {}
+    usage = orjson.loads(summary).get("usage")
+    return usage if isinstance(usage, dict) else {}
 
 
 class CallWrites:
@@ -25,61 +316,44 @@ class CallWrites:
         self._caller = caller
         self._project = project
 
-    async def start(self, body: bytes) -> dict[str, str]:
+    async def start(self, body: bytes) -> CallIds:
         """Store one start; returns its ids."""
-
-        def pack(packer: Packer) -> Answer:
-            start = packer.start(validated(STARTED, self._parse(body)).start)
-            return [{"id": start.id, "trace_id": start.trace_id}]
-
-        return (await self._keep(body, pack))[0]
+        return await self.write(lambda packer: _ids(packer.start(self._parse(STARTED, body).start)), len(body))
 
     async def end(self, body: bytes, must_exist: bool = False) -> None:
         """Store one end; with `must_exist` an unknown call raises NotFound."""
+        await self.write(lambda packer: packer.end(self._parse(ENDED, body).end), len(body), must_exist)
 
-        def pack(packer: Packer) -> Answer:
-            packer.end(validated(ENDED, self._parse(body)).end)
-            return []
-
-        await self._keep(body, pack, must_exist)
-
-    async def batch(self, body: bytes) -> Answer:
+    async def batch(self, body: bytes) -> list[CallIds]:
         """Store starts and ends in any order; returns one answer per item."""
 
-        def pack(packer: Packer) -> Answer:
-            answers: Answer = []
-            for item in validated(BATCH, self._checked_modes(self._parse(body))).batch:
+        def pack(packer: Packer) -> list[CallIds]:
+            answers: list[CallIds] = []
+            for item in validate(BATCH, _check_modes(self._read(body))).batch:
                 if isinstance(item, CallBatchStartMode):
-                    start = packer.start(item.req.start)
-                    answers.append({"id": start.id, "trace_id": start.trace_id})
+                    answers.append(_ids(packer.start(item.req.start)))
                 else:
                     packer.end(item.req.end)
                     answers.append({})
             return answers
 
-        return await self._keep(body, pack)
+        return await self.write(pack, len(body))
 
     async def complete(self, body: bytes) -> None:
         """Store whole calls."""
 
-        def pack(packer: Packer) -> Answer:
-            for call in validated(COMPLETE, self._parse(body)).batch:
+        def pack(packer: Packer) -> None:
+            for call in self._parse(COMPLETE, body).batch:
                 packer.complete(call)
-            return []
 
-        await self._keep(body, pack)
+        await self.write(pack, len(body))
 
-    def _parse(self, body: bytes) -> object:
-        return parse_body(body, self._caller)
+    def _parse(self, adapter: TypeAdapter[T], body: bytes) -> T:
+        return validate(adapter, self._read(body))
 
-    @staticmethod
-    def _checked_modes(value: object) -> object:
-        items = value.get("batch") if isinstance(value, dict) else None
-        for item in items if isinstance(items, list) else []:
-            mode = item.get("mode") if isinstance(item, dict) else None
-            if isinstance(mode, str) and mode not in ("start", "end"):
-                raise InvalidRequest(f"Invalid mode: {mode[:100]!r}; known are 'start' and 'end'")
-        return value
+    def _read(self, body: bytes) -> Any:
+        # How deep the fields are that are stored is seen when they are packed.
+        return parse_body(body, self._caller, max_depth=len(body))
 
     def _open(self, project_id: str) -> str:
         if self._project is not None and project_id != self._project:
@@ -88,25 +362,21 @@ class CallWrites:
             )
         return self._caller.open(project_id)
 
-    async def _keep(self, body: bytes, pack: Callable[[Packer], Answer], must_exist: bool = False) -> Answer:
-        packer = Packer(_cached(self._open), self._caller.user, self._settings.large_field_bytes)
-        answers = await off_loop(len(body), lambda: pack(packer))
-        packed = packer.packed
-        if must_exist:
-            await self._require(packed)
-        await self.keep(packed)
-        return answers
+    async def write(self, pack: Callable[[Packer], T], size: int = OFF_LOOP_BYTES + 1, must_exist: bool = False) -> T:
+        """Store what `pack` gives a packer, made of so many bytes (unless few, in a thread); returns its answer."""
+        packer = Packer(cache(self._open), self._caller.user, self._settings.large_field_bytes)
+        answer = await off_loop(size, lambda: pack(packer))
+        for end in packer.packed.ends if must_exist else ():
+            if not await self._store.calls.exists(end.project, end.id):
+                raise NotFound(f"Call {end.id} not found in project {refs.external_project(end.project)}")
+        await self.keep(packer.packed)
+        return answer
 
     async def keep(self, packed: Packed, agents: Sequence[AgentSpan] = ()) -> None:
         """Store what is packed, and the agent spans among it: files first, then the calls that point to them."""
         if packed.files or packed.blobs:
             await self._keep_files(packed)
         await self._store.calls.write(packed.starts, packed.ends, agents)
-
-    async def _require(self, packed: Packed) -> None:
-        for end in packed.ends:
-            if not await self._store.calls.exists(end.project, end.id):
-                raise NotFound(f"Call {end.id} not found in project {refs.external_project(end.project)}")
 
     async def _keep_files(self, packed: Packed) -> None:
         """Make media and large fields durable before the calls that point to them."""
@@ -122,14 +392,93 @@ class CallWrites:
         return await asyncio.to_thread(self._store.blobs.put_bytes, content)
 
 
-def _cached(open_project: Callable[[str], str]) -> Callable[[str], str]:
-    """The same check, done once per project id of a request."""
-    known: dict[str, str] = {}
+def _ids(start: Start) -> CallIds:
+    return {"id": start.id, "trace_id": start.trace_id}
 
-    def open_once(project_id: str) -> str:
-        internal = known.get(project_id)
-        if internal is None:
-            internal = known[project_id] = open_project(project_id)
-        return internal
 
-    return open_once
+def _check_modes(value: object) -> object:
+    """The body of a batch; raises InvalidRequest for an item that is neither a start nor an end."""
+    items = value.get("batch") if isinstance(value, dict) else None
+    for item in items if isinstance(items, list) else []:
+        mode = item.get("mode") if isinstance(item, dict) else None
+        if isinstance(mode, str) and mode not in ("start", "end"):
+            raise InvalidRequest(f"Invalid mode: {mode[:100]!r}; known are 'start' and 'end'")
+    return value
+
+
+@router.post("/call/start", response_model=CallStartRes, openapi_extra=body_schema(CallStartReq))
+@hot
+@local
+async def call_start(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
+    """Store the start of a call."""
+    return answer(await CallWrites(settings, store, caller).start(await request.body()))
+
+
+@router.post("/call/end", response_model=CallEndRes, openapi_extra=body_schema(CallEndReq))
+@hot
+@local
+async def call_end(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
+    """Store the end of a call, which may arrive before its start."""
+    await CallWrites(settings, store, caller).end(await request.body())
+    return answer({})
+
+
+@router.post("/call/upsert_batch", response_model=CallCreateBatchRes, openapi_extra=body_schema(CallCreateBatchReq))
+@hot
+@local
+async def call_upsert_batch(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
+    """Store starts and ends in any order; all or none."""
+    return answer({"res": await CallWrites(settings, store, caller).batch(await request.body())})
+
+
+@router.post(
+    "/v2/{entity}/{project}/calls/complete", response_model=Empty, openapi_extra=body_schema(CallsUpsertCompleteReq)
+)
+@hot
+@local
+async def calls_complete(
+    entity: str, project: str, request: Request, caller: Writer, settings: SettingsDep, store: StoreDep
+) -> Response:
+    """Store whole calls."""
+    await CallWrites(settings, store, caller, f"{entity}/{project}").complete(await request.body())
+    return answer({})
+
+
+@router.post("/v2/{entity}/{project}/call/start", response_model=CallStartRes, openapi_extra=body_schema(CallStartReq))
+@hot
+@local
+async def call_start_v2(
+    entity: str, project: str, request: Request, caller: Writer, settings: SettingsDep, store: StoreDep
+) -> Response:
+    """Store the start of a call that must be visible before it ends."""
+    return answer(await CallWrites(settings, store, caller, f"{entity}/{project}").start(await request.body()))
+
+
+@router.post("/v2/{entity}/{project}/call/end", response_model=CallEndRes, openapi_extra=body_schema(CallEndReq))
+@hot
+@local
+async def call_end_v2(
+    entity: str, project: str, request: Request, caller: Writer, settings: SettingsDep, store: StoreDep
+) -> Response:
+    """Store the end of a call whose start is stored; 404 otherwise."""
+    await CallWrites(settings, store, caller, f"{entity}/{project}").end(await request.body(), must_exist=True)
+    return answer({})
+
+
+@router.post("/call/update", response_model=Empty)
+async def call_update(body: CallUpdateReq, caller: Writer, store: StoreDep) -> Response:
+    """Set or clear the display name of a call."""
+    project = caller.open(body.project_id)
+    if body.display_name is None:
+        raise InvalidRequest("One of [display_name] is required for call update")
+    await store.calls.rename(project, body.call_id, body.display_name)
+    return answer({})
+
+
+@router.post("/calls/delete", response_model=CallsDeleteRes)
+async def calls_delete(body: CallsDeleteReq, caller: Writer, store: StoreDep) -> Response:
+    """Hide calls and their descendants."""
+    project = caller.open(body.project_id)
+    if len(body.call_ids) > MAX_DELETED:
+        raise TooLarge(f"Request too large: {len(body.call_ids)} call ids, at most {MAX_DELETED} are deleted at once")
+    return answer({"num_deleted": await store.calls.delete(project, body.call_ids, caller.user)})

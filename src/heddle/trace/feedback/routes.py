@@ -9,11 +9,10 @@ from fastapi import Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.http import Admin, Empty, Reader, SettingsDep, StoreDep, Writer, answer, group, local
+from heddle.http.routing import Admin, Empty, Reader, SettingsDep, StoreDep, Writer, answer, group, local
 from heddle.store.base import Store
 from heddle.store.control.feedback import SPANS, STRUCTURES
-from heddle.trace.feedback import rules
-from heddle.trace.feedback.aggregate import Aggregate
+from heddle.trace.feedback import models
 from heddle.trace.feedback.models import (
     FeedbackAggregateReq,
     FeedbackAggregateRes,
@@ -30,10 +29,9 @@ from heddle.trace.feedback.models import (
     FeedbackStatsReq,
     FeedbackStatsRes,
 )
-from heddle.trace.feedback.payloads import payload_paths
-from heddle.trace.feedback.stats import Stats
+from heddle.trace.feedback.stats import PayloadStats, ScoreAggregate, find_payload_paths
 from heddle.trace.rows import purge_ids
-from heddle.wire import ids, jsontext, times
+from heddle.wire import jsontext, times
 
 _AT_ONCE = 100
 """Rows after which others have their turn."""
@@ -90,7 +88,7 @@ async def feedback_stats(body: FeedbackStatsReq, caller: Reader, store: StoreDep
     """Figures over payload values, in time buckets and over the whole range."""
     project = caller.open(body.project_id)
     window = body.window()
-    stats = Stats(body, window)
+    stats = PayloadStats(body, window)
     if body.metrics:
         await store.feedback.scan(project, window, ("created_at", "payload"), stats.take)
     return answer(stats.answer())
@@ -101,14 +99,14 @@ async def feedback_payload_schema(body: FeedbackPayloadSchemaReq, caller: Reader
     """Which values the payloads hold, seen in the newest payload of each trigger."""
     project = caller.open(body.project_id)
     payloads = await store.feedback.newest_payloads(project, body.window(), body.sample_limit)
-    return answer({"paths": payload_paths(payloads)})
+    return answer({"paths": find_payload_paths(payloads)})
 
 
 @router.post("/feedback/aggregate", response_model=FeedbackAggregateRes)
 async def feedback_aggregate(body: FeedbackAggregateReq, caller: Reader, store: StoreDep) -> Response:
     """Tags and ratings of scorers, counted and summed by time and dimension."""
     project = caller.open(body.project_id)
-    aggregate = Aggregate(body)
+    aggregate = ScoreAggregate(body)
     await store.feedback.scan(project, aggregate.window, aggregate.columns, aggregate.take)
     return answer(aggregate.answer())
 
@@ -117,14 +115,14 @@ async def prepare(items: Sequence[FeedbackCreateReq], caller: Caller, store: Sto
     """The rows to store; raises InvalidRequest for the first item that breaks a rule."""
     projects = {project_id: caller.open(project_id) for project_id in {item.project_id for item in items}}
     for number, item in enumerate(items, 1):
-        rules.check(item, projects[item.project_id])
+        models.check_feedback(item, projects[item.project_id])
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
     await _check_queues(items, projects, store)
     await _check_annotations(items, projects, store)
 
     def rows() -> list[Row]:
-        payloads = [rules.payload_text(item) for item in items]
+        payloads = [models.dump_payload(item) for item in items]
         # Counted up to this instant, so that the order of a batch is the order of its times.
         first = times.now() - len(items) + 1
         return [
@@ -150,14 +148,14 @@ async def _check_annotations(items: Sequence[FeedbackCreateReq], projects: dict[
         wanted = sorted({item.annotation_ref for item in annotations if item.annotation_ref})
         specs = await store.objects.values(project, wanted) if wanted else {}
         for number, item in enumerate(annotations, 1):
-            await rules.check_annotation_value(item, specs.get(item.annotation_ref or ""))
+            await models.check_annotation_value(item, specs.get(item.annotation_ref or ""))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
 
 def _row(item: FeedbackCreateReq, project: str, payload: str, user: str, at: int) -> Row:
     named = ("weave_ref", "feedback_type", "creator", "annotation_ref", "runnable_ref", "call_ref", "trigger_ref")
-    row: Row = {"id": item.id or ids.uuid7(), "project": project, "payload": payload, "created_at": at}
+    row: Row = {"id": item.id or times.uuid7(), "project": project, "payload": payload, "created_at": at}
     row |= {"wb_user_id": user, "queue_id": item.queue_id}
     row |= {name: getattr(item, name) for name in (*named, *SPANS)}
     return row | {name: jsontext.dumps(getattr(item, name)) for name in STRUCTURES}

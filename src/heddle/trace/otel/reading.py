@@ -10,41 +10,15 @@ from typing import Any, NamedTuple
 import orjson
 
 from heddle.trace.otel.conventions import CONVENTIONS
-from heddle.trace.otel.conventions.convention import Convention, Rows, as_text, fill, offer, present, text, told
-from heddle.trace.otel.conventions.messages import system_texts, thoughts
-from heddle.trace.otel.dump import kind_name, status_name, to_span
-from heddle.trace.otel.expand import listed, parts, pick
-from heddle.trace.otel.span import OtelSpan
+from heddle.trace.otel.conventions.context import ContextRows, SpanContext, read_context, select_context
+from heddle.trace.otel.conventions.convention import Convention, Rows, fill, offer, select_rows, to_json_text, to_text
+from heddle.trace.otel.span import OtelSpan, kind_name, pick_path, restore_lists, split_key, status_name, to_span
+from heddle.wire.conversation.bodies import is_serialised_request
+from heddle.wire.conversation.messages import join_system_texts, join_thoughts
+from heddle.wire.conversation.values import as_text, parse_json
 from heddle.wire.jsontypes import Json
-from heddle.wire.spans import AgentSpan
+from heddle.wire.spans import INPUTS, OUTPUT, AgentSpan
 
-INPUTS = (
-    "ai.prompt",
-    "gen_ai.prompt",
-    "input.value",
-    "mlflow.spanInputs",
-    "gen_ai.input.messages",
-    "pydantic_ai.all_messages",
-    "traceloop.entity.input",
-    "gcp.vertex.agent.tool_call_args",
-    "gcp.vertex.agent.llm_request",
-    "input",
-    "inputs",
-)
-OUTPUT = (
-    "ai.response",
-    "gen_ai.completion",
-    "output.value",
-    "gen_ai.output.messages",
-    "mlflow.spanOutputs",
-    "final_result",
-    "gen_ai.content.completion",
-    "traceloop.entity.output",
-    "gcp.vertex.agent.tool_response",
-    "gcp.vertex.agent.llm_response",
-    "output",
-    "outputs",
-)
 ATTRIBUTES = {
     "system": ("gen_ai.system_instructions", "gen_ai.system", "llm.system"),
     "kind": ("weave.span.kind", "traceloop.span.kind", "openinference.span.kind"),
@@ -94,7 +68,9 @@ KINDS = {
     "evaluator": "evaluator",
 }
 """Operations as the words that calls are shown by."""
-_SESSION, _ERROR = "session.id", "error.type"
+_JSON_TEXTS = ("mlflow.spanInputs", "mlflow.spanOutputs", "traceloop.entity.input", "traceloop.entity.output")
+"""Attributes that are always JSON texts."""
+_SESSION, _ERROR, _PLAIN = "session.id", "error.type", "text/plain"
 _EVENTS = frozenset().union(*(one.events for one in CONVENTIONS))
 """Span events by which a convention is known."""
 _SPELLINGS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
@@ -112,6 +88,13 @@ Paths = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
 """Fields or attributes, each with paths in the tree."""
 
 
+class Taken(NamedTuple):
+    """What of the tree of attributes a call's inputs or output are: its path, and the name it has there, if any."""
+
+    path: tuple[str, ...]
+    name: str
+
+
 @dataclass(slots=True)
 class SpanReading:
     """What a span says: fields of its call, and its agent span, None where no convention knows it."""
@@ -123,6 +106,13 @@ class SpanReading:
     usage: Json = field(default_factory=dict)
     others: Json = field(default_factory=dict)
     """The fields of `OTHERS` that hold anything, as they were sent."""
+    context: SpanContext = field(default_factory=SpanContext)
+    is_outermost: bool = False
+    """The span says that it has no parent, or none that will ever come."""
+    trace_name: str | None = None
+    inputs_from: Taken | None = None
+    """None where the tree does not have the inputs as they are."""
+    output_from: Taken | None = None
 
 
 class _Plan(NamedTuple):
@@ -135,6 +125,9 @@ class _Plan(NamedTuple):
     attributes: Paths
     usage: Paths
     others: Paths
+    context: ContextRows
+    details: Paths
+    roots: frozenset[str]
 
 
 _plans: dict[tuple[Any, ...], _Plan] = {}
@@ -145,25 +138,39 @@ def read(span: OtelSpan, tree: Json, project: str) -> SpanReading:
     plan = _plan(span)
     agent = _scalars(span, project, plan) if plan.known else None
     found = SpanReading(
-        agent, attributes={name: listed(value) for name, value in _picked(tree, plan.attributes).items()}
+        agent, attributes={name: restore_lists(value) for name, value in _picked(tree, plan.attributes).items()}
     )
     for key, value in _picked(tree, plan.inputs).items():
-        value = listed(value)
-        found.inputs = value if key in ("input", "inputs") and isinstance(value, dict) else {key: value}
+        given = restore_lists(_unquoted(key, value, tree))
+        name = "" if key in ("input", "inputs") and isinstance(given, dict) else key
+        found.inputs = {name: given} if name else given
+        found.inputs_from = Taken(split_key(key), name) if given is value else None
         break
     for key, value in _picked(tree, plan.output).items():
-        value = listed(value)
-        found.output = value if key in ("output", "outputs") else {key: value}
+        given = restore_lists(_unquoted(key, value, tree))
+        name = "" if key in ("output", "outputs") else key
+        found.output = {name: given} if name else given
+        found.output_from = Taken(split_key(key), name) if given is value else None
         break
     found.usage = _usage(tree, plan.usage, agent)
     if not (found.attributes or found.inputs or found.output is not None or found.usage):
-        found.attributes = {**tree}
+        found.attributes = {key: value for key, value in tree.items() if key not in plan.roots}
     found.others = _picked(tree, plan.others)
     own = found.others.get("attributes")
     if isinstance(own, dict):
-        found.attributes.update((key, listed(value)) for key, value in own.items())
+        found.attributes.update((key, restore_lists(value)) for key, value in own.items())
+    if plan.context:
+        found.context = context = read_context(plan.context, span.attributes)
+        for name, told in (("tags", context.tags), ("metadata", context.metadata)):
+            if told and not found.attributes.get(name):
+                found.attributes[name] = told
+    for name, value in _picked(tree, plan.details).items():
+        found.attributes.setdefault(name, restore_lists(value))
     if agent is not None:
         _complete(span, plan, agent, found)
+    for convention, _ in plan.known:
+        found.is_outermost |= any(span.attributes.get(mark) is True for mark in convention.outermost)
+        found.trace_name = found.trace_name or to_text(span.attributes.get(convention.trace_name or ""))
     return found
 
 
@@ -206,24 +213,27 @@ def _made(span: OtelSpan) -> _Plan:
     known = [one for one in CONVENTIONS if one.is_of(span)]
     mapped = frozenset({_SESSION, _ERROR}).union(*(one.keys | one.shared for one in known))
     prefixes = tuple(prefix for one in known for prefix in one.prefixes)
-    beginnings = {".".join(path[:end]) for path in map(parts, keys) for end in range(1, len(path) + 1)}
+    beginnings = {".".join(path[:end]) for path in map(split_key, keys) for end in range(1, len(path) + 1)}
 
     def some(table: Mapping[str, tuple[str, ...]]) -> Paths:
-        held = ((field, tuple(parts(name) for name in names if may_hold(name))) for field, names in table.items())
+        held = ((field, tuple(split_key(name) for name in names if may_hold(name))) for field, names in table.items())
         return tuple((field, paths) for field, paths in held if paths)
 
     def may_hold(name: str) -> bool:
-        path = parts(name)
+        path = split_key(name)
         return name in beginnings or any(".".join(path[:end]) in keys for end in range(1, len(path)))
 
     return _Plan(
-        tuple((one, present(one.fields, keys)) for one in known),
+        tuple((one, select_rows(one.fields, keys)) for one in known),
         tuple(key for key in keys if key not in mapped and not key.startswith(prefixes)),
         some({name: (name,) for name in INPUTS}),
         some({name: (name,) for name in OUTPUT}),
         some(ATTRIBUTES),
         some(USAGE),
         some(OTHERS),
+        select_context(known, keys),
+        some({name: names for one in known for name, names in one.details.items()}),
+        frozenset().union(*(one.roots for one in known)),
     )
 
 
@@ -232,7 +242,7 @@ def _picked(tree: Json, rows: Paths) -> Json:
     found: Json = {}
     for name, paths in rows:
         for path in paths:
-            if value := pick(tree, path):
+            if value := pick_path(tree, path):
                 found[name] = value
                 break
     return found
@@ -256,16 +266,16 @@ def _scalars(span: OtelSpan, project: str, plan: _Plan) -> AgentSpan:
         fill(rows, span.attributes, into)
         if convention.derive is not None:
             convention.derive(span, into)
-    offer(into, "conversation_id", text(span.attributes.get(_SESSION)))
+    offer(into, "conversation_id", to_text(span.attributes.get(_SESSION)))
     cached = (into.cache_read_input_tokens or 0) + (into.cache_creation_input_tokens or 0)
     if into.input_tokens is not None and cached > into.input_tokens:
         # More cached tokens than input tokens can only stand beside them.
         into.input_tokens += cached
-    offer(into, "error_type", text(span.attributes.get(_ERROR)))
+    offer(into, "error_type", to_text(span.attributes.get(_ERROR)))
     if into.error_type is None and span.status_code == 2:
         for event in span.events:
             if event.name == "exception":
-                into.error_type = text(event.attributes.get("exception.type"))
+                into.error_type = to_text(event.attributes.get("exception.type"))
     if plan.custom:
         _custom(span, into, plan.custom)
     return into
@@ -289,11 +299,15 @@ def _messages(span: OtelSpan, plan: _Plan, into: AgentSpan) -> None:
     for convention, _ in plan.known:
         if convention.tool is not None and into.operation_name == "execute_tool":
             for key, name in zip(convention.tool, ("tool_call_arguments", "tool_call_result"), strict=True):
-                offer(into, name, told(span.attributes.get(key)))
+                offer(into, name, to_json_text(span.attributes.get(key)))
         elif convention.messages is not None:
             convention.messages(span, into)
-    offer(into, "system_instructions", system_texts(into.input_messages))
-    offer(into, "reasoning_content", thoughts(into.output_messages))
+    for one in (*into.input_messages, *into.output_messages):
+        for part in one["parts"]:
+            if part.get("type") == "tool_call_response" and "response" in part:
+                part["response"] = parse_json(part["response"])
+    offer(into, "system_instructions", join_system_texts(into.input_messages))
+    offer(into, "reasoning_content", join_thoughts(into.output_messages))
 
 
 def _complete(span: OtelSpan, plan: _Plan, agent: AgentSpan, found: SpanReading) -> None:
@@ -302,9 +316,17 @@ def _complete(span: OtelSpan, plan: _Plan, agent: AgentSpan, found: SpanReading)
     for name, value in (("kind", kind), ("model", model)):
         if value and not found.attributes.get(name):
             found.attributes[name] = value
-    if found.inputs and found.output is not None:
+    is_serialised = agent.operation_name == "chat" and any(
+        is_serialised_request(value) for value in found.inputs.values()
+    )
+    if found.inputs and found.output is not None and not is_serialised:
         return
     _messages(span, plan, agent)
+    if is_serialised and _holds_messages(agent.input_messages):
+        # The span keeps what its library wrote of its own objects.
+        found.inputs, found.inputs_from = {}, None
+        if agent.output_messages:
+            found.output, found.output_from = None, None
     is_tool = agent.operation_name == "execute_tool" or bool(agent.tool_name)
     if not found.inputs:
         if is_tool and agent.tool_call_arguments:
@@ -312,13 +334,38 @@ def _complete(span: OtelSpan, plan: _Plan, agent: AgentSpan, found: SpanReading)
             found.inputs = arguments if isinstance(arguments, dict) else {"arguments": arguments}
         elif agent.input_messages:
             found.inputs = {"gen_ai.input.messages": agent.input_messages}
+        elif (given := _step_value(span, plan, 0)) is not None:
+            found.inputs = given if isinstance(given, dict) else {"input": given}
     if found.output is None:
         if is_tool and agent.tool_call_result:
             found.output = _parsed(agent.tool_call_result)
         elif agent.output_messages:
             found.output = {"gen_ai.output.messages": agent.output_messages}
+        else:
+            found.output = _step_value(span, plan, 1)
     if agent.system_instructions and not found.attributes.get("system"):
         found.attributes["system"] = agent.system_instructions
+
+
+def _step_value(span: OtelSpan, plan: _Plan, place: int) -> Any:
+    """What a step without messages was given (0) or gave (1), as far as a convention says where that stands."""
+    pairs = (one.tool for one, _ in plan.known if one.tool is not None)
+    return next((parse_json(value) for pair in pairs if (value := span.attributes.get(pair[place])) is not None), None)
+
+
+def _holds_messages(messages: list[Json]) -> bool:
+    """True for messages that say something."""
+    return any(one["parts"] for one in messages)
+
+
+def _unquoted(key: str, value: Any, tree: Json) -> Any:
+    """A text or a number out of its JSON text, as some libraries write every value; plain texts stay as they are."""
+    if not isinstance(value, str):
+        return value
+    if key in _JSON_TEXTS:
+        return _parsed(value)
+    is_plain = value[:1] != '"' or pick_path(tree, (key.split(".")[0], "mime_type")) == _PLAIN
+    return value if is_plain else parse_json(value)
 
 
 def _parsed(value: str) -> Any:

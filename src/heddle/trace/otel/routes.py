@@ -1,40 +1,127 @@
-"""Where exporters of OpenTelemetry send spans: `/otel/v1/traces`, and the address that SDKs of agents use."""
+"""Where exporters of OpenTelemetry send spans, log records and metrics: encodings, answers, and what was lost."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
 
-from heddle.errors import UnsupportedMedia
-from heddle.http import RecordsDep, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot, local
+from heddle.auth import Caller
+from heddle.errors import HeddleError, UnsupportedMedia
+from heddle.http.routing import ResponseModel, StateDep, Writer, answer, group, hot, local
+from heddle.http.state import ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.trace.otel import protobuf
-from heddle.trace.otel.ingest import Export
+from heddle.trace.otel.export import Export
+from heddle.trace.otel.logs import LogsExport
+from heddle.trace.otel.metrics import MetricsExport
+from heddle.trace.otel.projects import HEADER, ProjectResolver
+from heddle.trace.otel.rejections import Rejected, RejectionLog
+from heddle.wire.otlp import PROTOBUF, encode_partial_success
 from heddle.wire.records import Records
 
-JSON, PROTOBUF = "application/json", "application/x-protobuf"
+JSON = "application/json"
+_log = RejectionLog()
 router: APIRouter = group("OpenTelemetry")
 
-_BODY: dict[str, Any] = {
-    "description": "An ExportTraceServiceRequest of OTLP/HTTP, plain or compressed with gzip, deflate or zstd",
-    "required": True,
-    "content": {
-        PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
-        JSON: {"schema": {"type": "object", "properties": {"resourceSpans": {"type": "array"}}}},
-    },
-}
-_OPENAPI: dict[str, Any] = {
-    "requestBody": _BODY,
-    "parameters": [
+
+class SignalExport(Protocol):
+    """What stores one export of a signal; what it rejects gathers in `rejected`."""
+
+    rejected: Rejected
+
+    def __init__(self, settings: Settings, store: Store, records: Records, projects: ProjectResolver) -> None: ...
+
+    async def store(self, body: bytes, is_json: bool) -> int:
+        """Store everything; how many items. Raises HeddleError, and then nothing is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One of the signals of OpenTelemetry: its name, what one export holds of it, its message and the first field."""
+
+    name: str
+    items: str
+    message: str
+    field: str
+    export: type[SignalExport]
+
+
+LOGS = Signal("logs", "log_records", "ExportLogsServiceRequest", "resourceLogs", LogsExport)
+METRICS = Signal("metrics", "data_points", "ExportMetricsServiceRequest", "resourceMetrics", MetricsExport)
+TRACES = Signal("traces", "spans", "ExportTraceServiceRequest", "resourceSpans", Export)
+
+
+def export_api(signal: Signal) -> dict[str, Any]:
+    """What the OpenAPI description tells of the routes of a signal."""
+    return {
+        "requestBody": {
+            "description": f"An {signal.message} of OTLP/HTTP, plain or compressed with gzip, deflate or zstd",
+            "required": True,
+            "content": {
+                PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
+                JSON: {"schema": {"type": "object", "properties": {signal.field: {"type": "array"}}}},
+            },
+        },
+        "parameters": [
+            {
+                "name": HEADER,
+                "in": "header",
+                "required": False,
+                "description": "entity/project of the resources that do not name theirs",
+                "schema": {"type": "string"},
+            }
+        ],
+    }
+
+
+async def answer_export(
+    signal: Signal, request: Request, caller: Caller, state: ServerState, projects: ProjectResolver | None = None
+) -> Response:
+    """Store the export of a request and answer in its encoding; raises HeddleError.
+
+    `projects` is for requests that name their project in a way of their own.
+    """
+    if projects is None:
+        projects = ProjectResolver.of(request.headers, caller, state.settings)
+    export = signal.export(state.settings, state.store, state.records, projects)
+    try:
+        is_json = _is_json(request.headers.get("content-type", ""))
+        stored = await export.store(await request.body(), is_json)
+        state.metrics.count_stored(signal.name, stored)
+    except HeddleError as error:
+        if not export.rejected.count:
+            _log.note_refusal(signal.name, error)
+        raise
+    finally:
+        await _log.note(state, signal.name, export.rejected)
+    rejected = export.rejected
+    if not is_json:
+        return Response(encode_partial_success(rejected.count, rejected.text), media_type=PROTOBUF)
+    if not rejected.count:
+        return answer({"partial_success": None})
+    # The names of the API are those that weave reads; exporters of JavaScript read those of OTLP.
+    return answer(
         {
-            "name": "project_id",
-            "in": "header",
-            "required": False,
-            "description": "entity/project of the resources that do not name theirs",
-            "schema": {"type": "string"},
+            "partial_success": {f"rejected_{signal.items}": rejected.count, "error_message": rejected.text},
+            "partialSuccess": {_camel(f"rejected_{signal.items}"): rejected.count, "errorMessage": rejected.text},
         }
-    ],
-}
+    )
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _is_json(content_type: str) -> bool:
+    """Which of the two encodings a body has; raises UnsupportedMedia for others."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == JSON:
+        return True
+    if kind in (PROTOBUF, "application/protobuf"):
+        return False
+    said = f"got {kind[:100]!r}" if kind else "the request has none"
+    raise UnsupportedMedia(f"Content-Type must be {PROTOBUF} or {JSON}; {said}")
 
 
 class ExportTracePartialSuccess(ResponseModel):
@@ -50,43 +137,60 @@ class OTelExportRes(ResponseModel):
     partial_success: ExportTracePartialSuccess | None = None
 
 
-@router.post("/otel/v1/traces", response_model=OTelExportRes, openapi_extra=_OPENAPI)
+_API: dict[str, Any] = {"response_model": OTelExportRes, "openapi_extra": export_api(TRACES)}
+
+
+@router.post("/v1/traces", **_API)
+@router.post("/otel/v1/traces", **_API)
+@router.post("/agents/otel/v1/traces", **_API)
 @hot
 @local
-async def otel_traces(
-    request: Request, caller: Writer, settings: SettingsDep, store: StoreDep, records: RecordsDep
-) -> Response:
+async def otel_traces(request: Request, caller: Writer, state: StateDep) -> Response:
     """Store spans as calls; the answer is in the encoding of the request."""
-    return await _export(request, caller, settings, store, records)
+    return await answer_export(TRACES, request, caller, state)
 
 
-@router.post("/agents/otel/v1/traces", response_model=OTelExportRes, openapi_extra=_OPENAPI)
-@hot
-@local
-async def agents_otel_traces(
-    request: Request, caller: Writer, settings: SettingsDep, store: StoreDep, records: RecordsDep
-) -> Response:
-    """Store spans of agents and conversations as calls; the same as `/otel/v1/traces`."""
-    return await _export(request, caller, settings, store, records)
+class ExportMetricsPartialSuccess(ResponseModel):
+    """How many points were not counted, and why."""
+
+    rejected_data_points: int
+    error_message: str
 
 
-async def _export(request: Request, caller: Writer, settings: Settings, store: Store, records: Records) -> Response:
-    is_json = _is_json(request.headers.get("content-type", ""))
-    rejected = await Export(settings, store, records, caller, request.headers.get("project_id")).store(
-        await request.body(), is_json
-    )
-    if not is_json:
-        return Response(protobuf.response(rejected.count, rejected.text), media_type=PROTOBUF)
-    partial = {"rejected_spans": rejected.count, "error_message": rejected.text} if rejected.count else None
-    return answer({"partial_success": partial})
+class OTelMetricsRes(ResponseModel):
+    """The answer of an export of metrics; null when every point was counted."""
+
+    partial_success: ExportMetricsPartialSuccess | None = None
 
 
-def _is_json(content_type: str) -> bool:
-    """Which of the two encodings a body has; raises UnsupportedMedia for others."""
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind == JSON:
-        return True
-    if kind in (PROTOBUF, "application/protobuf"):
-        return False
-    said = f"got {kind[:100]!r}" if kind else "the request has none"
-    raise UnsupportedMedia(f"Content-Type must be {PROTOBUF} or {JSON}; {said}")
+_METRICS_API: dict[str, Any] = {"response_model": OTelMetricsRes, "openapi_extra": export_api(METRICS)}
+
+
+@router.post("/v1/metrics", **_METRICS_API)
+@router.post("/otel/v1/metrics", **_METRICS_API)
+async def otel_metrics(request: Request, caller: Writer, state: StateDep) -> Response:
+    """Count the points of metrics; the answer is in the encoding of the request."""
+    return await answer_export(METRICS, request, caller, state)
+
+
+class ExportLogsPartialSuccess(ResponseModel):
+    """How many log records were not stored, and why."""
+
+    rejected_log_records: int
+    error_message: str
+
+
+class OTelLogsRes(ResponseModel):
+    """The answer of an export of log records; null when every record was stored."""
+
+    partial_success: ExportLogsPartialSuccess | None = None
+
+
+_LOGS_API: dict[str, Any] = {"response_model": OTelLogsRes, "openapi_extra": export_api(LOGS)}
+
+
+@router.post("/v1/logs", **_LOGS_API)
+@router.post("/otel/v1/logs", **_LOGS_API)
+async def otel_logs(request: Request, caller: Writer, state: StateDep) -> Response:
+    """Store log records with the spans that they tell of; the answer is in the encoding of the request."""
+    return await answer_export(LOGS, request, caller, state)

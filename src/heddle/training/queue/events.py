@@ -1,14 +1,19 @@
-"""The events of jobs: written once each, in order, and told to those who wait for them."""
+"""The events of jobs, written once each and in order, and training in /metrics."""
 
 import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Mapping
+from weakref import WeakValueDictionary
 
-from heddle.store.control.jobs import EventRow, JobRow, TrainJobs
-from heddle.training.base import Started, Stepped
+from prometheus_client import CollectorRegistry
+
+from heddle.jobs.metrics import JobMetrics
+from heddle.metrics import LOWEST_CORRELATION, make_counter, make_gauge
+from heddle.store.control.training import EventRow, JobRow, TrainJobs
+from heddle.training.messages import Started, Stepped
+from heddle.wire.jsontypes import Json
 
 _LOOK_SECONDS = 1.0
 STARTED, STEP, ENDED, FAILED = "training_started", "gradient_step", "training_ended", "training_failed"
@@ -29,7 +34,8 @@ class EventLog:
 
     def __init__(self, jobs: TrainJobs) -> None:
         self._jobs = jobs
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        """For each job that somebody waits for: set with its next event."""
 
     async def started(self, job_id: str, message: Started) -> bool:
         """Place 0; False when it is taken."""
@@ -40,7 +46,7 @@ class EventLog:
         place = message.index + 1
         return await self._add(job_id, place, STEP, message.data, place)
 
-    async def ended(self, job: JobRow, data: dict[str, Any]) -> bool:
+    async def ended(self, job: JobRow, data: Json) -> bool:
         """End a job in its state, with its last event; False when it had ended."""
         kind = ENDED if job.state == "succeeded" else FAILED
         changes = {"error": job.error, "metrics": job.metrics}
@@ -49,23 +55,21 @@ class EventLog:
         self._tell(job.id)
         return is_new
 
-    async def insist(self, job_id: str) -> None:
-        """Raise LeaseLost when the job is not this server's any more."""
-        await self._jobs.insist(job_id)
-
     async def wait(self, job_id: str, after: int, seconds: float) -> list[EventRow]:
         """Events behind a place; waits until there is one, at most `seconds`."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while True:
-            with self._arrival(job_id) as arrival:
-                events = await self._jobs.events(job_id, after)
-                if events or clock() >= until:
-                    return events
-                # Another server may write it.
-                await asyncio.wait([arrival], timeout=min(_LOOK_SECONDS, until - clock()))
+            news = self._news.setdefault(job_id, asyncio.Event())
+            events = await self._jobs.events(job_id, after)
+            if events or clock() >= until:
+                return events
+            # Another server may write it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(_LOOK_SECONDS, until - clock())):
+                    await news.wait()
 
-    async def _add(self, job_id: str, place: int, kind: str, data: dict[str, Any], progress: int | None) -> bool:
+    async def _add(self, job_id: str, place: int, kind: str, data: Json, progress: int | None) -> bool:
         event = EventRow(job_id, place, stable_id(job_id, str(place)), kind, data, now())
         is_new = await self._jobs.add_event(event, progress)
         if is_new:
@@ -73,19 +77,51 @@ class EventLog:
         return is_new
 
     def _tell(self, job_id: str) -> None:
-        for arrival in self._waiting.get(job_id, ()):
-            if not arrival.done():
-                arrival.set_result(None)
+        if (news := self._news.pop(job_id, None)) is not None:
+            news.set()
 
-    @contextlib.contextmanager
-    def _arrival(self, job_id: str) -> "Iterator[asyncio.Future[None]]":
-        """Done once an event was written; enter before the look at the table, so that nothing falls in between."""
-        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(job_id, set())
-        waiting.add(arrival)
-        try:
-            yield arrival
-        finally:
-            waiting.discard(arrival)
-            if not waiting and self._waiting.get(job_id) is waiting:
-                del self._waiting[job_id]
+
+_LAST_STEP = {
+    "offpolicy/ratio_mean": "ratio_mean",
+    "offpolicy/ratio_max": "ratio_max",
+    "offpolicy/clip_fraction": "clip_fraction",
+    "offpolicy/lag_mean": "lag_mean",
+    "loss/probs_corr": "probs_corr",
+    "loss/grad_norm": "grad_norm",
+}
+"""Figures of a gradient step, and the gauges that show them."""
+KIND_PREFIX = "train_"
+"""Before the kind of a training job, among the kinds of all jobs."""
+
+
+class TrainingMetrics:
+    """Counts what training does, and shows the last gradient step."""
+
+    def __init__(self, registry: CollectorRegistry, jobs: JobMetrics) -> None:
+        self._jobs = jobs
+        self._lost = make_counter(registry, "heddle_training_attempts_lost_total")
+        self._steps = make_counter(registry, "heddle_training_steps_total")
+        self._tokens = make_counter(registry, "heddle_training_tokens_total")
+        self._last = {figure: make_gauge(registry, f"heddle_training_{name}") for figure, name in _LAST_STEP.items()}
+        self._alarm = make_gauge(registry, "heddle_training_mismatch")
+
+    def started(self, metrics: Mapping[str, float]) -> None:
+        """A job began."""
+        self._tokens.inc(metrics.get("num_trainable_tokens", 0.0))
+
+    def stepped(self, metrics: Mapping[str, float]) -> None:
+        """A gradient step was done."""
+        self._steps.inc()
+        for name, gauge in self._last.items():
+            if name in metrics:
+                gauge.set(metrics[name])
+        if (correlation := metrics.get("loss/probs_corr")) is not None:
+            self._alarm.set(correlation < LOWEST_CORRELATION)
+
+    def lost(self) -> None:
+        """An attempt ended without a result."""
+        self._lost.inc()
+
+    def ended(self, job: JobRow) -> None:
+        """A job is done."""
+        self._jobs.count_ended(f"{KIND_PREFIX}{job.kind}", job.state, job.started_at, job.ended_at)

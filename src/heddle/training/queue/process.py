@@ -1,19 +1,40 @@
-"""The server's side of a training process: start it, talk to it over a private socket, notice its silence or end."""
+"""Training processes of this machine, workers of others, and the slot that keeps one for the next job."""
 
 import asyncio
 import contextlib
+import json
 import logging
 import re
 import shutil
 import socket
 import tempfile
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from heddle.ipc.child import Child
-from heddle.ipc.connection import Connection, FrameTooLarge
-from heddle.training.queue.messages import Answer, Beat, Cancel, Crashed, Warm
+from heddle.ipc.rpc import Connection, FrameTooLarge
+from heddle.jobs.runner import Attempt
+from heddle.store.control.training import JobRow
+from heddle.training import handover
+from heddle.training.messages import (
+    Answer,
+    Beat,
+    Cancel,
+    Crashed,
+    Failed,
+    Finished,
+    Request,
+    Started,
+    Stepped,
+    Stopped,
+    Task,
+    Warm,
+    decode,
+)
+from heddle.training.queue.events import EventLog, TrainingMetrics
 
 logger = logging.getLogger("heddle.training")
 
@@ -24,7 +45,7 @@ START_SECONDS = 120.0
 BEATS_PER_LEASE = 6
 MESSAGE_BYTES = 8 << 20
 KILLED_RANK = re.compile(r"\s*exitcode\s*:\s*-9\b")
-LOOK_SECONDS = 0.05
+CONNECT_LOOK_SECONDS = 0.05
 GRACE_SECONDS = 1.0
 """For what came while this server itself stood still."""
 ENVIRONMENT = {
@@ -104,10 +125,6 @@ class TrainingProcess(Connection):
         """True for a process that died while it had nothing to do."""
         return self._child.has_ended or not self.is_open
 
-    def warm(self, warm: Warm) -> None:
-        """Let it prepare; it says nothing to that."""
-        self.send(warm)
-
     def give_up(self, job_id: str) -> None:
         """Ask it to stop a task between two gradient steps; it answers `Stopped`, or ends the task all the same."""
         self.send(Cancel(job_id))
@@ -168,7 +185,7 @@ async def _accept(listener: socket.socket, child: Child) -> socket.socket:
     accepting = asyncio.create_task(asyncio.wait_for(asyncio.get_running_loop().sock_accept(listener), START_SECONDS))
     try:
         while not accepting.done() and not child.has_ended:
-            await asyncio.wait([accepting], timeout=LOOK_SECONDS)
+            await asyncio.wait([accepting], timeout=CONNECT_LOOK_SECONDS)
         if accepting.done():
             return accepting.result()[0]
         reason = None
@@ -180,3 +197,224 @@ async def _accept(listener: socket.socket, child: Child) -> socket.socket:
             child.kill()
             await asyncio.to_thread(child.end)
     raise ProcessEnded(reason or child.how_it_ended())
+
+
+LOOK_SECONDS = 0.2
+
+
+class HandedOver:
+    """Whatever worker takes the next job; as a process it is the same to its slot as one of this machine."""
+
+    has_ended = False
+    pid = None
+
+    def __init__(self, root: Path, silence: float) -> None:
+        self._root = root
+        self._silence = silence
+        self._task: Task | None = None
+        self._folder: Path | None = None
+        self._lines: deque[bytes] = deque()
+        self._read = 0
+        self._rest = b""
+        self._is_given_up = self._is_killed = False
+
+    def send(self, request: Request) -> None:
+        """Give out a task; it is offered, and its messages come, through `receive`. Workers are not warmed."""
+        self._task = request if isinstance(request, Task) else None
+
+    def give_up(self, job_id: str) -> None:
+        """Ask for the end of the task between two gradient steps."""
+        self._is_given_up = self._task is not None and self._task.job_id == job_id
+
+    def kill(self) -> None:
+        """Take the task away: the worker stops as soon as it notices."""
+        self._is_killed = True
+
+    async def receive(self) -> Answer:
+        """The next message that is no heartbeat; raises ProcessEnded when the worker crashed or fell silent."""
+        clock = asyncio.get_running_loop().time
+        heard = clock()
+        while True:
+            while self._lines:
+                heard = clock()
+                answer = decode(self._lines.popleft())
+                if isinstance(answer, Crashed):
+                    await self.close()
+                    raise ProcessEnded(f"the worker failed: {answer.reason}")
+                if isinstance(answer, Finished | Failed | Stopped):
+                    await self.close()
+                if not isinstance(answer, Beat):
+                    return answer
+            is_taken = await asyncio.to_thread(self._look)
+            if self._is_killed or (is_taken and not self._lines and clock() - heard > self._silence):
+                await self.close()
+                raise ProcessEnded(f"the worker was silent for {self._silence:g} s")
+            if not self._lines:
+                heard = heard if is_taken else clock()
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def close(self) -> None:
+        """Withdraw what is not done."""
+        folder, self._folder, self._task = self._folder, None, None
+        self._is_given_up = self._is_killed = False
+        if folder is not None:
+            await asyncio.to_thread(handover.withdraw, folder)
+
+    def _look(self) -> bool:
+        """Read what is new; True once a worker has taken the task."""
+        if self._folder is None:
+            assert self._task is not None
+            self._folder = handover.offer(self._root, self._task, self._silence / BEATS_PER_LEASE)
+            self._lines.clear()
+            self._read, self._rest = 0, b""
+        if self._is_given_up:
+            (self._folder / handover.CANCEL).touch()
+        if not (self._folder / handover.TAKEN).exists():
+            return False
+        try:
+            with (self._folder / handover.MESSAGES).open("rb") as file:
+                file.seek(self._read)
+                news = file.read()
+        except FileNotFoundError:
+            return True
+        self._read += len(news)
+        *lines, self._rest = (self._rest + news).split(b"\n")
+        self._lines.extend(lines)
+        return True
+
+
+GIVE_UP_SECONDS = 5.0
+"""How long a process may take to stop between two gradient steps before it is killed."""
+
+
+class Slot:
+    """A place for one job at a time, with its process, which is kept for `idle` seconds (0: not at all)."""
+
+    def __init__(self, options: ProcessOptions, idle: float, log: EventLog, metrics: TrainingMetrics) -> None:
+        self.is_busy = False
+        self.has_progress = False
+        """The attempt that runs did a gradient step that none before it did."""
+        self._options = options
+        self._idle = idle
+        self._log = log
+        self._metrics = metrics
+        self._process: TrainingProcess | HandedOver | None = None
+        self._changing = asyncio.Lock()
+        """Held while a process is started or ended."""
+        self._resting: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that is alive, working or warm."""
+        return self._process.pid if self._process is not None else None
+
+    async def attempt(self, work: Attempt[JobRow], task: Task) -> Finished | Failed | Stopped:
+        """Let a process do the task, and write down what it reports. Raises ProcessEnded."""
+        is_clean = False
+        canceller: asyncio.Task[None] | None = None
+        try:
+            await asyncio.to_thread(_prepare, task)
+            process = await self._ready()
+            canceller = asyncio.create_task(_give_up_when_cancelled(work, process))
+            process.send(task)
+            result = await self._listen(work.job.id, process)
+            is_clean = True
+            return result
+        except ProcessEnded:
+            if work.cancelled.is_set():
+                return Stopped()
+            raise
+        finally:
+            if canceller is not None:
+                canceller.cancel()
+            if not is_clean:
+                await self._end()
+
+    def warm(self, warm: Warm) -> None:
+        """Start a process for a base model that will be trained soon."""
+        self._warming = asyncio.create_task(self._warm(warm))
+
+    async def _warm(self, warm: Warm) -> None:
+        try:
+            (await self._ready()).send(warm)
+        except ProcessEnded as error:
+            logger.warning("%s", error)
+        self.rest()
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """The place belongs to a job while the block runs."""
+        self.is_busy = True
+        self._stop_resting()
+        try:
+            yield
+        finally:
+            self.is_busy = False
+
+    def rest(self) -> None:
+        """There is no work: the process ends unless some comes in time."""
+        if not self.is_busy and self._process is not None and self._resting is None:
+            self._resting = asyncio.create_task(self._end_later())
+
+    async def _end_later(self) -> None:
+        await asyncio.sleep(self._idle)
+        self._resting = None
+        await self._end()
+
+    def _stop_resting(self) -> None:
+        resting, self._resting = self._resting, None
+        if resting is not None:
+            resting.cancel()
+
+    async def close(self) -> None:
+        """End the process."""
+        self._stop_resting()
+        if self._warming is not None:
+            self._warming.cancel()
+        await self._end()
+
+    async def _end(self) -> None:
+        async with self._changing:
+            process, self._process = self._process, None
+            if process is not None:
+                await process.close()
+
+    async def _ready(self) -> TrainingProcess | HandedOver:
+        """The process that is there, or a new one. Raises ProcessEnded."""
+        if self._process is not None and self._process.has_ended:
+            await self._end()
+        async with self._changing:
+            if self._process is None:
+                if self._options.handover is not None:
+                    self._process = HandedOver(self._options.handover, self._options.silence)
+                else:
+                    self._process = await TrainingProcess.start(self._options)
+            return self._process
+
+    async def _listen(self, job_id: str, process: TrainingProcess | HandedOver) -> Finished | Failed | Stopped:
+        while True:
+            message = await process.receive()
+            if isinstance(message, Finished | Failed | Stopped):
+                return message
+            if isinstance(message, Started):
+                if await self._log.started(job_id, message):
+                    self._metrics.started(message.data)
+            elif isinstance(message, Stepped) and await self._log.stepped(job_id, message):
+                self.has_progress = True
+                self._metrics.stepped(message.data)
+
+
+async def _give_up_when_cancelled(work: Attempt[JobRow], process: TrainingProcess | HandedOver) -> None:
+    await work.cancelled.wait()
+    process.give_up(work.job.id)
+    await asyncio.sleep(GIVE_UP_SECONDS)
+    process.kill()
+
+
+def _prepare(task: Task) -> None:
+    """Make the folders that the process writes to; the task lies in its work folder, to be done by hand as well."""
+    work = Path(task.work)
+    work.mkdir(parents=True, exist_ok=True)
+    Path(task.target).parent.mkdir(parents=True, exist_ok=True)
+    (work / handover.TASK).write_text(json.dumps(asdict(task), indent=2), encoding="utf-8")

@@ -6,18 +6,87 @@ Every step may be done twice, so that a crash between two of them is continued b
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from heddle.auth import Caller, Scope
 from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
-from heddle.store.control.jobs import CANCELLED, FAILED, SUCCEEDED, JobRow, LeaseLost
-from heddle.store.control.training import CheckpointRow, ModelRow, TrainModels
-from heddle.training import folders
-from heddle.training.hooks import JobObserver, PromotionJudge, Verdict
+from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
+from heddle.store.control.training import CheckpointRow, JobRow, LeaseLost, ModelRow, TrainJobs, TrainModels
+from heddle.training import files
 from heddle.training.queue.events import EventLog, now, stable_id
-from heddle.training.queue.tasks import policy_name
-from heddle.wire.policies import PolicyHost
+from heddle.training.schemas.requests import PromotionRequest
+from heddle.wire.jsontypes import Json
+from heddle.wire.training import Evaluator, PolicyHost, PolicyName, Sampling, Scored
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether `latest` may move to the new step; `data` goes into the event training_ended (numbers only)."""
+
+    promote: bool
+    data: dict[str, float] = field(default_factory=dict)
+
+
+Judge = Callable[[ModelRow, JobRow, int, int], Awaitable[Verdict]]
+"""Compares a candidate with the latest step, both served; raises HeddleError when the evaluation cannot be run."""
+Observer = Callable[[ModelRow, JobRow], Awaitable[None]]
+"""Is told about a job that is about to end, with its final state, maybe twice (after a crash) under the same id."""
+
+
+def policy_name(model: ModelRow) -> PolicyName:
+    """How inference calls a model."""
+    return PolicyName(model.entity, model.project, model.name)
+
+
+class Promotion:
+    """Lets both policies answer an evaluation of the trace service."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+
+    async def check(self, request: PromotionRequest | None, caller: Caller) -> Json | None:
+        """What the job keeps: the request with its evaluation pinned to a digest, and how far the caller's key reaches.
+
+        Raises HeddleError with what is wrong with the evaluation, before the job is queued.
+        """
+        if request is None:
+            return None
+        pinned = await self._evaluator.check(request.evaluation, caller)
+        reach = {"entity": caller.entity, "project": caller.project}
+        return {**request.model_dump(), "evaluation": pinned, "reach": reach}
+
+    async def judge(self, model: ModelRow, job: JobRow, candidate: int, latest: int) -> Verdict:
+        """Whether the candidate's score reaches the latest one's; raises HeddleError when it cannot be found out."""
+        rule = job.config["promotion"]
+        old = await self._score(model, job, rule, latest)
+        new = await self._score(model, job, rule, candidate)
+        promote = new.score >= old.score + rule["minimum_gain"]
+        data = {
+            "promotion/score_old": old.score,
+            "promotion/score_new": new.score,
+            "promotion/failed_old": float(old.failed),
+            "promotion/failed_new": float(new.failed),
+            "promotion/rows": float(new.rows),
+            "promotion/promoted": float(promote),
+        }
+        return Verdict(promote, data)
+
+    async def _score(self, model: ModelRow, job: JobRow, rule: Json, step: int) -> Scored:
+        # The key may be revoked by now; what the job was given when it came in still holds, and reaches no further.
+        author = Caller(job.created_by, frozenset((Scope.READ, Scope.WRITE)), **rule["reach"])
+        address = f"wandb-artifact:///{model.entity}/{model.project}/{model.name}:step{step}"
+        return await self._evaluator.run(
+            rule["evaluation"],
+            address,
+            author,
+            model.project_id,
+            sampling=Sampling(rule["temperature"], rule["max_tokens"]),
+            run_id=f"{job.id}/{step}",
+            label=f"{model.name} step {step}",
+        )
+
 
 logger = logging.getLogger("heddle.training")
 
@@ -33,15 +102,16 @@ class GivenUp(Exception):
 
 
 class Publisher:
-    """Ends jobs; `judge`, `observers` and `retain` are what other rooms do for it."""
+    """Ends jobs; `judge`, `observers` and `retain` are what others do for it."""
 
-    def __init__(self, models: TrainModels, policies: PolicyHost, data: Path, log: EventLog) -> None:
+    def __init__(self, models: TrainModels, jobs: TrainJobs, policies: PolicyHost, data: Path, log: EventLog) -> None:
         self._models = models
+        self._jobs = jobs
         self._policies = policies
         self._data = data
         self._log = log
-        self.judge: PromotionJudge | None = None
-        self.observers: list[JobObserver] = []
+        self.judge: Judge | None = None
+        self.observers: list[Observer] = []
         self.retain: Retain | None = None
 
     async def publish(self, model: ModelRow, job: JobRow, cancelled: asyncio.Event) -> JobRow:
@@ -74,30 +144,38 @@ class Publisher:
         job: JobRow,
         state: str,
         error: str | None,
-        figures: dict[str, float] | None = None,
+        metrics: dict[str, float] | None = None,
     ) -> JobRow:
         """End a job, tell everybody, and remove what it leaves behind; returns it as it ended."""
         at = now()
         job = replace(job, state=state, error=error, ended_at=at, lease_owner=None, lease_until=None)
         if model is not None:
-            told = {**job.metrics, **(figures or {})}
-            await self._tell(model, replace(job, metrics=told))
+            told = replace(job, metrics={**job.metrics, **(metrics or {})})
+            for observer in self.observers:
+                try:
+                    await observer(model, told)
+                except Exception:
+                    logger.exception("the end of job %s could not be told", job.id)
         data: dict[str, Any] = {"error_message": error}
         if state == SUCCEEDED:
             seconds = (at - (job.started_at or at)) / 1e6
-            data = {**job.metrics, "step": job.step, "seconds": seconds, **(figures or {})}
+            data = {**job.metrics, "step": job.step, "seconds": seconds, **(metrics or {})}
         await self._log.ended(job, data)
         if state != SUCCEEDED and job.step is not None:
-            await self._drop_unlisted(job)
-        await asyncio.to_thread(folders.remove, self._data / folders.work_folder(job.model_id, job.id))
+            rows = await self._models.checkpoints(job.model_id)
+            if all(row.step != job.step for row in rows):
+                folder = self._data / files.checkpoint_folder(job.model_id, job.step)
+                await asyncio.to_thread(files.remove, folder)
+                await asyncio.to_thread(files.remove_begun, folder)
+        await asyncio.to_thread(files.remove, self._data / files.work_folder(job.model_id, job.id))
         return job
 
     async def _promote(
         self, model: ModelRow, job: JobRow, step: int, cancelled: asyncio.Event
     ) -> tuple[dict[str, float], str | None]:
-        """List, offer, judge, point; returns figures for the last event, and why `latest` stays, if it does."""
-        policy, folder = policy_name(model), folders.checkpoint_folder(model.id, step)
-        digest, size = await asyncio.to_thread(folders.measure, self._data / folder)
+        """List, offer, judge, point; returns metrics for the last event, and why `latest` stays, if it does."""
+        policy, folder = policy_name(model), files.checkpoint_folder(model.id, step)
+        digest, size = await asyncio.to_thread(files.measure, self._data / folder)
         own_id = stable_id(job.id, "checkpoint")
         metrics = job.metrics
         await self._models.add_checkpoint(
@@ -112,7 +190,7 @@ class Publisher:
             raise GivenUp
         if verdict.promote:
             # A server that slept too long must not take the name back from a later step.
-            await self._log.insist(job.id)
+            await self._jobs.require_lease(job.id)
             await self._policies.point(policy, step)
         return dict(verdict.data), reason
 
@@ -124,7 +202,7 @@ class Publisher:
             return Verdict(promote=True), None
         if self.judge is None:
             return Verdict(promote=False, data={PROMOTED: 0.0}), "not promoted: this server runs no evaluations"
-        judging = asyncio.ensure_future(self.judge.judge(model, job, step, latest))
+        judging = asyncio.ensure_future(self.judge(model, job, step, latest))
         waiting = asyncio.ensure_future(cancelled.wait())
         try:
             await asyncio.wait([judging, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -147,17 +225,3 @@ class Publisher:
         """Undo what was published of a step that `latest` never meant."""
         await self._policies.withdraw(policy_name(model), [step], job.created_by)
         await self._models.delete_checkpoints(model.id, [step], now(), job.created_by)
-
-    async def _drop_unlisted(self, job: JobRow) -> None:
-        """Remove the folder that a job made, or began, and that no checkpoint names."""
-        rows = await self._models.checkpoints(job.model_id)
-        if job.step is not None and all(row.step != job.step for row in rows):
-            folder = self._data / folders.checkpoint_folder(job.model_id, job.step)
-            await asyncio.to_thread(folders.remove_begun, folder)
-
-    async def _tell(self, model: ModelRow, job: JobRow) -> None:
-        for observer in self.observers:
-            try:
-                await observer.ended(model, job)
-            except Exception:
-                logger.exception("the end of job %s could not be told", job.id)

@@ -3,25 +3,113 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heddle.errors import HeddleError
+from heddle.errors import HeddleError, NotFound
 from heddle.jobs.runner import Attempt, Runner
+from heddle.paths import OutsideRoot
 from heddle.settings import Settings
-from heddle.store.control.jobs import CANCELLED, FAILED, OPEN, PUBLISHING, EventRow, JobRow, LeaseLost, TrainJobs
-from heddle.store.control.training import ModelRow, TrainModels
-from heddle.training import folders, handover
-from heddle.training.base import Failed, Finished
-from heddle.training.queue.attempt import Slot
-from heddle.training.queue.events import EventLog, now
-from heddle.training.queue.messages import Stopped, Warm
-from heddle.training.queue.metrics import TrainingMetrics
-from heddle.training.queue.process import ProcessEnded, ProcessOptions
-from heddle.training.queue.publish import CANCELLED_MESSAGE, Publisher
-from heddle.training.queue.tasks import Impossible, TaskBuilder
-from heddle.wire.policies import PolicyHost
+from heddle.store.control.coordination import CANCELLED, FAILED
+from heddle.store.control.training import (
+    OPEN,
+    PUBLISHING,
+    CheckpointRow,
+    JobRow,
+    LeaseLost,
+    ModelRow,
+    TrainJobs,
+    TrainModels,
+)
+from heddle.training import files, handover
+from heddle.training.messages import Failed, Finished, Stopped, Task, Warm
+from heddle.training.queue.events import EventLog, TrainingMetrics, now
+from heddle.training.queue.process import ProcessEnded, ProcessOptions, Slot
+from heddle.training.queue.publish import CANCELLED_MESSAGE, Publisher, policy_name
+from heddle.wire.training import PolicyHost
+
+
+class Impossible(Exception):
+    """A job that can never be done; the text is for the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBuilder:
+    """Looks up what a task needs; `payload` gives the path of a blob, `ranks` is the processes of one job."""
+
+    models: TrainModels
+    policies: PolicyHost
+    data: Path
+    payload: Callable[[str], Path]
+    ranks: int
+
+    async def first_steps(self, model: ModelRow) -> tuple[int, int]:
+        """Where a job that begins now starts from (`latest`), and the step that it makes. Raises Impossible."""
+        parent = await self.policies.latest(policy_name(model))
+        if parent is None:
+            raise Impossible(f"the model {model.name} has no policy to start from")
+        rows = await self.models.checkpoints(model.id)
+        return parent, max((row.step for row in rows), default=parent) + 1
+
+    async def build(self, model: ModelRow, job: JobRow) -> Task:
+        """The task of a job whose steps are fixed. Raises Impossible."""
+        assert job.step is not None and job.parent_step is not None
+        bases = {base.id: base for base in await self.policies.base_models()}
+        base = bases.get(model.base_model)
+        if base is None:
+            served = ", ".join(sorted(bases)) or "none"
+            raise Impossible(f"the base model {model.base_model} is not served any more (served: {served})")
+        try:
+            payload = self.payload(job.payload).resolve()
+        except NotFound as error:
+            raise Impossible(f"the data of the job is gone: {error}") from None
+        rows = await self.models.checkpoints(model.id)
+        config = job.config
+        return Task(
+            job_id=job.id,
+            kind="sft" if job.kind == "sft" else "rl",
+            base_folder=str(base.folder),
+            payload=str(payload),
+            config=config["settings"],
+            parent=self._folder(rows, job.parent_step, "the step to start from"),
+            target=str(self.data / files.checkpoint_folder(model.id, job.step)),
+            work=str(self.data / files.work_folder(model.id, job.id)),
+            step=job.step,
+            parent_step=job.parent_step,
+            lora=model.lora,
+            device=config["device"],
+            dtype=config["dtype"],
+            threads=config["threads"],
+            ranks=self.ranks,
+            max_length=config["sequence"],
+            kl_reference=self._reference(job, rows),
+        )
+
+    def _reference(self, job: JobRow, rows: Sequence[CheckpointRow]) -> str | None:
+        """The folder that the KL penalty compares with; None is the base model."""
+        assert job.parent_step is not None
+        settings = job.config["settings"]
+        if not settings.get("kl_penalty_coef"):
+            return None
+        if job.config.get("kl_reference") is not None:
+            with contextlib.suppress(OutsideRoot):
+                folder = files.resolve_folder(self.data, job.config["kl_reference"])
+                if folder.is_dir():
+                    return str(folder)
+            raise Impossible("the checkpoint that kl_ref_adapter_path names was deleted")
+        step, lag = settings.get("kl_penalty_reference_step"), settings.get("kl_penalty_step_lag")
+        if step is None and lag is not None:
+            step = max(0, job.parent_step - lag)
+        return None if step is None else self._folder(rows, step, "the KL reference")
+
+    def _folder(self, rows: Sequence[CheckpointRow], step: int, what: str) -> str:
+        for row in rows:
+            if row.step == step:
+                with contextlib.suppress(OutsideRoot):
+                    return str(files.resolve_folder(self.data, row.folder))
+        raise Impossible(f"{what}: there is no step {step}; it was deleted or never made")
+
 
 logger = logging.getLogger("heddle.training")
 
@@ -31,7 +119,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 
 class Supervisor(Runner[JobRow]):
-    """One per server. `publisher` has the hooks that other rooms set."""
+    """One per server. `publisher` has the hooks that others set."""
 
     logger = logging.getLogger("heddle.training")
     name = "training"
@@ -43,7 +131,7 @@ class Supervisor(Runner[JobRow]):
         jobs: TrainJobs,
         policies: PolicyHost,
         payload: Callable[[str], Path],
-        figures: TrainingMetrics,
+        metrics: TrainingMetrics,
         options: ProcessOptions | None = None,
     ) -> None:
         """`payload` gives the path of a blob; `options` replaces how processes are started."""
@@ -52,20 +140,19 @@ class Supervisor(Runner[JobRow]):
         self._settings = settings
         self._models = models
         self._jobs = jobs
-        self._figures = figures
+        self._metrics = metrics
         self._data = Path(settings.data).resolve()
-        self._log = EventLog(jobs)
+        self.events = EventLog(jobs)
         self._builder = TaskBuilder(models, policies, self._data, payload, settings.training_ranks)
-        self.publisher = Publisher(models, policies, self._data, self._log)
+        self.publisher = Publisher(models, jobs, policies, self._data, self.events)
         watched = self._data / handover.ROOT if settings.trainer == "torchrun" else None
         options = options or ProcessOptions(settings.training_ranks, settings.training_lease, handover=watched)
-        self._slots = [Slot(options, settings.training_idle, self._log, figures) for _ in range(count)]
+        self._slots = [Slot(options, settings.training_idle, self.events, metrics) for _ in range(count)]
         self._pause = FIRST_PAUSE
-        figures.watch(jobs.open)
 
     async def start(self) -> None:
         """Take back what an earlier server left unfinished, where one owns all, and begin to work."""
-        released = await self._jobs.release_all()
+        released = await self._jobs.release_all_leases()
         if released:
             logger.info("%d training jobs are continued", released)
         await self._sweep()
@@ -78,7 +165,7 @@ class Supervisor(Runner[JobRow]):
         for slot in self._slots:
             await slot.close()
         with contextlib.suppress(HeddleError):  # leases end by themselves
-            await self._jobs.let_go()
+            await self._jobs.release_leases()
 
     def warm(self, base_folder: Path, device: str, dtype: str) -> None:
         """A base model will soon be trained: let a process read it now, if none is there yet."""
@@ -115,16 +202,12 @@ class Supervisor(Runner[JobRow]):
 
         await self.ended(job_id, is_open)
 
-    async def wait_for_events(self, job_id: str, after: int, seconds: float) -> list[EventRow]:
-        """Events of a job behind a place; waits for one, at most `seconds`, then the list is empty."""
-        return await self._log.wait(job_id, after, seconds)
-
     async def _cancel_untaken(self, job: JobRow) -> None:
         model = await self._models.find(job.model_id)
         if model is not None and job.state == PUBLISHING:
             cancelled = asyncio.Event()
             cancelled.set()
-            self._figures.ended(await self.publisher.publish(model, job, cancelled))
+            self._metrics.ended(await self.publisher.publish(model, job, cancelled))
         else:
             await self._end(model, job, CANCELLED, CANCELLED_MESSAGE)
 
@@ -146,7 +229,7 @@ class Supervisor(Runner[JobRow]):
             logger.warning("%s", error)
             return 0.0
         with contextlib.suppress(HeddleError):
-            await self._jobs.let_go(attempt.job.id)
+            await self._jobs.release_leases(attempt.job.id)
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         again = "training cannot go on (%s); trying again in %g s"
         logger.error(again, error, pause, exc_info=not isinstance(error, HeddleError))
@@ -172,7 +255,7 @@ class Supervisor(Runner[JobRow]):
                 return
             await self._jobs.update(job.id, state=PUBLISHING, metrics=result.metrics)
             attempt.job = replace(attempt.job, state=PUBLISHING, metrics=result.metrics)
-        self._figures.ended(await self.publisher.publish(model, attempt.job, attempt.cancelled))
+        self._metrics.ended(await self.publisher.publish(model, attempt.job, attempt.cancelled))
         self._pause = FIRST_PAUSE
 
     async def _train(self, slot: Slot, model: ModelRow, work: Attempt[JobRow]) -> Finished | Failed | Stopped:
@@ -191,11 +274,13 @@ class Supervisor(Runner[JobRow]):
                 if not isinstance(error, ProcessEnded):
                     logger.exception("job %s", work.job.id)  # a fault of ours, which must not hold up the others
                 attempts = 0 if slot.has_progress else attempts + 1
-                self._figures.lost()
+                self._metrics.lost()
                 logger.warning("job %s: %s (attempts without progress: %d)", work.job.id, error, attempts)
                 await self._jobs.update(work.job.id, attempts=attempts)
                 if attempts >= self._settings.training_attempts:
-                    return Failed(f"{_named(error)}; {attempts} attempts ended without progress")
+                    ours = f"the server failed: {type(error).__name__}: {error}"
+                    reason = str(error) if isinstance(error, ProcessEnded) else ours
+                    return Failed(f"{reason}; {attempts} attempts ended without progress")
         return Stopped()
 
     async def _fix_steps(self, model: ModelRow, work: Attempt[JobRow]) -> None:
@@ -203,12 +288,12 @@ class Supervisor(Runner[JobRow]):
         if work.job.step is not None:
             return
         parent, step = await self._builder.first_steps(model)
-        await asyncio.to_thread(folders.remove, self._data / folders.checkpoint_folder(model.id, step))
+        await asyncio.to_thread(files.remove, self._data / files.checkpoint_folder(model.id, step))
         await self._jobs.update(work.job.id, parent_step=parent, step=step)
         work.job = replace(work.job, parent_step=parent, step=step)
 
     async def _end(self, model: ModelRow | None, job: JobRow, state: str, error: str) -> None:
-        self._figures.ended(await self.publisher.end(model, job, state, error))
+        self._metrics.ended(await self.publisher.end(model, job, state, error))
         self._pause = FIRST_PAUSE
 
     async def _sweep(self) -> None:
@@ -217,15 +302,11 @@ class Supervisor(Runner[JobRow]):
         for model in await self._models.all():
             kept.update(row.folder for row in await self._models.checkpoints(model.id))
         for job in await self._jobs.open():
-            kept.add(folders.work_folder(job.model_id, job.id))
+            kept.add(files.work_folder(job.model_id, job.id))
             if job.step is not None:
-                kept.add(folders.checkpoint_folder(job.model_id, job.step))
+                kept.add(files.checkpoint_folder(job.model_id, job.step))
         # Another server may be about to name what it has just made.
         age = OLD_SECONDS if self._jobs.instance.is_shared else 0.0
-        removed = await asyncio.to_thread(folders.sweep, self._data, kept, age)
+        removed = await asyncio.to_thread(files.sweep, self._data, kept, age)
         if removed:
             logger.info("%d folders of training that nothing names were removed", len(removed))
-
-
-def _named(error: Exception) -> str:
-    return str(error) if isinstance(error, ProcessEnded) else f"the server failed: {type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
 """Attention inside a packed row: every token sees its own segment and its segment's parent, and nothing behind itself.
 
 No mask over the whole row is made. The row is cut into blocks of queries with the keys that any of them may see; small
-blocks are computed beside each other, padded, where little is wasted.
+blocks are computed beside each other, pad_group, where little is wasted.
 """
 
 import itertools
@@ -81,7 +81,7 @@ class SegmentMixer:
     """A mixer (`heddle.models.decoder.Mixer`) for one packed row."""
 
     def __init__(self, segments: Segments, windows: Sequence[int | None], device: torch.device) -> None:
-        self.plans = {window: plan(segments, window, device) for window in dict.fromkeys(windows)}
+        self.plans = {window: make_plan(segments, window, device) for window in dict.fromkeys(windows)}
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
         """Mixed values [tokens, heads, head_dim] of a row."""
@@ -103,16 +103,18 @@ class SegmentMixer:
         return functional.embedding(chosen.order, joined).view(shape)
 
 
-def plan(segments: Segments, window: int | None, device: torch.device) -> Plan:
+def make_plan(segments: Segments, window: int | None, device: torch.device) -> Plan:
     """Cut a row into blocks and put blocks of like size together."""
-    groups = together(blocks(segments, window))
+    groups = group_blocks(make_blocks(segments, window))
     done = np.concatenate([block.queries for members in groups for block in members])
     order = np.empty_like(done)
     order[done] = np.arange(len(done))
-    return Plan([padded(members, segments, window, device) for members in groups], torch.from_numpy(order).to(device))
+    return Plan(
+        [pad_group(members, segments, window, device) for members in groups], torch.from_numpy(order).to(device)
+    )
 
 
-def blocks(segments: Segments, window: int | None) -> list[Block]:
+def make_blocks(segments: Segments, window: int | None) -> list[Block]:
     """Every token is a query of exactly one block."""
     runs = segments.runs()
     extent = {int(segments.numbers[start]): (start, end) for start, end in runs}
@@ -122,27 +124,27 @@ def blocks(segments: Segments, window: int | None) -> list[Block]:
     for start, end in runs:
         number, own_parent = int(segments.numbers[start]), int(segments.parents[start])
         if waiting and (own_parent != parent or end - waiting[0][0] > QUERIES):
-            found.append(siblings(waiting, extent[parent]))
+            found.append(make_sibling_block(waiting, extent[parent]))
             waiting = []
         if own_parent == number:
-            found.extend(alone(np.arange(start, end), np.arange(0), segments, window))
+            found.extend(make_own_blocks(np.arange(start, end), np.arange(0), segments, window))
         elif end - start > QUERIES:
-            found.extend(alone(np.arange(start, end), np.arange(*extent[own_parent]), segments, window))
+            found.extend(make_own_blocks(np.arange(start, end), np.arange(*extent[own_parent]), segments, window))
         else:
             waiting.append((start, end))
             parent = own_parent
     if waiting:
-        found.append(siblings(waiting, extent[parent]))
+        found.append(make_sibling_block(waiting, extent[parent]))
     return found
 
 
-def siblings(runs: list[tuple[int, int]], parent: tuple[int, int]) -> Block:
+def make_sibling_block(runs: list[tuple[int, int]], parent: tuple[int, int]) -> Block:
     """Short segments of one parent, whose keys are read once for all of them."""
     queries = np.concatenate([np.arange(start, end) for start, end in runs])
     return Block(queries, np.concatenate([np.arange(*parent), queries]), causal=False)
 
 
-def alone(own: Places, before: Places, segments: Segments, window: int | None) -> list[Block]:
+def make_own_blocks(own: Places, before: Places, segments: Segments, window: int | None) -> list[Block]:
     """One segment behind what it sees of its parent: in one causal block where that is cheap, else in pieces."""
     keys = np.concatenate([before, own])
     narrow = window is not None and segments.positions[own[-1]] >= window
@@ -158,19 +160,19 @@ def alone(own: Places, before: Places, segments: Segments, window: int | None) -
     return pieces
 
 
-def together(found: list[Block]) -> list[list[Block]]:
+def group_blocks(found: list[Block]) -> list[list[Block]]:
     """Blocks of one kind and like size, so that padding them wastes little."""
     ordered = sorted(found, key=lambda block: (block.causal, len(block.keys), len(block.queries)))
     groups: list[list[Block]] = []
     for block in ordered:
-        if groups and joins(groups[-1], block):
+        if groups and fits_group(groups[-1], block):
             groups[-1].append(block)
         else:
             groups.append([block])
     return groups
 
 
-def joins(group: list[Block], block: Block) -> bool:
+def fits_group(group: list[Block], block: Block) -> bool:
     """Whether one more block makes the padded whole neither too wasteful nor too large."""
     members = [*group, block]
     if group[0].causal != block.causal:
@@ -182,12 +184,12 @@ def joins(group: list[Block], block: Block) -> bool:
     return padded_cells <= SMALL_CELLS or padded_cells <= min(GROUP_CELLS, WASTE * real)
 
 
-def padded(members: list[Block], segments: Segments, window: int | None, device: torch.device) -> Group:
+def pad_group(members: list[Block], segments: Segments, window: int | None, device: torch.device) -> Group:
     """Places and mask of blocks that are computed together."""
     causal = members[0].causal
     asked = [block.keys if causal else block.queries for block in members]
-    queries, keys = table(asked), table([block.keys for block in members])
-    mask = None if causal else visible(queries, keys, [len(block.keys) for block in members], segments, window)
+    queries, keys = stack_rows(asked), stack_rows([block.keys for block in members])
+    mask = None if causal else make_mask(queries, keys, [len(block.keys) for block in members], segments, window)
     width = queries.shape[1]
     wanted = [
         np.arange(len(rows) - len(block.queries), len(rows)) + index * width
@@ -201,7 +203,7 @@ def padded(members: list[Block], segments: Segments, window: int | None, device:
     )
 
 
-def table(rows: list[Places]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def stack_rows(rows: list[Places]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Rows under each other, padded with 0."""
     places = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
     for index, row in enumerate(rows):
@@ -209,7 +211,7 @@ def table(rows: list[Places]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]
     return places
 
 
-def visible(
+def make_mask(
     queries: np.ndarray[tuple[int, int], np.dtype[np.int64]],
     keys: np.ndarray[tuple[int, int], np.dtype[np.int64]],
     lengths: list[int],

@@ -55,24 +55,28 @@ class Objective:
     """Mean over the row of log policy (or log rollout: `kl_penalty_source`) - log reference."""
 
 
-def whole(value: Tensor) -> Tensor:
+def keep_total(value: Tensor) -> Tensor:
     """The total of a value when one process holds the row."""
     return value
 
 
-def objective(new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[Tensor], Tensor] = whole) -> Objective:
+def objective(
+    new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[Tensor], Tensor] = keep_total
+) -> Objective:
     """Compare the policy's logprobs `new` with what was sampled; divide `loss_sum` by the row's trained tokens."""
     mask = tokens.mask.to(new.dtype)
     old = torch.where(torch.isnan(tokens.old), new.detach(), tokens.old)
     difference = new - old
-    ratios = importance(difference, tokens, settings)
+    ratios = importance_ratios(difference, tokens, settings)
     low, high = 1 - settings.epsilon, 1 + settings.epsilon_high
-    bounded = bound(ratios, settings, low, high)
+    bounded = bound_ratios(ratios, settings, low, high)
     source = old if settings.kl_penalty_source == "sample" else new
-    advantages, divergence = adjusted(source, difference, mask, tokens, settings, total)
+    advantages, divergence = adjust_advantages(source, difference, mask, tokens, settings, total)
     losses = LOSSES[settings.loss](new, bounded, advantages, low, high)
     if settings.truncated_importance_sampling is not None:
-        against = bounded if tokens.original is None else since_rollout(new, old, tokens.original)
+        against = bounded
+        if tokens.original is not None:  # the ratio of the recomputed old policy over the rollout's
+            against = to_ratio(old - torch.where(torch.isnan(tokens.original), new.detach(), tokens.original))
         losses = losses * against.detach().clamp(max=settings.truncated_importance_sampling)
     losses = losses * tokens.weights * mask
     seen = ratios.detach()
@@ -95,13 +99,13 @@ LOSSES: dict[LossName, Callable[[Tensor, Tensor, Tensor, float, float], Tensor]]
 """Per token, before weights and mask: from the policy's logprobs, the ratios, the advantages and the ratio's bounds."""
 
 
-def importance(difference: Tensor, tokens: Tokens, settings: RlConfig) -> Tensor:
+def importance_ratios(difference: Tensor, tokens: Tokens, settings: RlConfig) -> Tensor:
     """Policy over rollout per token: of the token, of its whole segment, or a mean of both."""
     level = settings.importance_sampling_level
-    ratios = exponential(difference)
+    ratios = to_ratio(difference)
     if level == "token":
         return ratios
-    segment_ratios = exponential(segment_means(difference, tokens.segments, tokens.mask))
+    segment_ratios = to_ratio(segment_means(difference, tokens.segments, tokens.mask))
     if level == "sequence":
         return segment_ratios
     if level == "average":
@@ -109,7 +113,7 @@ def importance(difference: Tensor, tokens: Tokens, settings: RlConfig) -> Tensor
     return ratios**0.5 * segment_ratios**0.5
 
 
-def exponential(difference: Tensor) -> Tensor:
+def to_ratio(difference: Tensor) -> Tensor:
     """The ratio that belongs to a difference of logprobs; always a number."""
     return difference.clamp(max=LARGEST_DIFFERENCE).exp()
 
@@ -125,7 +129,7 @@ def segment_means(values: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, means, values)
 
 
-def bound(ratios: Tensor, settings: RlConfig, low: float, high: float) -> Tensor:
+def bound_ratios(ratios: Tensor, settings: RlConfig, low: float, high: float) -> Tensor:
     """Cap the ratios, and zero those outside the bounds where that is asked for."""
     cap = settings.max_negative_advantage_importance_sampling_weight
     if cap is not None:
@@ -135,7 +139,7 @@ def bound(ratios: Tensor, settings: RlConfig, low: float, high: float) -> Tensor
     return ratios
 
 
-def adjusted(
+def adjust_advantages(
     source: Tensor,
     difference: Tensor,
     mask: Tensor,
@@ -152,11 +156,6 @@ def adjusted(
     divergences = (source - tokens.reference).detach() * mask
     mean = total(divergences.sum()) / (total(mask.sum()) + SMALL)
     return advantages + settings.kl_penalty_coef * (mean - divergences) * mask, mean
-
-
-def since_rollout(new: Tensor, old: Tensor, original: Tensor) -> Tensor:
-    """The ratio of the recomputed old policy over the rollout's."""
-    return exponential(old - torch.where(torch.isnan(original), new.detach(), original))
 
 
 def probability_sums(new: Tensor, tokens: Tokens) -> Tensor:

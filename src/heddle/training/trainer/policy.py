@@ -1,20 +1,175 @@
 """The policy: a frozen base model, one LoRA adapter, its optimizer, and the folders that hold both."""
 
 import json
+import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from heddle.models.config import read_json
-from heddle.training.base import JobKind, TrainingError
-from heddle.training.trainer.adamw import AdamW
-from heddle.training.trainer.adapter import Adapted, Adapter, read_adapter
-from heddle.training.trainer.layout import Layout
-from heddle.training.trainer.models import TrainedModel, load_trained
+from heddle.models.folder import read_json
+from heddle.models.interfaces import ModelError
+from heddle.models.lora import CONFIG, WEIGHTS, check_settings
+from heddle.training.messages import JobKind
+from heddle.training.sequences import TrainingError
+from heddle.training.trainer.models import EngineScorer, Layout, TrainedModel, load_scorer, load_trained
+
+BETAS = (0.9, 0.99)
+EPSILON = 1e-8
+SMALL_NORM = 1e-6
+
+
+class AdamW:
+    """Moments of each tensor's gradient, and how many steps they have seen."""
+
+    def __init__(self, tensors: list[Tensor], weight_decay: float) -> None:
+        self.tensors = tensors
+        self.weight_decay = weight_decay
+        self.steps = 0
+        self.moments = [(torch.zeros_like(tensor), torch.zeros_like(tensor)) for tensor in tensors]
+
+    @torch.no_grad()
+    def step(self, learning_rate: float, largest_norm: float) -> float:
+        """Cut the gradients to a norm of all together, move, and forget them; returns the norm they had."""
+        gradients = [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in self.tensors]
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]))
+        cut = (largest_norm / (norm + SMALL_NORM)).clamp(max=1.0)
+        self.steps += 1
+        first_rest, second_rest = (1 - beta**self.steps for beta in BETAS)
+        for tensor, gradient, (first, second) in zip(self.tensors, gradients, self.moments, strict=True):
+            gradient.mul_(cut)
+            tensor.mul_(1 - learning_rate * self.weight_decay)
+            first.lerp_(gradient, 1 - BETAS[0])
+            second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+            deviation = second.sqrt().div_(second_rest**0.5).add_(EPSILON)
+            tensor.addcdiv_(first, deviation, value=-learning_rate / first_rest)
+            tensor.grad = None
+        return float(norm)
+
+
+NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+NOT_TRAINED = ("rank_pattern", "alpha_pattern", "use_rslora")
+"""Settings that the engine serves and that this trainer, which writes none of them, does not read."""
+
+
+@dataclass(slots=True)
+class Adapter:
+    """The pairs of every adapted linear, float32: down [rank, inputs] and up [outputs, rank]."""
+
+    settings: dict[str, Any]
+    """The content of adapter_config.json."""
+    pairs: dict[str, tuple[Tensor, Tensor]]
+
+    @property
+    def scale(self) -> float:
+        """What the product of a pair is multiplied by."""
+        return float(self.settings["lora_alpha"]) / int(self.settings["r"])
+
+    def parameters(self) -> list[Tensor]:
+        """All tensors in a fixed order."""
+        return [tensor for name in sorted(self.pairs) for tensor in self.pairs[name]]
+
+    def named(self) -> dict[str, Tensor]:
+        """PEFT's names and the tensors."""
+        return {
+            f"base_model.model.{name}.lora_{letter}.weight": tensor
+            for name in sorted(self.pairs)
+            for letter, tensor in zip("AB", self.pairs[name], strict=True)
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write adapter_config.json and adapter_model.safetensors; the same pairs give the same bytes."""
+        (folder / CONFIG).write_text(json.dumps(self.settings, indent=2, sort_keys=True) + "\n")
+        tensors = {name: tensor.detach().to("cpu").contiguous() for name, tensor in self.named().items()}
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def read_adapter(folder: Path, device: torch.device) -> Adapter:
+    """A folder's pairs, not yet compared with a model; raises ModelError naming what is wrong."""
+    settings = read_json(folder / CONFIG)
+    # How the base stores its weights, which says nothing about the pairs.
+    check_settings(folder, settings | {"fan_in_fan_out": False})
+    for name in NOT_TRAINED:
+        if settings.get(name):
+            raise ModelError(f"{folder}: {name} {settings[name]!r} cannot be trained")
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as problem:
+        raise ModelError(f"{folder / WEIGHTS}: cannot be read: {problem}") from None
+    halves: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        match = NAME.fullmatch(name)
+        if match is None:
+            raise ModelError(f"{folder}: tensor {name} is not a LoRA weight")
+        halves.setdefault(match[1], {})[match[2]] = tensor.to(device, torch.float32)
+    for name, pair in halves.items():
+        rank = settings["r"]
+        if len(pair) != 2 or pair["A"].shape[0] != rank or pair["B"].shape[1:] != (rank,):
+            raise ModelError(f"{folder}: {name} has no pair of rank {rank}")
+    return Adapter(settings, {name: (halves[name]["A"], halves[name]["B"]) for name in sorted(halves)})
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear, and the change that is active at the moment."""
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base = base
+        weight = base.weight
+        assert isinstance(weight, Tensor)
+        self.shape = tuple(weight.shape)
+        self.pair: tuple[Tensor, Tensor] | None = None
+        self.scale = 1.0
+
+    def forward(self, rows: Tensor) -> Tensor:
+        result: Tensor = self.base(rows)
+        if self.pair is None:
+            return result
+        down, up = self.pair
+        inner, outer = rows @ down.to(rows.dtype).t(), (up * self.scale).to(rows.dtype).t()
+        # In place where it is one product: nothing needs what the frozen linear alone gave.
+        return result.addmm_(inner, outer) if result.dim() == 2 else result + inner @ outer
+
+
+class Adapted:
+    """A model whose linears take changes; the base weights are frozen."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model.requires_grad_(False)
+        self.linears: dict[str, LoraLinear] = {}
+
+    def wrap(self, name: str) -> LoraLinear:
+        """The linear of a name, ready for changes; raises ModelError when the model has no such linear."""
+        if name not in self.linears:
+            parent, _, last = name.rpartition(".")
+            try:
+                module = self.model.get_submodule(name)
+            except AttributeError:
+                raise ModelError(f"the model has no part {name}") from None
+            weight = getattr(module, "weight", None)
+            if not isinstance(weight, Tensor) or weight.dim() != 2:
+                raise ModelError(f"{name} is no linear")
+            self.linears[name] = LoraLinear(module)
+            setattr(self.model.get_submodule(parent), last, self.linears[name])
+        return self.linears[name]
+
+    def use(self, adapter: Adapter | None) -> None:
+        """Let the model be the base with this adapter, or without any."""
+        pairs = {} if adapter is None else adapter.pairs
+        for name, pair in pairs.items():
+            linear = self.wrap(name)
+            if (pair[1].shape[0], pair[0].shape[1]) not in (linear.shape, linear.shape[::-1]):
+                raise ModelError(f"{name}: the pair does not fit a linear {list(linear.shape)}")
+        for name, linear in self.linears.items():
+            linear.pair = pairs.get(name)
+            linear.scale = 1.0 if adapter is None else adapter.scale
+
 
 OPTIMIZER = "optimizer.safetensors"
 STATE = "training_state.json"
@@ -50,8 +205,10 @@ class State:
 class Policy:
     """One base model that takes adapters; `restore` says which one is trained."""
 
-    def __init__(self, model: TrainedModel) -> None:
+    def __init__(self, model: TrainedModel, load_engine: Callable[[], EngineScorer | None] = lambda: None) -> None:
         self.model = model
+        self.engine = cache(load_engine)
+        """What sampled, where it computes the same bits again; read when it is first asked for."""
         self.adapted = Adapted(model.module)
         self.state = State()
         self.adapter = Adapter({}, {})
@@ -61,7 +218,7 @@ class Policy:
     @classmethod
     def load(cls, folder: Path, device: str = "auto", dtype: str = "auto", spread: bool = False) -> "Policy":
         """Read a base model, shared among the ranks when `spread`; raises ModelError."""
-        return cls(load_trained(folder, device, dtype, spread))
+        return cls(load_trained(folder, device, dtype, spread), partial(load_scorer, folder, device, dtype))
 
     def read(self, folder: Path) -> Adapter:
         """A checkpoint's adapter, to be judged by; raises ModelError."""

@@ -5,74 +5,46 @@ All ranks hold the same adapter and optimizer and take the same steps, so that n
 
 import os
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
-from heddle.training.base import Row
+from heddle.training.trainer.packing import PER_TOKEN, Row
 
 Value = TypeVar("Value")
 IDLE = timedelta(days=30)
 """How long ranks wait for each other: between two jobs as long as it takes."""
-PER_TOKEN = ("tokens", "positions", "segments", "parents", "mask", "logprobs", "advantages", "weights")
 
 
-class Ranks(Protocol):
-    """The processes that work on one job together."""
-
-    rank: int
-    count: int
-
-    def total(self, value: Tensor) -> Tensor:
-        """A value added over all ranks; without a gradient."""
-        ...
-
-    def largest(self, value: Tensor) -> Tensor:
-        """The largest value of all ranks."""
-        ...
-
-    def add_gradients(self, parameters: list[Tensor]) -> None:
-        """Let every rank have the sum of all ranks' gradients."""
-        ...
-
-    def share(self, value: Value | None) -> Value:
-        """What rank 0 gives; the others give None."""
-        ...
-
-    def leave(self) -> None:
-        """Part in order: the last thing that every rank does."""
-        ...
-
-
-class Alone:
-    """One process."""
+class Ranks:
+    """The processes that work on one job together; this class is one alone."""
 
     rank = 0
     count = 1
 
     def total(self, value: Tensor) -> Tensor:
-        """The value."""
+        """A value added over all ranks; without a gradient."""
         return value.detach()
 
     def largest(self, value: Tensor) -> Tensor:
-        """The value."""
+        """The largest value of all ranks."""
         return value.detach()
 
     def add_gradients(self, parameters: list[Tensor]) -> None:
-        """There is nothing to add."""
+        """Let every rank have the sum of all ranks' gradients."""
 
     def share(self, value: Value | None) -> Value:
-        """The value."""
+        """What rank 0 gives; the others give None."""
         assert value is not None
         return value
 
     def leave(self) -> None:
-        """There is nobody to part from."""
+        """Part in order: the last thing that every rank does."""
 
 
-class Together:
+class DistributedRanks(Ranks):
     """The processes that `torchrun` (or another starter that sets its variables) has begun."""
 
     def __init__(self, device: torch.device, is_ours: bool = True) -> None:
@@ -83,20 +55,18 @@ class Together:
         self.device = device
 
     def total(self, value: Tensor) -> Tensor:
-        """Added over all ranks."""
-        return self._reduced(value, distributed.ReduceOp.SUM)
+        return self._reduce(value, distributed.ReduceOp.SUM)
 
     def largest(self, value: Tensor) -> Tensor:
-        """The largest of all ranks."""
-        return self._reduced(value, distributed.ReduceOp.MAX)
+        return self._reduce(value, distributed.ReduceOp.MAX)
 
-    def _reduced(self, value: Tensor, how: Any) -> Tensor:
+    def _reduce(self, value: Tensor, how: Any) -> Tensor:
         copy = value.detach().clone().to(self.device)
         distributed.all_reduce(copy, op=how)
         return copy.to(value.device)
 
     def add_gradients(self, parameters: list[Tensor]) -> None:
-        """One message for all of them."""
+        # one message for all of them
         gradients = [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in parameters]
         joined = self.total(torch.cat([gradient.flatten() for gradient in gradients]))
         sizes = [tensor.numel() for tensor in parameters]
@@ -104,26 +74,25 @@ class Together:
             tensor.grad = part.view(tensor.shape).to(tensor.dtype)
 
     def share(self, value: Value | None) -> Value:
-        """From rank 0 to all, as a pickle between processes of one job."""
         box = [value]
         distributed.broadcast_object_list(box, src=0, device=self.device)
         assert box[0] is not None
         return box[0]
 
     def leave(self) -> None:
-        """Wait for all, and end the threads that would abort an interpreter which ends before them."""
+        # wait for all, and end the threads that would abort an interpreter which ends before them
         distributed.barrier()
         if self.is_ours:
             distributed.destroy_process_group()
 
 
-def join() -> Ranks:
+def join_ranks() -> Ranks:
     """The ranks of this process: alone, unless torchrun (or what sets its variables) started it with others.
 
     A group that the starter has made already, as Ray Train does, is taken as it is.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Alone()
+        return Ranks()
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -131,10 +100,10 @@ def join() -> Ranks:
     is_ours = not distributed.is_initialized()
     if is_ours:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=IDLE)
-    return Together(device, is_ours)
+    return DistributedRanks(device, is_ours)
 
 
-def together() -> bool:
+def is_distributed() -> bool:
     """True when this process is one of several ranks."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 

@@ -2,21 +2,29 @@
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from heddle.training.base import Renderer, Row, Started, Task, TrainingError
+from heddle.models.interfaces import ModelError
 from heddle.training.config import RlConfig
-from heddle.training.tokens.advantages import learning_rate_multiplier, reward_spread
-from heddle.training.tokens.packing import pack
-from heddle.training.tokens.sequences import sequences
-from heddle.training.trainer.layout import Layout, lay_out
+from heddle.training.messages import Started, Task
+from heddle.training.sequences import (
+    GroupData,
+    Renderer,
+    TrainingError,
+    learning_rate_multiplier,
+    reward_spread,
+    sequences,
+)
 from heddle.training.trainer.loss import SMALL, Objective, correlation, objective, probability_sums
+from heddle.training.trainer.models import Layout, lay_out
+from heddle.training.trainer.packing import PER_TOKEN, Row, pack
 from heddle.training.trainer.policy import Policy, Which
-from heddle.training.trainer.ranks import PER_TOKEN, Ranks, part_of
+from heddle.training.trainer.ranks import Ranks, part_of
 from heddle.wire.jsontypes import Json
 
 OF_JOB = ("num_groups_submitted", "num_groups_trainable", "num_trajectories", "num_datums")
@@ -28,7 +36,7 @@ class RlJob:
     """A job's rows, ready to be trained one after the other."""
 
     def __init__(self, task: Task, body: Json, renderer: Renderer, ranks: Ranks) -> None:
-        groups = body["trajectory_groups"]
+        groups: list[GroupData] = body["trajectory_groups"]
         self.task = task
         self.ranks = ranks
         self.settings = RlConfig.of_json(task.config)
@@ -36,7 +44,7 @@ class RlJob:
         prepared = sequences(groups, renderer, self.settings, task.max_length)
         self.rows = pack(prepared.sequences, self.settings, task.max_length, task.job_id, policy_step)
         self.spread = reward_spread(groups)
-        rewards = reward_figures(groups, self.spread)
+        rewards = reward_metrics(groups, self.spread)
         self.counts = rewards | {name: prepared.counts[name] for name in OF_JOB}
         ignored = {f"ignored/{name}": 1.0 for name in self.settings.ignored}
         self.started = Started(len(self.rows), rewards | prepared.counts | ignored)
@@ -54,15 +62,24 @@ class RlJob:
         if self.settings.scale_learning_rate_by_reward_std_dev:
             self.rate *= learning_rate_multiplier(policy.state.reward_std_dev)
         if self.settings.kl_penalty_coef > 0:
-            self.reference = self._reference(policy)
+            folder = self.task.kl_reference
+            self.reference = "base" if folder is None else policy.read(Path(folder))
         if self.settings.precalculate_logprobs:
             for row in self.rows:
-                with torch.no_grad():
-                    layout = self.layout(row, policy)
-                    self.recomputed.append(policy.score(layout, self.chunk)[0].double())
+                layout = self.layout(row, policy)
+                own = self.ask_engine(layout, policy, self.task.parent)
+                if own is None:
+                    with torch.no_grad():
+                        own = policy.score(layout, self.chunk)[0].double()
+                self.recomputed.append(own)
 
-    def _reference(self, policy: Policy) -> Which:
-        return "base" if self.task.kl_reference is None else policy.read(Path(self.task.kl_reference))
+    def ask_engine(self, layout: Layout, policy: Policy, folder: str | None) -> Tensor | None:
+        """What the engine gives tokens under an adapter's folder or the base model; None where it cannot be asked."""
+        engine = policy.engine()
+        try:
+            return None if engine is None else engine.score(layout, None if folder is None else Path(folder)).double()
+        except ModelError:
+            return None
 
     @property
     def chunk(self) -> int:
@@ -78,27 +95,53 @@ class RlJob:
         began = time.perf_counter()
         row, settings = self.rows[index], self.settings
         layout = self.layout(row, policy)
+        sampled = layout.known.old
         if self.recomputed:
             layout.known.original, layout.known.old = layout.known.old, self.recomputed[index]
         if self.reference is not None:
-            layout.known.reference = policy.score(layout, self.chunk, self.reference)[0].double()
+            # The first step compares with the engine's values, so these are the engine's too.
+            reference = None if index else self.ask_engine(layout, policy, self.task.kl_reference)
+            if reference is None:
+                reference = policy.score(layout, self.chunk, self.reference)[0].double()
+            layout.known.reference = reference
         logprobs, entropies = policy.score(layout, self.chunk)
         new = logprobs.double()
+        agreement: dict[str, float] = {}
+        if index == 0:
+            own = self.recomputed[0] if self.recomputed else self.ask_engine(layout, policy, self.task.parent)
+            if own is not None:
+                # Values so near subtract without rounding: the sum has the engine's bits and the trainer's gradient.
+                new = new + (own - new).detach()
+            agreement = {} if any(row.lags) else self._compare(new.detach(), sampled, policy)
         tokens = float(self.ranks.total(torch.tensor(float(layout.trained))))
         result = objective(new, layout.known, settings, self.ranks.total)
         (result.loss_sum / (tokens + SMALL)).backward()  # type: ignore[no-untyped-call]
         self.ranks.add_gradients(policy.adapter.parameters())
-        rate = self.rate * factor(row.sequences, settings.num_trajectories_learning_rate_multiplier_power)
+        rate = self.rate * scale_factor(row.sequences, settings.num_trajectories_learning_rate_multiplier_power)
         norm = policy.step(rate)
-        metrics = self.measured(new, entropies, layout, result, tokens)
-        metrics |= {"loss/learning_rate": rate, "loss/grad_norm": norm} | self.counts
+        metrics = self._measure(new, entropies, layout, result, tokens)
+        metrics |= {"loss/learning_rate": rate, "loss/grad_norm": norm} | self.counts | agreement
         if row.lags:
             metrics["offpolicy/lag_mean"] = math.fsum(row.lags) / len(row.lags)
-        check(metrics, index)
+        check_finite(metrics, index)
         length = float(self.ranks.total(torch.tensor(float(layout.length))))
         return metrics | {"tokens_per_second": length / (time.perf_counter() - began)}
 
-    def measured(
+    def _compare(self, own: Tensor, sampled: Tensor, policy: Policy) -> dict[str, float]:
+        """How far the logprobs of the first row are from those that were sampled with the same weights."""
+        known = ~torch.isnan(sampled)
+        differences = (own - sampled)[known].abs()
+        counts = self.ranks.total(torch.stack([known.sum(), (differences == 0).sum()]).double()).tolist()
+        largest = self.ranks.largest(torch.cat([differences, own.new_zeros(1)]).max())
+        return {
+            "agreement/tokens": counts[0],
+            "agreement/equal_tokens": counts[1],
+            "agreement/largest_difference": float(largest),
+            "agreement/bits": 8.0 * next(policy.model.module.parameters()).itemsize,
+            "agreement/threads": float(torch.get_num_threads()),
+        }
+
+    def _measure(
         self, new: Tensor, entropies: Tensor, layout: Layout, result: Objective, tokens: float
     ) -> dict[str, float]:
         """What the row says about the policy, over all ranks."""
@@ -112,11 +155,11 @@ class RlJob:
         sums = self.ranks.total(torch.cat([torch.stack(parts), probability_sums(new, known)]))
         nothing = result.ratios.new_zeros(1)
         largest = self.ranks.largest(torch.cat([result.ratios, nothing]).max())
-        loss, entropy, ratio, clipped = (sums[:4] / (tokens + SMALL)).tolist()
+        loss, entropy, _, clipped = (sums[:4] / (tokens + SMALL)).tolist()
         metrics = {
             "loss/train": loss,
             "loss/entropy": entropy,
-            "offpolicy/ratio_mean": ratio,
+            "offpolicy/ratio_mean": float(sums[2]) / max(tokens, 1.0),
             "offpolicy/ratio_max": float(largest),
             "offpolicy/clip_fraction": clipped,
             "num_trainable_tokens": tokens,
@@ -136,7 +179,7 @@ class RlJob:
             save_file(arrays, folder / TENSORS / f"row-{index:04d}.safetensors")
 
 
-def reward_figures(groups: list[Json], spread: float | None) -> dict[str, float]:
+def reward_metrics(groups: Sequence[GroupData], spread: float | None) -> dict[str, float]:
     """Mean reward, mean deviation within groups, and the share of rollouts that failed; without what is undefined."""
     rewards = [float(member.get("reward", 0.0)) for group in groups for member in group["trajectories"]]
     failed = sum(len(group.get("exceptions") or ()) for group in groups)
@@ -148,7 +191,7 @@ def reward_figures(groups: list[Json], spread: float | None) -> dict[str, float]
     return figures
 
 
-def factor(count: int, power: float) -> float:
+def scale_factor(count: int, power: float) -> float:
     """`count` to the power; infinity where that is more than a float holds."""
     try:
         return math.pow(count, power)
@@ -156,7 +199,7 @@ def factor(count: int, power: float) -> float:
         return math.inf
 
 
-def check(metrics: dict[str, float], index: int) -> None:
+def check_finite(metrics: dict[str, float], index: int) -> None:
     """TrainingError when a number is none."""
     for name, value in metrics.items():
         if not math.isfinite(value):

@@ -7,46 +7,28 @@ payload and the job's id, and a snapshot holds everything that the next step dep
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 from heddle.models.load import choose_device
 from heddle.models.lora import CONFIG, WEIGHTS
-from heddle.training import payload
-from heddle.training.base import Finished, Message, Renderer, Saved, Started, Stepped, Task
-from heddle.training.trainer.folders import add_snapshot, link_or_copy, make_whole, snapshots
+from heddle.training import files
+from heddle.training.files import add_snapshot, link_or_copy, make_whole, snapshots
+from heddle.training.messages import Finished, Message, Saved, Started, Stepped, Task
+from heddle.training.sequences import Renderer
 from heddle.training.trainer.policy import OPTIMIZER, Policy, State, read_state, write_state
-from heddle.training.trainer.ranks import Alone, Ranks, together
+from heddle.training.trainer.ranks import Ranks, is_distributed
 from heddle.training.trainer.rl import RlJob
 from heddle.training.trainer.sft import SftJob
 
 SNAPSHOT_SHARE = 20
 """Time between two snapshots over the time that one takes, at least."""
 
+Job = RlJob | SftJob
 Report = Callable[[Message], None]
-
-
-class Job(Protocol):
-    """What is trained, in gradient steps."""
-
-    started: Started
-
-    def __len__(self) -> int: ...
-
-    def begin(self, policy: Policy) -> None:
-        """What is worked out once, with the weights that the job starts from."""
-        ...
-
-    def step(self, index: int, policy: Policy) -> dict[str, float]:
-        """One gradient step; returns its metrics."""
-        ...
-
-    def keep(self, folder: Path) -> None:
-        """Write what the checkpoint keeps of the job beside the weights."""
-        ...
 
 
 class PolicyCache:
@@ -67,7 +49,8 @@ class PolicyCache:
         key = (base_folder, device, dtype)
         if self._policy is None or key != self._key:
             self._policy, self._key = None, None
-            spread = together() and choose_device(device).type == "cuda" if self._spread is None else self._spread
+            on_gpus = is_distributed() and choose_device(device).type == "cuda"
+            spread = on_gpus if self._spread is None else self._spread
             self._policy, self._key = Policy.load(Path(base_folder), device, dtype, spread), key
         return self._policy
 
@@ -85,40 +68,26 @@ def run_task(
     Raises TrainingError for data that cannot be trained on, and ModelError or OSError when files are broken. Every
     attempt reports Started and all steps that are done already, with the same numbers.
     """
-    ranks = Alone() if ranks is None else ranks
-    settle(task)
+    ranks = Ranks() if ranks is None else ranks
+    make_deterministic(task)
     target = Path(task.target)
     if ranks.share(target.exists() if ranks.rank == 0 else None):
         if ranks.rank == 0:
             replay(read_state(target), report)
-            report(finished(target))
+            report(read_result(target))
         return
-    job = prepare(task, renderer, ranks)
-    if len(job) and not trained(task, job, cache.policy(task), ranks, report, cancelled):
+    # The text of the data is forgotten, which may be much larger than its tokens.
+    job: Job = (RlJob if task.kind == "rl" else SftJob)(task, files.read_payload(task.payload), renderer, ranks)
+    if len(job) and not train(task, job, cache.policy(task), ranks, report, cancelled):
         return
     if ranks.rank == 0:
         if not len(job):
             report(job.started)
-        make_whole(target, lambda folder: fill(folder, task, job, cache))
-        report(finished(target))
+        make_whole(target, lambda folder: write_checkpoint(folder, task, job, cache))
+        report(read_result(target))
 
 
-def fill(folder: Path, task: Task, job: Job, cache: PolicyCache) -> None:
-    """Write a checkpoint: the policy after its training, or the parent again when there was nothing to train."""
-    if len(job):
-        cache.policy(task).save(folder)
-    else:
-        same_again(Path(task.parent), folder, State(job_id=task.job_id, started=job.started.data))
-    job.keep(folder)
-
-
-def prepare(task: Task, renderer: Renderer, ranks: Ranks) -> Job:
-    """Read a job's data; the text of it is forgotten, which may be much larger than its tokens."""
-    kind = RlJob if task.kind == "rl" else SftJob
-    return kind(task, payload.read(task.payload), renderer, ranks)
-
-
-def settle(task: Task) -> None:
+def make_deterministic(task: Task) -> None:
     """Let torch compute the same way each time; on the CPU the number of threads is all that matters."""
     if torch.get_num_threads() != task.threads:
         torch.set_num_threads(task.threads)
@@ -126,6 +95,29 @@ def settle(task: Task) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         # It imports torch's compiler. Only a warning, as some attention kernels have no deterministic gradient.
         torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def write_checkpoint(folder: Path, task: Task, job: Job, cache: PolicyCache) -> None:
+    """Write the policy after its training, or the parent again when there was nothing to train."""
+    if len(job):
+        cache.policy(task).save(folder)
+    else:
+        parent = Path(task.parent)
+        for name in (CONFIG, WEIGHTS, OPTIMIZER):
+            if (parent / name).exists():
+                link_or_copy(parent / name, folder / name)
+        write_state(
+            folder,
+            replace(
+                read_state(parent),
+                job_id=task.job_id,
+                job_steps=0,
+                started=job.started.data,
+                num_sequences=0,
+                stepped=[],
+            ),
+        )
+    job.keep(folder)
 
 
 def resume(task: Task, job: Job, policy: Policy, ranks: Ranks) -> None:
@@ -141,7 +133,7 @@ def resume(task: Task, job: Job, policy: Policy, ranks: Ranks) -> None:
         policy.restore(Path(folder), task.kind)
 
 
-def trained(task: Task, job: Job, policy: Policy, ranks: Ranks, report: Report, cancelled: Callable[[], bool]) -> bool:
+def train(task: Task, job: Job, policy: Policy, ranks: Ranks, report: Report, cancelled: Callable[[], bool]) -> bool:
     """Take the steps that are left; False when the job was cancelled."""
     resume(task, job, policy, ranks)
     if ranks.rank == 0:
@@ -172,17 +164,7 @@ def replay(state: State, report: Report) -> None:
         report(Stepped(index, data))
 
 
-def same_again(parent: Path, folder: Path, state: State) -> None:
-    """The next checkpoint of a job that has nothing to train: the same weights and optimizer."""
-    for name in (CONFIG, WEIGHTS, OPTIMIZER):
-        if (parent / name).exists():
-            link_or_copy(parent / name, folder / name)
-    before = read_state(parent)
-    state.kind, state.optimizer_steps, state.reward_std_dev = before.kind, before.optimizer_steps, before.reward_std_dev
-    write_state(folder, state)
-
-
-def finished(target: Path) -> Finished:
+def read_result(target: Path) -> Finished:
     """What a checkpoint's folder says about the job that made it; metrics are means over its gradient steps."""
     content = (target / WEIGHTS).read_bytes()
     steps = read_state(target).stepped

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from heddle.training.base import Renderer, Row, Started, Task, TrainingError
-from heddle.training.sft_config import SftConfig
-from heddle.training.trainer.layout import lay_out
+from heddle.training.config import SftConfig
+from heddle.training.messages import Started, Task
+from heddle.training.sequences import Renderer, TrainingError
+from heddle.training.trainer.models import lay_out
+from heddle.training.trainer.packing import Row
 from heddle.training.trainer.policy import Policy
 from heddle.training.trainer.ranks import Ranks
-from heddle.training.trainer.rl import check
+from heddle.training.trainer.rl import check_finite
 from heddle.wire.jsontypes import Json
 
 CHUNK = 1024
@@ -37,7 +39,7 @@ class SftJob:
         self.settings = SftConfig.of_json(task.config)
         self.ranks = ranks
         rendered = [
-            list(examples(row, renderer, self.settings.assistant_turns, f"row {place}"))
+            list(render_examples(row, renderer, self.settings.assistant_turns, f"row {place}"))
             for place, row in enumerate(body["rows"])
         ]
         answered = [chat for chat in rendered if chat]
@@ -75,7 +77,7 @@ class SftJob:
         batch = [example for chat in self.batches[index] for example in chat]
         tokens = sum(sum(example.mask) for example in batch)
         loss = torch.zeros((), dtype=torch.float64)
-        for row in rows(batch[self.ranks.rank :: self.ranks.count] or batch[:1], TOKENS_AT_ONCE):
+        for row in make_rows(batch[self.ranks.rank :: self.ranks.count] or batch[:1], TOKENS_AT_ONCE):
             logprobs, _ = policy.score(lay_out(row, policy.model.device), CHUNK)
             own = self.ranks.rank < len(batch)
             part = -logprobs.double().sum() / tokens * (1.0 if own else 0.0)
@@ -90,14 +92,14 @@ class SftJob:
             "num_tokens": float(sum(len(example.ids) for example in batch)),
             "num_trainable_tokens": float(tokens),
         }
-        check(metrics, index)
+        check_finite(metrics, index)
         return metrics | {"tokens_per_second": metrics["num_tokens"] / (time.perf_counter() - began)}
 
     def keep(self, folder: Path) -> None:
         """A checkpoint keeps nothing of the job beside the weights."""
 
 
-def examples(row: Json, renderer: Renderer, turns: str, at: str) -> Iterator[Example]:
+def render_examples(row: Json, renderer: Renderer, turns: str, at: str) -> Iterator[Example]:
     """The answers of a chat, each behind all that stands before it.
 
     An answer that the template writes as a continuation of the running tokens joins them; where earlier turns look
@@ -117,14 +119,14 @@ def examples(row: Json, renderer: Renderer, turns: str, at: str) -> Iterator[Exa
             running = None
         if running is None:
             running = Example([], [])
-        start = max(common(prompt, whole), len(running.ids))
+        start = max(count_common(prompt, whole), len(running.ids))
         running.mask += [False] * (start - len(running.ids)) + [True] * (len(whole) - start)
         running.ids = whole
     if running is not None and any(running.mask):
         yield running
 
 
-def common(first: Sequence[int], second: Sequence[int]) -> int:
+def count_common(first: Sequence[int], second: Sequence[int]) -> int:
     """How many ids two lists have in common at their beginning."""
     for place, (one, other) in enumerate(zip(first, second, strict=False)):
         if one != other:
@@ -132,19 +134,19 @@ def common(first: Sequence[int], second: Sequence[int]) -> int:
     return min(len(first), len(second))
 
 
-def rows(batch: Sequence[Example], tokens: int) -> Iterator[Row]:
+def make_rows(batch: Sequence[Example], tokens: int) -> Iterator[Row]:
     """Examples beside each other in rows of at most so many tokens, or of one example."""
     members: list[Example] = []
     for example in batch:
         if members and sum(len(member.ids) for member in members) + len(example.ids) > tokens:
-            yield joined(members)
+            yield join_examples(members)
             members = []
         members.append(example)
     if members:
-        yield joined(members)
+        yield join_examples(members)
 
 
-def joined(members: Sequence[Example]) -> Row:
+def join_examples(members: Sequence[Example]) -> Row:
     """A row of independent sequences."""
     segments = np.concatenate([np.full(len(member.ids), place) for place, member in enumerate(members)])
     ids = [token for member in members for token in member.ids]

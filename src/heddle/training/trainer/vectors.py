@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from heddle.errors import InvalidRequest
-from heddle.training.base import TokenSequence
 from heddle.training.config import BOUNDS, LossName, RlConfig
-from heddle.training.tokens.advantages import group_advantages, trajectory_weight
-from heddle.training.tokens.sequences import share_prompt
+from heddle.training.sequences import TokenSequence, group_advantages, share_prompt, trajectory_weight
 from heddle.training.trainer.loss import SMALL, Tokens, correlation, objective, probability_sums, shift
 from heddle.wire.jsontypes import Json
 
+Case = Json
+"""A recorded case, or our numbers for one: JSON of the file."""
 _INPUTS = (
     "new_logprobs",
     "logprobs",
@@ -33,7 +33,7 @@ _INPUTS = (
 _OFF_AT_ZERO = ("max_negative_advantage_importance_sampling_weight", "kimi_k2_tau", "truncated_importance_sampling")
 
 
-def computed(path: Path) -> Json:
+def compute_vectors(path: Path) -> Case:
     """`loss` and `advantages` of the file's cases, as JSON values; null where a value does not exist.
 
     InvalidRequest for a file that cannot be read, and for a case that lacks what it is computed from.
@@ -50,7 +50,7 @@ def computed(path: Path) -> Json:
     }
 
 
-def _cases(content: Json, kind: str, compute: Callable[[Json], Json]) -> list[Json]:
+def _cases(content: Case, kind: str, compute: Callable[[Case], Case]) -> list[Case]:
     found = []
     for place, case in enumerate(content.get(kind) or ()):
         name = case.get("name") if isinstance(case, dict) else None
@@ -63,7 +63,7 @@ def _cases(content: Json, kind: str, compute: Callable[[Json], Json]) -> list[Js
     return found
 
 
-def loss_values(case: Json) -> Json:
+def loss_values(case: Case) -> Case:
     """The loss of one case in float64, its metrics, and its gradient with respect to the new logprobs."""
     inputs = case["inputs"]
     settings = raw_settings(case.get("config") or {})
@@ -105,7 +105,7 @@ def _segments(group_ids: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor([[numbers[name] for name in row] for row in names])
 
 
-def raw_settings(config: Json) -> RlConfig:
+def raw_settings(config: Case) -> RlConfig:
     """The settings that a recorded config means.
 
     Unlike on the wire, an `epsilon_high` of null is epsilon; only a missing one is the default of the loss.
@@ -120,7 +120,7 @@ def raw_settings(config: Json) -> RlConfig:
     return RlConfig(**{name: value for name, value in given.items() if name != "ppo"})
 
 
-def advantage_values(case: Json) -> list[Json]:
+def advantage_values(case: Case) -> list[Case]:
     """Advantage, weight and shared prompt for each result, in the order of the trajectories that have an advantage.
 
     Weight and prompt come from the result's own `token_ids` and `assistant_mask`, and are None without them.
@@ -160,7 +160,7 @@ def _shared(
         yield from ((group, advantage, trajectory_weight(tokens) if known else None) for _ in own)
 
 
-def _sequence(item: Json) -> TokenSequence | None:
+def _sequence(item: Case) -> TokenSequence | None:
     ids, mask = item.get("token_ids"), item.get("assistant_mask")
     if ids is None or mask is None:
         return None
@@ -169,7 +169,7 @@ def _sequence(item: Json) -> TokenSequence | None:
     return TokenSequence(ids, [bool(value) for value in mask], [], 0, 0)
 
 
-def _check_shapes(inputs: Json, shape: torch.Size) -> None:
+def _check_shapes(inputs: Case, shape: torch.Size) -> None:
     for name in _INPUTS:
         rows = inputs.get(name)
         if rows is not None and (len(rows) != shape[0] or any(len(row) != shape[1] for row in rows)):

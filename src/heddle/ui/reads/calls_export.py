@@ -1,24 +1,27 @@
-"""Calls as a file: JSONL, CSV or Parquet, written while it is read, however many there are."""
+"""Calls as a file: JSONL, CSV or Parquet, however many there are; only CSV is read whole before it is written."""
 
 import asyncio
 import csv
 import io
 import re
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from datetime import datetime
+from itertools import islice
+from typing import IO, Any, TypeVar
 
 import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter
 
-from heddle.errors import InvalidRequest, ValidationFailed
-from heddle.http import PricesDep, Reader, StoreDep, answer, group
-from heddle.request_body import validated
-from heddle.ui.reads import calls_parquet
-from heddle.ui.reads.calls_query import Chosen, query_of
+from heddle.auth import Caller
+from heddle.errors import ExtraMissing, InvalidRequest, ValidationFailed
+from heddle.extras import install_command
+from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group, parse_body, validate
+from heddle.ui.reads.calls import Chosen, escape_name, query_of
 from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import STATUS_WORDS, CallRow, SortTerm
 
@@ -32,37 +35,41 @@ _CHOSEN: TypeAdapter[Chosen] = TypeAdapter(Chosen)
 _KINDS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 _ORDER = (SortTerm("started_at", True), SortTerm("id", True))
 Record = dict[str, Any]
+_GROUP_ROWS = 2000
+_MOST_COLUMNS = 2000
+_GROUP_BYTES = 16 * 1024 * 1024
 
 
 @router.get("/_ui/api/calls/export", include_in_schema=False)
 async def export(request: Request, caller: Reader, store: StoreDep, prices: PricesDep) -> Response:
     """The selected calls, newest first: `format` jsonl, csv or parquet, `chosen` the selection as JSON.
 
-    `check` answers only whether the format can be written here.
+    `check` answers only what is missing here to write the format.
     """
     asked = request.query_params
     kind = asked.get("format", "jsonl")
     if kind not in _KINDS:
         raise InvalidRequest(f"There is no format {kind[:40]!r}; known are {', '.join(_KINDS)}")
-    if kind == "parquet":
-        calls_parquet.insist()
+    missing = missing_package() if kind == "parquet" else None
     if "check" in asked:
-        return answer({})
+        return answer({"missing": missing})
+    if missing is not None:
+        raise ExtraMissing(missing)
     # What stands in the address is not converted on the way in, as bodies are.
-    body = validated(_CHOSEN, refs.convert_in(_json(asked.get("chosen", "")), caller.may_read))
+    body = validate(_CHOSEN, _parse(asked.get("chosen", ""), caller))
     query = replace(
         await query_of(store, prices, caller, body), sort=_ORDER, columns=frozenset((*JSON_COLUMNS, "exception"))
     )
-    records = (await _aside(_records, slice_) async for slice_ in store.calls.stream(query))
+    records = (await _in_turn(_records, slice_) async for slice_ in store.calls.stream(query))
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", body.project_id.partition("/")[2]) or "project"
     headers = {"Content-Disposition": f'attachment; filename="{name}-calls.{kind}"', "Cache-Control": "no-store"}
     return StreamingResponse(_WRITERS[kind](records), media_type=_KINDS[kind], headers=headers)
 
 
-def _json(text: str) -> Any:
+def _parse(text: str, caller: Caller) -> Any:
     """The value of a parameter; raises InvalidRequest."""
     try:
-        return jsontext.loads(text.encode("utf-8", "replace"))
+        return parse_body(text.encode("utf-8", "replace"), caller)
     except ValidationFailed:
         raise InvalidRequest("The parameter chosen must be JSON") from None
 
@@ -91,13 +98,13 @@ def _record(call: CallRow) -> Record:
     }
 
 
-async def _aside(work: Callable[..., T], *arguments: Any) -> T:
+async def _in_turn(work: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(_writing, work, *arguments)
 
 
 async def _jsonl(records: AsyncIterator[list[Record]]) -> AsyncIterator[bytes]:
     async for batch in records:
-        yield await _aside(_lines, batch)
+        yield await _in_turn(_lines, batch)
 
 
 def _lines(batch: list[Record]) -> bytes:
@@ -106,25 +113,161 @@ def _lines(batch: list[Record]) -> bytes:
 
 
 async def _csv(records: AsyncIterator[list[Record]]) -> AsyncIterator[bytes]:
-    started = False
-    async for batch in records:
-        yield await _aside(_table, batch, not started and bool(batch))
-        started = started or bool(batch)
+    """A column per field of the JSON columns, named by its path; a file holds the rows until all columns are known."""
+    with tempfile.SpooledTemporaryFile(_GROUP_BYTES) as file:
+        rows = _Rows(file)
+        async for batch in records:
+            await _in_turn(rows.hold, batch)
+        file.seek(0)
+        columns = sorted(rows.columns, key=_place)
+        head = [columns]
+        while lines := await _in_turn(lambda: [*islice(file, _GROUP_ROWS)]):
+            yield await _in_turn(_table, head, lines, columns)
+            head = []
 
 
-def _table(batch: list[Record], has_head: bool) -> bytes:
+class _Rows:
+    """Flattened calls in a file, and the columns that they have."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.columns: dict[str, None] = {}
+        self._paths = set(JSON_COLUMNS)
+
+    def hold(self, batch: list[Record]) -> None:
+        """Take more calls."""
+        for record in batch:
+            row: Record = {name: value for name, value in record.items() if name not in JSON_COLUMNS}
+            for name in JSON_COLUMNS:
+                self._flatten(orjson.loads(record[name]), name, row)
+            self.columns.update(dict.fromkeys(row))
+            self.file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+
+    def _flatten(self, value: Any, path: str, row: Record) -> None:
+        """The values of objects by their paths; where there are too many, objects with new ones stay JSON."""
+        pending = [(path, value)]
+        while pending:
+            name, found = pending.pop()
+            is_object = isinstance(found, dict)
+            inner = [(f"{name}.{escape_name(key)}", item) for key, item in found.items()] if is_object else []
+            fresh = {one for one, _ in inner} - self._paths
+            if inner and (not fresh or len(self._paths) + len(fresh) <= _MOST_COLUMNS):
+                self._paths |= fresh
+                pending += reversed(inner)
+            elif found is not None:
+                row[name] = jsontext.dumps(found) if isinstance(found, (dict, list)) else found
+
+
+def _place(column: str) -> tuple[int, str]:
+    name = column.partition(".")[0]
+    return (JSON_COLUMNS.index(name) + 1, column) if name in JSON_COLUMNS else (0, "")
+
+
+def _table(head: list[list[str]], lines: list[bytes], columns: list[str]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
-    if has_head:
-        writer.writerow(batch[0])
-    writer.writerows([_cell(value) for value in record.values()] for record in batch)
+    writer.writerows(head)
+    for line in lines:
+        row = orjson.loads(line)
+        writer.writerow([_cell(row.get(name)) for name in columns])
     return text.getvalue().encode()
 
 
 def _cell(value: Any) -> Any:
-    """JSON columns as texts; what a spreadsheet would run as a formula gets an apostrophe in front."""
-    text = value.decode() if isinstance(value, bytes) else value
-    return f"'{text}" if isinstance(text, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
+    """What a spreadsheet would run as a formula gets an apostrophe in front."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else value
 
 
-_WRITERS = {"jsonl": _jsonl, "csv": _csv, "parquet": calls_parquet.write}
+def missing_package() -> str | None:
+    """What to install for Parquet; None where pyarrow is here."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        return f"Parquet needs pyarrow on the server: {install_command('parquet')}"
+    return None
+
+
+class _Sink:
+    """A file that only grows, read away as it is written."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: Any) -> int:
+        part = bytes(data)
+        self._parts.append(part)
+        self._size += len(part)
+        return len(part)
+
+    def take(self) -> bytes:
+        """What came since the last time."""
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+async def _parquet(records: AsyncIterator[list[Record]]) -> AsyncIterator[bytes]:
+    """The file in pieces; memory holds one row group."""
+    import pyarrow
+    from pyarrow import parquet
+
+    texts = ("id", "trace_id", "parent_id", "op_name", "name", "status")
+    after = ("user", "thread_id", "exception", "inputs", "output", "attributes", "summary")
+    schema = pyarrow.schema(
+        [(name, pyarrow.string()) for name in texts]
+        + [(name, pyarrow.timestamp("us", tz="UTC")) for name in ("started_at", "ended_at")]
+        + [("seconds", pyarrow.float64())]
+        + [(name, pyarrow.string()) for name in after]
+    )
+    sink = _Sink()
+    writer = parquet.ParquetWriter(pyarrow.PythonFile(sink, mode="w"), schema, compression="zstd")
+
+    def group(rows: list[Record]) -> bytes:
+        writer.write_table(pyarrow.Table.from_pylist([_row(row) for row in rows], schema=schema))
+        return sink.take()
+
+    waiting: list[Record] = []
+    async for batch in records:
+        waiting += batch
+        if len(waiting) >= _GROUP_ROWS or _bytes(waiting) >= _GROUP_BYTES:
+            yield await asyncio.to_thread(group, waiting)
+            waiting = []
+    if waiting:
+        yield await asyncio.to_thread(group, waiting)
+    writer.close()
+    yield sink.take()
+
+
+def _row(record: Record) -> Record:
+    row = {name: value.decode() if isinstance(value, bytes) else value for name, value in record.items()}
+    for name in ("started_at", "ended_at"):
+        row[name] = None if row[name] is None else datetime.fromisoformat(row[name])
+    return row
+
+
+def _bytes(records: Iterable[Record]) -> int:
+    return sum(len(value) for record in records for value in record.values() if isinstance(value, (str, bytes)))
+
+
+_WRITERS = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}

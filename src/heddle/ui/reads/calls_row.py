@@ -1,44 +1,64 @@
 """A call as a row of the list: small, with lines for input and output in the place of the payloads."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
 
-from heddle.call_summary import problem_of
-from heddle.ui.reads import calls_preview as preview
 from heddle.wire import refs
+from heddle.wire.call_summary import problem_of
 from heddle.wire.calls import STATUS_WORDS, SUCCESS, CallRow
+from heddle.wire.conversation.call import of_call, of_value
+from heddle.wire.conversation.parts import media
 from heddle.wire.inference import CostOf
+from heddle.wire.jsontypes import Json
+from heddle.wire.kinds import PLAIN
 
 _VALUE_LENGTH = 200
 _SCORE = "wandb.runnable."
-_SCORER = re.compile(r"(^|[._])(score|scorer|judge)$", re.IGNORECASE)
-_KINDS = {"agent": "agent", "tool": "tool", "search": "tool", "retriever": "tool", "reranker": "tool", "llm": "llm"}
-_KINDS |= {"embedding": "llm", "scorer": "scorer", "guardrail": "scorer"}
-_KINDS |= {"chain": "chain", "workflow": "chain", "evaluation": "chain"}
+_LINE_LENGTH = 100
+_MEDIA = frozenset(("uri", "blob", "file"))
+_MARKS = re.compile(
+    r"^\s*(?:#{1,6}|>|[-*+])\s+(?=\S)|\*\*(?=\S)|(?<=\S)\*\*|```\w*|(?<!\w)`(?=\w)|(?<=\w)`(?!\w)", re.MULTILINE
+)
+"""The signs of Markdown, which nobody reads on one line."""
+_MOST_ITEMS = 8
+_MOST_DOTTED = 8
+_MOST_MEDIA = 3
+_MOST_LEVELS = 4
+_LARGEST_INLINE = 16_384
 
 
 def row(
-    call: CallRow, cost: CostOf, columns: Sequence[Sequence[str]], feedback: Sequence[Mapping[str, Any]]
+    call: CallRow,
+    cost: CostOf,
+    columns: Sequence[Sequence[str]],
+    feedback: Sequence[Mapping[str, Any]],
+    filled: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
     """What the page shows of a call; `columns` are the paths of dynamic columns, taken apart.
 
+    `filled` are inputs and output with what their refs point to.
+
     What goes without saying is left out: a root, success, kind fn. `at` and `took` are microseconds.
     """
-    inputs, attributes = _loaded(call.inputs), _loaded(call.attributes)
-    output, summary = _loaded(call.output), _loaded(call.summary)
+    attributes, summary = _load(call.attributes), _load(call.summary)
+    inputs, output = filled or (_load(call.inputs), _load(call.output))
     usage, named = _usage(summary), _named_model(inputs)
-    model, tokens, dollars = _spent(usage, call.started_at, cost)
-    kind = _kind(call, attributes, bool(usage) and named is not None)
+    model, tokens, dollars = _sum_usage(usage, call.started_at, cost)
+    said = of_call(inputs, output, attributes, is_model=call.kind == "llm", is_tool=call.kind == "tool")
+    asked = next((one for one in reversed(said.messages) if one["role"] == "user"), None)
+    asked = (asked or (said.messages[-1] if said.messages else {})).get("parts", [])
+    told = said.choices[0].messages[-1]["parts"] if said.choices else []
     shown: dict[str, Any] = {
         "id": call.id,
         "trace": call.trace_id,
         "child": call.parent_id is not None or None,
         "op": refs.operation_name(call.op_name),
         "name": call.display_name or None,
-        "kind": None if kind == "fn" else kind,
+        "kind": None if call.kind == PLAIN else call.kind,
         "status": None if call.status == SUCCESS else STATUS_WORDS[call.status],
         "at": call.started_at,
         "took": None if call.ended_at is None else max(0, call.ended_at - call.started_at),
@@ -47,13 +67,17 @@ def row(
         "model": model or named,
         "tokens": tokens,
         "cost": None if dollars is None else round(dollars, 8),
-        "input": preview.of_inputs(inputs) or None,
-        "output": preview.of_output(output) or None,
-        "error": preview.line(problem_of(call.exception)) if call.exception else None,
+        "input": _line_of(asked) or None,
+        "output": _line_of(told) or None,
+        "input_media": _media_of(asked) or None,
+        "output_media": _media_of(told) or None,
+        "error": _line(problem_of(call.exception)) if call.exception else None,
         "feedback": len(feedback) or None,
     }
     if columns:
         roots = {"inputs": inputs, "attributes": attributes, "output": output, "summary": summary}
+        if call.otel_dump is not None and isinstance(attributes, dict):
+            roots["attributes"] = {**attributes, "otel_span": _load(call.otel_dump)}
         roots["scores"] = scores_of(feedback)
         shown["values"] = [_value(_at(roots, path)) for path in columns]
     return {name: value for name, value in shown.items() if value is not None}
@@ -67,15 +91,15 @@ def by_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def models_of(call: CallRow) -> list[str]:
     """The models that a call used."""
-    return list(_usage(_loaded(call.summary)))
+    return list(_usage(_load(call.summary)))
 
 
 def _named_model(inputs: Any) -> str | None:
     model = inputs.get("model") if isinstance(inputs, dict) else None
-    return model if isinstance(model, str) else None
+    return refs.label(model) if isinstance(model, str) else None
 
 
-def _loaded(text: str | None) -> Any:
+def _load(text: str | None) -> Any:
     return None if text is None else orjson.loads(text)
 
 
@@ -93,7 +117,7 @@ def _tokens(entry: Mapping[str, Any]) -> int:
     return parts or _count(entry, "total_tokens")
 
 
-def _spent(usage: dict[str, dict[str, Any]], at: int, cost: CostOf) -> tuple[str | None, int | None, float | None]:
+def _sum_usage(usage: dict[str, dict[str, Any]], at: int, cost: CostOf) -> tuple[str | None, int | None, float | None]:
     """The model used most, all tokens, and dollars (None where no model has a price)."""
     if not usage:
         return None, None, None
@@ -115,21 +139,6 @@ def _spent(usage: dict[str, dict[str, Any]], at: int, cost: CostOf) -> tuple[str
     return most, tokens or None, sum(priced) if priced else None
 
 
-def _kind(call: CallRow, attributes: Any, spends: bool) -> str:
-    """What the call says it is, else what its name and its usage give away (as lib/spans.js does)."""
-    said = attributes if isinstance(attributes, dict) else {}
-    weave = said.get("weave")
-    for value in (weave.get("kind") if isinstance(weave, dict) else None, said.get("kind")):
-        if isinstance(value, str) and (known := _KINDS.get(value.lower())):
-            return known
-    name = refs.operation_name(call.op_name)
-    if spends:
-        return "llm"
-    if name.startswith("Evaluation.") or name.endswith(".predict_and_score"):
-        return "chain"
-    return "scorer" if _SCORER.search(name) else "fn"
-
-
 def scores_of(feedback: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The newest result of every scorer."""
     found: dict[str, Any] = {}
@@ -142,15 +151,108 @@ def scores_of(feedback: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _at(value: Any, path: Sequence[str]) -> Any:
-    for part in path:
+    """What lies at a path; as in filters, one key with dots may stand for the parts that are left."""
+    dotted: Any = None
+    for place, part in enumerate(path):
         if isinstance(value, dict):
+            if 0 < len(path) - place - 1 < _MOST_DOTTED:
+                dotted = value.get(".".join(path[place:]), dotted)
             value = value.get(part)
         elif isinstance(value, list) and part.isdecimal() and len(part) < 10 and int(part) < len(value):
             value = value[int(part)]
         else:
-            return None
-    return value
+            return dotted
+    return dotted if value is None else value
 
 
 def _value(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float)) else preview.line(value, _VALUE_LENGTH)
+    return value if value is None or isinstance(value, (bool, int, float)) else _line(value, _VALUE_LENGTH)
+
+
+def _line_of(parts: Sequence[Json]) -> str:
+    """The first part of a message that says something, a call of a tool by name."""
+    return next((line for part in parts if (line := _part_line(part))), "")
+
+
+def _part_line(part: Json) -> str:
+    kind = part["type"]
+    if kind in ("text", "refusal", "data"):
+        content = part["content"]
+        is_alone = isinstance(content, dict) and len(content) == 1
+        content = next(iter(content.values())) if is_alone else content
+        said = of_value(content) if isinstance(content, (dict, list)) else None
+        told = [*said.messages, *(one for choice in said.choices[:1] for one in choice.messages)] if said else []
+        return _line_of(told[-1]["parts"]) if told else _line(content)
+    if kind == "tool_call":
+        return _cut(f"{part.get('name') or 'tool'}({_line(part.get('arguments'), 80)})")
+    return _line_of(part.get("response") or []) if kind == "tool_call_response" else ""
+
+
+def _media_of(parts: Sequence[Json]) -> list[Json]:
+    """The first pictures, sounds and files of a message; what is large and not stored only by its kind."""
+    found = (one for part in parts for one in ([part] if part["type"] in _MEDIA else _media_in(part.get("content"))))
+    return [
+        one if _is_light(one) else {"type": "file", "modality": one["modality"]} for one in islice(found, _MOST_MEDIA)
+    ]
+
+
+def _is_light(part: Json) -> bool:
+    return len(part.get("content") or part.get("uri") or "") <= _LARGEST_INLINE
+
+
+def _media_in(value: Any, levels: int = _MOST_LEVELS) -> Iterator[Json]:
+    if isinstance(value, dict) and (found := media(value)) is not None:
+        yield from () if found.get("name") == "Op" else (found,)
+    elif levels and isinstance(value, (dict, list)):
+        for item in islice(value.values() if isinstance(value, dict) else value, _MOST_ITEMS):
+            yield from _media_in(item, levels - 1)
+
+
+def _line(value: Any, length: int = _LINE_LENGTH) -> str:
+    """Any JSON value on one line, cut."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        said = refs.label(value) if value.startswith(refs.INTERNAL) else value
+        said = problem_of(said) if said.startswith("Traceback") else said[: 5 * length]
+        return _cut(_MARKS.sub("", said), length)
+    if isinstance(value, Mapping):
+        return _cut(_custom(value) if value.get("_type") == "CustomWeaveType" else _pairs(_first_row(value)), length)
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return _cut(f"{len(value)} {'row' if len(value) == 1 else 'rows'}: {_pairs(value[0])}", length)
+    return _cut(orjson.dumps(_bound(value, length)).decode(), length)
+
+
+def _first_row(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first row of a data frame, whose columns are objects by index; any other object as it is."""
+    is_frame = bool(value) and all(isinstance(column, dict) and "0" in column for column in value.values())
+    return {name: column["0"] for name, column in value.items()} if is_frame else value
+
+
+def _custom(value: Mapping[str, Any]) -> str:
+    """What an object of an SDK says in words; of a picture or a file nothing."""
+    told = value.get("val")
+    return _line(told.get("markup", told) if isinstance(told, dict) else told)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    shown = islice(((name, value) for name, value in values.items() if not name.startswith("_")), _MOST_ITEMS)
+    lines = ((name, _line(value, 60), value) for name, value in shown)
+    return ", ".join(f"{name}: {line}" for name, line, value in lines if line or not isinstance(value, dict))
+
+
+def _bound(value: Any, length: int) -> Any:
+    """The beginning of a large value: what cannot be seen is not written."""
+    if isinstance(value, str):
+        return value[:length]
+    if isinstance(value, list):
+        return [_bound(item, length) for item in value[:_MOST_ITEMS]]
+    if isinstance(value, Mapping):
+        items: Iterable[tuple[str, Any]] = list(value.items())[:_MOST_ITEMS]
+        return {name: _bound(item, length) for name, item in items}
+    return value
+
+
+def _cut(text: str, length: int = _LINE_LENGTH) -> str:
+    short = " ".join(text[: length * 3].split())
+    return short if len(short) <= length else f"{short[: length - 1]}…"

@@ -8,11 +8,10 @@ from fastapi import Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError
-from heddle.http import EventStreamsDep, Reader, StateDep, answer, group
-from heddle.inference.dependencies import InferenceDep
-from heddle.inference.service import Inference
-from heddle.server_state import ServerState
-from heddle.ui.session import is_still_welcome
+from heddle.http.routing import EventStreamsDep, Reader, StateDep, answer, group
+from heddle.http.state import ServerState
+from heddle.inference.service import Inference, InferenceDep
+from heddle.ui.session import may_continue
 from heddle.wire.jsontypes import Json
 
 router = group("Pages")
@@ -25,7 +24,7 @@ _SAME_LOOKS = 10
 @router.get("/_ui/api/inference", include_in_schema=False)
 async def inference(caller: Reader, inference: InferenceDep) -> Response:
     """The figures once."""
-    return answer(await _figures(caller, inference))
+    return answer(await _stats(caller, inference))
 
 
 @router.get("/_ui/api/inference/live", include_in_schema=False)
@@ -38,8 +37,8 @@ async def follow_inference(
 
 async def _changes(request: Request, caller: Caller, inference: Inference, state: ServerState) -> AsyncIterator[bytes]:
     number, same, before = 0, 0, b""
-    while await is_still_welcome(request, state):
-        found = orjson.dumps(await _figures(caller, inference))
+    while await may_continue(request, state):
+        found = orjson.dumps(await _stats(caller, inference))
         same = same + 1 if found == before else 0
         if not same or same % _SAME_LOOKS == 0:
             number += 1
@@ -48,14 +47,14 @@ async def _changes(request: Request, caller: Caller, inference: Inference, state
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _figures(caller: Caller, inference: Inference) -> Json:
+async def _stats(caller: Caller, inference: Inference) -> Json:
     service = inference
     try:
         model = await service.model()
     except HeddleError as error:
         return {"is_off": service.is_off, "problem": error.reason, "engines": []}
-    report = await service.accounts.figures.report()
-    stats = service.accounts.figures.stats()
+    report = await service.accounts.metrics.report()
+    stats = service.accounts.metrics.stats()
     engines = [
         {
             **engine,

@@ -1,28 +1,57 @@
-"""One project over a stretch of time, with the stretch before it: what the overview shows, in one answer."""
+"""What a project did over time, what it spent, by model, op, user or day, the prices of its models, and its ops."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any
+from statistics import median
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import Query, Response
+from pydantic import BaseModel
 
-from heddle.http import PricesDep, Reader, StoreDep, answer, group
+from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.store.control.feedback import Window
-from heddle.wire import times
-from heddle.wire.calls import UsageSum
+from heddle.ui.reads.rejections import describe_rejections
+from heddle.wire import refs, times
+from heddle.wire.aggregates import CALLS_AND_ERRORS, CallAggregate, Measure, Value, cut_run
+from heddle.wire.buckets import percentile_of, readable_width
+from heddle.wire.calls import CallsQuery, Filter, OpActivity, UniformRun, UsageSum
 from heddle.wire.inference import CostOf, PricesOf, cost_of_tokens, sum_of_costs
-from heddle.wire.overview import ProjectOverview, TimeSpan
 
 router = group("Pages")
 
+_SAMPLE = 20_000
 _MINUTE = 60
 _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
-_WIDTHS = (_MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR)
-_DAYS = (_DAY, 7 * _DAY, 28 * _DAY)
-_MOST_BUCKETS = 72
 _KINDS = {"wandb.reaction.1": "reactions", "wandb.note.1": "notes"}
 Seconds = Annotated[float | None, Query(ge=0, le=1e11)]
+
+
+class TimeSpan(NamedTuple):
+    """A stretch of time cut into equal buckets; instants in microseconds, `end` is exclusive."""
+
+    start: int
+    end: int
+    width: int
+
+    @property
+    def run(self) -> UniformRun:
+        """Its buckets."""
+        return UniformRun(0, self.start, self.width, self.start, self.end)
+
+
+class _Counts(NamedTuple):
+    """Calls, failed ones, and the latencies (seconds, in order) of root calls that ended; beyond 20,000 of a sample."""
+
+    calls: int
+    errors: int
+    seconds: list[float]
+
+    def shown(self) -> dict[str, float | None]:
+        p50, p95 = percentile_of(self.seconds, 50), percentile_of(self.seconds, 95)
+        return {"calls": self.calls, "errors": self.errors, "p50": p50, "p95": p95}
 
 
 @router.get("/_ui/api/overview", include_in_schema=False)
@@ -37,7 +66,8 @@ async def overview(
 ) -> Response:
     """Counts, latencies, usage and feedback in buckets; `zone` is how many minutes the reader's clock is behind UTC."""
     internal, now = caller.open(project), times.now()
-    first = await store.overviews.first_started_at(internal)
+    bounds = await store.call_aggregates.bounds(internal)
+    first = None if bounds is None else bounds[0]
     until = now if end is None else int(end * times.SECOND)
     since = (first or now - _DAY * times.SECOND) if start is None else int(start * times.SECOND)
     span = span_of(min(since, until - 1), until, zone)
@@ -53,41 +83,44 @@ async def overview(
             "start": span.start / times.SECOND,
             "end": span.end / times.SECOND,
             "step": span.width // times.SECOND,
-            "buckets": [
-                {"bucket": row.bucket, "calls": row.calls, "errors": row.errors, "p50": row.median, "p95": row.high}
-                for row in found.counts
-            ],
+            "buckets": [{"bucket": bucket, **counts.shown()} for bucket, counts in found.items()],
             "totals": _totals(found, usage, cost_of),
             "before": earlier,
             "models": _models(usage, cost_of),
             "feedback": await _feedback(store, internal, span),
+            "rejected": await describe_rejections(store, internal, 0 if start is None else since),
         }
     )
 
 
-async def _read(store: Store, prices: PricesOf, project: str, span: TimeSpan) -> tuple[ProjectOverview, list[UsageSum]]:
-    cuts = await prices.changes(project)
-    place = (span.start, span.end, span.start, span.width)
-    usage = await store.breakdowns.usage(project, "", *place, cuts)
-    return await store.overviews.read(project, span), usage
+async def _read(
+    store: Store, prices: PricesOf, project: str, span: TimeSpan
+) -> tuple[dict[int, _Counts], list[UsageSum]]:
+    """What happened in the buckets that have any call, and what was used."""
+    calls = CallAggregate(CallsQuery(project), CALLS_AND_ERRORS, runs=[span.run])
+    roots = CallsQuery(project, Filter(roots_only=True))
+    latencies = CallAggregate(roots, [Measure("seconds", "values", Value("seconds"))], runs=[span.run], sample=_SAMPLE)
+    seconds = {row.bucket: row.values["seconds"] for row in await store.call_aggregates.aggregate(latencies)}
+    counts = {
+        row.bucket: _Counts(row.values["calls"], row.values["errors"], seconds.get(row.bucket, []))
+        for row in await store.call_aggregates.aggregate(calls)
+    }
+    runs = cut_run(span.run, await prices.changes(project))
+    return dict(sorted(counts.items())), await store.call_aggregates.usage(CallsQuery(project), runs)
 
 
 def span_of(start: int, end: int, zone: int) -> TimeSpan:
     """The span with a bucket width that people count in; buckets of days begin at midnight of the reader's clock."""
-    seconds = (end - start) / times.SECOND
-    width = next((one for one in (*_WIDTHS, *_DAYS) if seconds / one <= _MOST_BUCKETS), 0)
-    width = (width or int(seconds / _MOST_BUCKETS / _DAY + 1) * _DAY) * times.SECOND
+    width = readable_width((end - start) / times.SECOND) * times.SECOND
     shift = zone * _MINUTE * times.SECOND
     return TimeSpan((start - shift) // width * width + shift, end, width)
 
 
-def _totals(found: ProjectOverview, usage: Sequence[UsageSum], cost_of: CostOf) -> dict[str, Any]:
-    whole = found.whole
+def _totals(found: dict[int, _Counts], usage: Sequence[UsageSum], cost_of: CostOf) -> dict[str, Any]:
+    seconds = sorted(took for counts in found.values() for took in counts.seconds)
+    calls, errors = sum(row.calls for row in found.values()), sum(row.errors for row in found.values())
     return {
-        "calls": whole.calls,
-        "errors": whole.errors,
-        "p50": whole.median,
-        "p95": whole.high,
+        **_Counts(calls, errors, seconds).shown(),
         "prompt_tokens": sum(row.prompt for row in usage),
         "completion_tokens": sum(row.completion for row in usage),
         "cost": _cost(usage, cost_of),
@@ -134,3 +167,170 @@ async def _feedback(store: Store, project: str, span: TimeSpan) -> list[dict[str
 
     await store.feedback.scan(project, Window(span.start, span.end), ("created_at", "feedback_type"), take)
     return [{"bucket": bucket, **kinds} for bucket, kinds in sorted(counts.items())]
+
+
+_STEPS = ((2 * _DAY, _HOUR), (120 * _DAY, _DAY), (math.inf, 7 * _DAY))
+_COUNTS = ("requests", "prompt", "completion", "cache_read", "cache_creation")
+_MILLION = 1_000_000
+By = Literal["model", "op", "user", "day"]
+Instant = Annotated[float, Query(ge=0, le=100_000_000_000, allow_inf_nan=False)]
+
+
+class Group(BaseModel):
+    """One row of the table, with what it cost in each bucket; `cost` is None where no model has a price."""
+
+    name: str
+    cost: float | None = None
+    calls: int = 0
+    requests: int = 0
+    prompt: int = 0
+    completion: int = 0
+    cache_read: int = 0
+    cache_creation: int = 0
+    unpriced: list[str] = []
+    cells: dict[int, float] = {}
+
+
+@router.get("/_ui/api/costs", include_in_schema=False)
+async def costs(
+    project: str,
+    caller: Reader,
+    store: StoreDep,
+    prices: PricesDep,
+    by: By = "model",
+    start: Instant = 0,
+    end: Instant = 0,
+    zone: Annotated[int, Query(ge=-86_400, le=86_400)] = 0,
+) -> Response:
+    """Costs per group and bucket; instants are seconds since 1970, 0 is the first call and now; `zone` is seconds."""
+    opened = caller.open(project)
+    upper = end or times.now() / 1e6 + 1
+    first = await store.call_aggregates.first_usage(opened)
+    lower = max(start, first / 1e6 if start == 0 and first is not None else start)
+    if first is None or lower >= upper:
+        known = None if first is None else first / 1e6
+        return answer({"by": by, "start": lower, "end": upper, "step": 86_400, "groups": [], "first": known})
+    step = next(width for reach, width in _STEPS if upper - lower <= reach)
+    aligned = (lower + zone) // step * step - zone
+    # Buckets begin on a full hour or day; what lies before the range is left out of the first.
+    dimension = by if by in ("op", "user") else ""
+    shift, width = int(aligned * 1e6), step * 1_000_000
+    runs = cut_run(UniformRun(0, shift, width, int(lower * 1e6), int(upper * 1e6)), await prices.changes(opened))
+    found = await store.call_aggregates.usage(CallsQuery(opened), runs, dimension)
+    groups = _groups(found, by, await prices(opened), shift, width)
+    inside = runs[0]._replace(upper=runs[-1].upper)
+    counted = await _count_users_of_tokens(store, opened, by, inside)
+    for entry in groups if by != "model" else ():
+        entry.calls = counted[entry.name]
+    shown = [entry.model_dump() for entry in groups]
+    told = {"by": by, "start": aligned, "end": upper, "step": step, "groups": shown, "first": first / 1e6}
+    return answer({**told, "from": int(lower), "calls": counted.total()})
+
+
+async def _count_users_of_tokens(store: Store, project: str, by: By, run: UniformRun) -> Counter[str]:
+    """The calls whose tokens count, by group (of models: all in one); a call of several models is one call."""
+    keys = (by,) if by in ("op", "user") else ()
+    whole = run if by == "day" else UniformRun(0, run.lower, max(1, run.upper - run.lower), run.lower, run.upper)
+    distinct = Measure("calls", "count_distinct", Value("call"))
+    counted: Counter[str] = Counter()
+    for row in await store.call_aggregates.aggregate(
+        CallAggregate(CallsQuery(project), [distinct], keys, [whole], "totals")
+    ):
+        name = row.keys[0] if row.keys else ""
+        day = str((run.start + row.bucket * run.width) // 1_000_000)
+        counted[refs.operation_name(name) if by == "op" else day if by == "day" else name] += row.values["calls"]
+    return counted
+
+
+def _groups(found: Sequence[UsageSum], by: By, cost_of: CostOf, shift: int, width: int) -> list[Group]:
+    groups: dict[str, Group] = {}
+    for row in found:
+        name = _name(row, by, shift, width)
+        entry = groups.setdefault(name, Group(name=name, unpriced=[], cells={}))
+        for count in _COUNTS:
+            setattr(entry, count, getattr(entry, count) + getattr(row, count))
+        entry.calls += row.calls
+        cost = cost_of_tokens(cost_of, row, row.priced_at)
+        if cost is None:
+            if row.model not in entry.unpriced:
+                entry.unpriced.append(row.model)
+        else:
+            entry.cost = (entry.cost or 0) + cost
+            entry.cells[row.bucket] = entry.cells.get(row.bucket, 0) + cost
+    return sorted(groups.values(), key=lambda entry: (-(entry.cost or 0), -entry.prompt - entry.completion, entry.name))
+
+
+def _name(row: UsageSum, by: By, shift: int, width: int) -> str:
+    """What a sum counts to; days are named by when they begin, in seconds since 1970."""
+    if by == "day":
+        return str((shift + row.bucket * width) // 1_000_000)
+    return row.model if by == "model" else refs.operation_name(row.name) if by == "op" else row.name
+
+
+@router.get("/_ui/api/prices", include_in_schema=False)
+async def prices(
+    project: str, caller: Reader, store: StoreDep, prices: PricesDep, model: Annotated[list[str] | None, Query()] = None
+) -> Response:
+    """The models that a project used (and further ones), each with the price that holds now and heddle's own."""
+    opened = caller.open(project)
+    now = times.now()
+    used: Counter[str] = Counter()
+    for row in await store.call_aggregates.usage(CallsQuery(opened), [UniformRun(0, 0, now + 1, 0, now + 1)]):
+        used[row.model] += row.calls
+    used.update(dict.fromkeys(model or (), 0))
+    own, default = await prices(opened), await prices("")
+    models = [
+        {"model": name, "calls": calls, "price": rates(own, name, now), "default": rates(default, name, now)}
+        for name, calls in used.most_common()
+    ]
+    return answer({"models": models})
+
+
+def rates(cost_of: CostOf, model: str, at: int) -> dict[str, float] | None:
+    """Dollars for a million tokens of each kind, as calls are charged; None without a price."""
+
+    def of(prompt: int = 0, completion: int = 0, cached: int = 0, created: int = 0) -> float | None:
+        return cost_of(
+            model,
+            at,
+            requests=1,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cached_tokens=cached,
+            created_tokens=created,
+        )
+
+    found: dict[str, Any] = {
+        "prompt": of(prompt=_MILLION),
+        "completion": of(completion=_MILLION),
+        "cache_read": of(prompt=_MILLION, cached=_MILLION),
+        "cache_creation": of(prompt=_MILLION, created=_MILLION),
+    }
+    return None if found["prompt"] is None else found
+
+
+@router.get("/_ui/api/ops", include_in_schema=False)
+async def ops(project: str, caller: Reader, store: StoreDep) -> Response:
+    """Per name: calls, how many failed, the last one, and of the newest ones the median time."""
+    by_name: dict[str, list[OpActivity]] = {}
+    opened, errors = caller.open(project), Counter[str]()
+    for activity in await store.call_aggregates.ops(opened):
+        by_name.setdefault(refs.operation_name(activity.op), []).append(activity)
+    for row in await store.call_aggregates.aggregate(CallAggregate(CallsQuery(opened), CALLS_AND_ERRORS, ("op",))):
+        errors[refs.operation_name(row.keys[0])] += row.values["errors"]
+    return answer({"ops": [_op(name, found, errors[name]) for name, found in by_name.items()]})
+
+
+def _op(name: str, found: list[OpActivity], errors: int) -> dict[str, Any]:
+    seconds = [took for activity in found for took in activity.seconds]
+    calls = sum(activity.calls for activity in found)
+    return {
+        "name": name,
+        "calls": calls,
+        "last": times.to_iso(max(activity.last_started_at for activity in found)),
+        "kind": found[0].kind,
+        "p50": median(seconds) if seconds else None,
+        "errors": errors,
+        "error_share": errors / calls if calls else None,
+        "versions": {activity.op: activity.calls for activity in found},
+    }

@@ -1,32 +1,54 @@
 """What the page of settings shows of the server: keys, providers, storage, and what differs from the defaults."""
 
 import os
-import time
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from fastapi import Response
+from fastapi import Depends, Response
 from pydantic import Field
 
 import heddle
 from heddle.auth import Caller, Scope
 from heddle.errors import Forbidden, InvalidRequest, NotFound
-from heddle.http import Admin, AuthenticatorDep, Reader, RequestModel, SettingsDep, StoreDep, answer, group
+from heddle.http.routing import (
+    Admin,
+    AuthenticatorDep,
+    Reader,
+    RequestModel,
+    Service,
+    SettingsDep,
+    StoreDep,
+    answer,
+    group,
+)
+from heddle.inference.providers import read_providers
 from heddle.settings import TABLE, Settings
-from heddle.store.base import Store
 from heddle.store.control.keys import KeyRow
-from heddle.store.sizes import Sizes
+from heddle.store.data_folder import BackupState, Measured
 from heddle.wire import times
 
 router = group("Pages")
 
-_SECRET = frozenset(("providers", "alert_webhooks", "store", "control", "files", "vllm_urls"))
+_SECRET = frozenset(("providers", "alert_webhooks", "store", "control", "files", "vllm_urls", "smtp"))
 """Settings whose addresses may carry a secret: nobody sees more than their hosts."""
 
-_PRIVATE = _SECRET | {"data", "host", "training_sources", "model", "adapters", "vllm_command", "vllm_arguments"}
+_PRIVATE = _SECRET | {
+    "data",
+    "host",
+    "training_sources",
+    "otlp_export_endpoint",
+    "alert_emails",
+    "smtp_from",
+    "model",
+    "adapters",
+    "vllm_command",
+    "vllm_arguments",
+}
 """Settings that name folders, addresses or receivers: admins of the whole server see those."""
 
 _SIZES_SECONDS = 15.0
+DiskDep = Annotated[Measured, Depends(Service("disk"))]
 
 
 class KeyReq(RequestModel):
@@ -38,27 +60,10 @@ class KeyReq(RequestModel):
     project: str | None = None
 
 
-class _Measured:
-    """The sizes of the data folder, believed for a while, as measuring walks all files."""
-
-    def __init__(self) -> None:
-        self._at = -_SIZES_SECONDS
-        self._sizes: Sizes | None = None
-
-    async def of(self, store: Store) -> Sizes:
-        """The sizes now."""
-        if self._sizes is None or time.monotonic() - self._at > _SIZES_SECONDS:
-            self._sizes, self._at = await store.sizes(), time.monotonic()
-        return self._sizes
-
-
-_measured = _Measured()
-
-
 @router.get("/_ui/api/settings", include_in_schema=False)
 async def settings(caller: Reader, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
-    """The server's version, its providers, and each setting that was given, with where it came from; no secrets."""
-    everything = _is_operator(caller)
+    """The server's version, and each setting that was given, with where it came from; no secrets."""
+    everything = caller.is_operator
     given = [row for row in TABLE if getattr(settings, row.name) != row.default]
     told: dict[str, Any] = {
         "version": heddle.__version__,
@@ -76,44 +81,42 @@ async def settings(caller: Reader, settings: SettingsDep, store: StoreDep, authe
             for row in given
             if everything or row.name not in _PRIVATE
         ],
-        "providers": _providers(settings)
-        if everything
-        else [{"name": found["name"]} for found in _providers(settings)],
         "image_provider": settings.image_provider,
     }
     return answer(told)
 
 
 @router.get("/_ui/api/storage", include_in_schema=False)
-async def storage(caller: Admin, settings: SettingsDep, store: StoreDep) -> Response:
+async def storage(caller: Admin, settings: SettingsDep, store: StoreDep, disk: DiskDep) -> Response:
     """How much room the data folder takes, and where it is."""
-    if not _is_operator(caller):
-        raise Forbidden("Storage is the whole server's: this needs an admin key that is not bound to a project")
-    sizes = await _measured.of(store)
+    caller.require_operator("Storage")
+    sizes = await disk.measure(_SIZES_SECONDS)
     return answer(
         {
             "folder": os.path.abspath(settings.data),
             "schema": store.schema,
             "limit": settings.max_database_bytes,
-            "parts": [
-                {"name": "database", "bytes": sizes.database},
-                {"name": "write_ahead_log", "bytes": sizes.write_ahead_log},
-                {"name": "files", "bytes": sizes.files},
-                {"name": "adapters", "bytes": sizes.adapters},
-                {"name": "training", "bytes": sizes.training},
-            ],
+            "parts": [{"name": name, "bytes": size} for name, size in sizes.parts.items()],
             "disk_free": sizes.disk_free,
             "disk": sizes.disk,
+            "backup": _describe_backup(BackupState.read(Path(settings.data))),
         }
     )
+
+
+def _describe_backup(state: BackupState) -> dict[str, Any]:
+    """How the last `heddle backup` went; instants are texts, null for never."""
+    told = {name: getattr(state, name) for name in ("target", "bytes", "seconds", "notes", "error")}
+    moments = ("made_at", "restored_at", "failed_at")
+    return told | {name: times.to_iso(at) if (at := getattr(state, name)) else None for name in moments}
 
 
 @router.get("/_ui/api/keys", include_in_schema=False)
 async def keys(caller: Admin, store: StoreDep) -> Response:
     """The keys within the caller's own binding, newest first."""
     used = await store.sessions.counts(times.now())
-    rows = [row for row in await store.keys.all() if _within(caller, row.entity, row.project)]
-    return answer({"keys": [_shown(row, used.get(row.id, 0), caller) for row in reversed(rows)]})
+    rows = [row for row in await store.keys.all() if _is_within(caller, row.entity, row.project)]
+    return answer({"keys": [_describe_key(row, used.get(row.id, 0), caller) for row in reversed(rows)]})
 
 
 @router.post("/_ui/api/keys", include_in_schema=False)
@@ -123,21 +126,21 @@ async def create_key(body: KeyReq, caller: Admin, store: StoreDep, authenticator
         # Whoever is on this machine would otherwise keep a key for the time when one is needed.
         raise Forbidden("Nobody is asked for a key here, so keys are made on the command line: heddle keys create")
     entity, project = body.entity or None, body.project or None
-    if not _within(caller, entity, project):
+    if not _is_within(caller, entity, project):
         raise Forbidden(f"Your key is bound to {caller.project or caller.entity}; a new key must be bound within that")
     unknown = [word for word in body.scopes if word not in set(Scope)]
     if unknown:
         raise InvalidRequest(f"scope = {unknown[0][:100]!r} cannot be used: allowed are {', '.join(Scope)}")
     scopes = frozenset(Scope(word) for word in body.scopes)
     key, row = await store.keys.create(body.user.strip(), scopes, entity, project, caller.user)
-    return answer({"key": key, **_shown(row, 0, caller)})
+    return answer({"key": key, **_describe_key(row, 0, caller)})
 
 
 @router.delete("/_ui/api/keys/{key_id}", include_in_schema=False)
 async def revoke_key(key_id: str, caller: Admin, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
     """Make a key useless from now on, and end its sessions."""
     row = next((row for row in await store.keys.all() if row.id == key_id), None)
-    if row is None or not _within(caller, row.entity, row.project):
+    if row is None or not _is_within(caller, row.entity, row.project):
         raise NotFound(f"There is no key {key_id[:100]!r} within reach of yours")
     await store.keys.revoke(key_id, caller.user)
     await store.sessions.end_of_key(key_id)
@@ -145,18 +148,14 @@ async def revoke_key(key_id: str, caller: Admin, store: StoreDep, authenticator:
     return answer({})
 
 
-def _is_operator(caller: Caller) -> bool:
-    return caller.has(Scope.ADMIN) and caller.entity is None and caller.project is None
-
-
-def _within(caller: Caller, entity: str | None, project: str | None) -> bool:
+def _is_within(caller: Caller, entity: str | None, project: str | None) -> bool:
     """True when a key of that binding reaches nothing that the caller does not reach."""
     if project is not None:
         return caller.reaches(project)
     return caller.project is None and caller.entity in (None, entity)
 
 
-def _shown(row: KeyRow, sessions: int, caller: Caller) -> dict[str, Any]:
+def _describe_key(row: KeyRow, sessions: int, caller: Caller) -> dict[str, Any]:
     return {
         "id": row.id,
         "user": row.user,
@@ -176,7 +175,7 @@ def _value(settings: Settings, name: str, value: str) -> str:
     if name not in _SECRET or "://" not in value:
         return value
     if name == "providers":
-        return ", ".join(f"{found['name']} ({found['address']})" for found in _providers(settings))
+        return ", ".join(f"{name} ({_host(found.base_url)})" for name, found in read_providers(settings).items())
     return ", ".join(_host(address) for address in value.split(","))
 
 
@@ -184,15 +183,3 @@ def _host(address: str) -> str:
     """An address without what may be secret in it: who logs in, and the path."""
     parts = urlsplit(address.strip())
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
-
-
-def _providers(settings: Settings) -> list[dict[str, Any]]:
-    """The providers of the settings; of their keys only the variable's name, and whether it is set."""
-    found = []
-    for entry in settings.providers.split(";") if settings.providers != "none" else ():
-        name, _, rest = entry.strip().partition("=")
-        url, _, variable = rest.partition(",")
-        address = _host(url) + urlsplit(url).path.rstrip("/")
-        has_key = bool(os.environ.get(variable)) if variable else None
-        found.append({"name": name, "address": address, "key_variable": variable, "has_key": has_key})
-    return found

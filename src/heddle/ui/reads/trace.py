@@ -1,20 +1,25 @@
-"""Every call of one trace as columns, streamed page by page: what the tree and the waterfall show."""
+"""Every call of one trace as columns, streamed page by page, and the threads of a project with their statistics."""
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from heddle.errors import NotFound
-from heddle.http import PricesDep, Reader, StoreDep, answer, group
+from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
-from heddle.wire.calls import ERROR, RUNNING, SUCCESS
-from heddle.wire.inference import CostOf, cost_of_tokens
+from heddle.wire import times
+from heddle.wire.aggregates import ALL_TIME, CallAggregate, Measure, cut_run
+from heddle.wire.calls import ERROR, RUNNING, SUCCESS, CallsQuery, Filter, ThreadRow, UsageSum
+from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.kinds import PLAIN
 from heddle.wire.outline import ORPHAN, ROOT, Outline, Span
+from heddle.wire.query import And, Compare, Field
+from heddle.wire.query import Literal as Constant
 
 router = group("Pages")
 
@@ -42,7 +47,7 @@ async def trace(
     pages = _pages(store, outline, Columns(await prices(internal)))
     headers = {"Vary": "Accept-Encoding", "Cache-Control": "no-store"}
     if "gzip" in request.headers.get("accept-encoding", ""):
-        pages, headers["Content-Encoding"] = _compressed(pages), "gzip"
+        pages, headers["Content-Encoding"] = _compress(pages), "gzip"
     return StreamingResponse(pages, media_type="application/jsonl", headers=headers)
 
 
@@ -58,9 +63,10 @@ async def _pages(store: Store, outline: Outline, columns: "Columns") -> AsyncIte
         start, size = stop, _PAGE
 
 
-async def _compressed(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _compress(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The same as gzip, each chunk readable as soon as it arrives."""
-    packer = zlib.compressobj(_GZIP_LEVEL, wbits=31)
+    # Most of it is ids: what they have in common is found by chance and costs more than it saves.
+    packer = zlib.compressobj(_GZIP_LEVEL, wbits=31, strategy=zlib.Z_FILTERED)
     async for chunk in chunks:
         yield packer.compress(chunk) + packer.flush(zlib.Z_SYNC_FLUSH)
     yield packer.flush()
@@ -88,8 +94,8 @@ class Columns:
         page: dict[str, Any] = {name: [] for name in ("id", "op", "start", "length", "parent")}
         sparse: dict[str, list[Any]] = {name: [] for name in ("status", "name", "usage", "orphan")}
         for position, span in enumerate(spans, start):
-            self._add(page, sparse, span or _gone(self._before), position)
-            page["parent"].append(_back(outline.parents[position], position))
+            self._add(page, sparse, span or _removed_span(self._before), position)
+            page["parent"].append(_parent_offset(outline.parents[position], position))
             if outline.parents[position] == ORPHAN:
                 sparse["orphan"].append([position, outline.orphans[position]])
         page["ops"] = list(self._ops)[ops:]
@@ -112,11 +118,81 @@ class Columns:
             sparse["usage"].append([position, model, use.prompt, use.completion, dollars])
 
 
-def _back(parent: int, position: int) -> int | None:
+def _parent_offset(parent: int, position: int) -> int | None:
     if parent == ORPHAN:
         return None
     return 0 if parent == ROOT else position - parent
 
 
-def _gone(at: int) -> Span:
-    return Span("", "removed", None, None, at, at, SUCCESS, [])
+def _removed_span(at: int) -> Span:
+    return Span("", "removed", PLAIN, None, at, at, SUCCESS, [])
+
+
+_FAILED_TURNS = And(
+    (
+        Compare("eq", Field("summary.weave.status"), Constant("error")),
+        Compare("eq", Field("turn_id"), Field("id")),
+    )
+)
+_SORTS: dict[str, Callable[[ThreadRow], Any]] = {
+    "thread": lambda row: row.thread_id.lower(),
+    "turns": lambda row: row.turn_count,
+    "duration": lambda row: sum(row.durations),
+    "started": lambda row: row.start_time,
+    "active": lambda row: row.last_updated or row.start_time,
+}
+
+
+@router.get("/_ui/api/threads/{entity}/{project}", include_in_schema=False)
+async def threads(
+    entity: str,
+    project: str,
+    caller: Reader,
+    store: StoreDep,
+    prices: PricesDep,
+    sort: Literal["thread", "turns", "duration", "started", "active"] = "active",
+    descending: bool = True,
+    search: str = "",
+    thread: str = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """A page of threads; `search` is a part of their name, `thread` the whole name of one."""
+    internal = caller.open(f"{entity}/{project}")
+    rows = await store.calls.threads(internal, [thread] if thread else None, None, None)
+    found = [row for row in rows if search.lower() in row.thread_id.lower()]
+    page = sorted(found, key=_SORTS[sort], reverse=descending)[offset : offset + limit]
+    usage, errors = await _sums(store, internal, [row.thread_id for row in page], await prices.changes(internal))
+    price = await prices(internal)
+    shown = [
+        {
+            "thread_id": row.thread_id,
+            "turns": row.turn_count,
+            "started_at": times.to_iso(row.start_time),
+            "active_at": times.to_iso(row.last_updated or row.start_time),
+            "first_turn": row.first_turn_id,
+            "last_turn": row.last_turn_id,
+            "seconds": sum(row.durations) / 1000,
+            "tokens": sum(used.tokens for used in usage.get(row.thread_id, ())),
+            "dollars": sum_of_costs(
+                cost_of_tokens(price, used, used.priced_at) for used in usage.get(row.thread_id, ())
+            ),
+            "errors": errors.get(row.thread_id, 0),
+        }
+        for row in page
+    ]
+    return answer({"threads": shown, "found": len(found), "total": len(rows)})
+
+
+async def _sums(
+    store: Store, project: str, thread_ids: Sequence[str], changes: Sequence[int]
+) -> tuple[dict[str, list[UsageSum]], dict[str, int]]:
+    """What threads used, in pieces of one price each, and how many of their turns failed."""
+    if not thread_ids:
+        return {}, {}
+    chosen = Filter(thread_ids=tuple(thread_ids))
+    usage: dict[str, list[UsageSum]] = {}
+    for used in await store.call_aggregates.usage(CallsQuery(project, chosen), cut_run(ALL_TIME, changes), "thread_id"):
+        usage.setdefault(used.name, []).append(used)
+    failed = CallAggregate(CallsQuery(project, chosen, _FAILED_TURNS), [Measure("errors")], ("thread_id",))
+    return usage, {row.keys[0]: row.values["errors"] for row in await store.call_aggregates.aggregate(failed)}

@@ -1,23 +1,25 @@
-"""Training as its pages show it: the models of a project, one model's whole run, and what changes in it."""
+"""Training as its pages show it: the models of a project, a model's run and what changes in it, the trajectories."""
 
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import orjson
 from fastapi import Header, Query, Request, Response
 
+from heddle.auth import Caller
 from heddle.errors import HeddleError, NotFound
-from heddle.http import EventStreamsDep, Reader, StateDep, StoreDep, answer, group
-from heddle.server_state import ServerState
+from heddle.http.routing import EventStreamsDep, Reader, StateDep, StoreDep, answer, group
+from heddle.http.state import ServerState
 from heddle.store.base import Store
-from heddle.store.control.train_runs import RunJob
-from heddle.store.control.training import CheckpointRow, LogRow, ModelRow
-from heddle.training.dependencies import TrainingDep
-from heddle.training.service import Training
-from heddle.ui.session import is_still_welcome
+from heddle.store.control.training import CheckpointRow, LogRow, ModelRow, RunJob
+from heddle.training.service import Training, TrainingDep
+from heddle.ui.session import may_continue
 from heddle.wire import times
+from heddle.wire.conversation.call import Conversation, of_call
 from heddle.wire.jsontypes import Json
 
 router = group("Pages")
@@ -69,31 +71,18 @@ def _summary(row: ModelRow, jobs: list[RunJob]) -> Json:
     }
 
 
+def _pick(row: object, *names: str) -> Json:
+    return {name: getattr(row, name) for name in names}
+
+
 def run_job(job: RunJob) -> Json:
     """A job as the pages read it; instants in seconds since 1970."""
+    instants = _pick(job, "created_at", "started_at", "prepared_at", "trained_at", "ended_at")
     return {
-        "number": job.number,
-        "id": job.id,
-        "kind": job.kind,
-        "state": job.state,
-        "step": job.step,
-        "parent_step": job.parent_step,
+        **_pick(job, "number", "id", "kind", "state", "step", "parent_step"),
         "gradient_steps": job.progress,
-        "planned": job.planned,
-        "cancel_asked": job.cancel_asked,
-        "error": job.error,
-        "metrics": job.metrics,
-        "created_by": job.created_by,
-        **{
-            name: None if at is None else at / times.SECOND
-            for name, at in (
-                ("created_at", job.created_at),
-                ("started_at", job.started_at),
-                ("prepared_at", job.prepared_at),
-                ("trained_at", job.trained_at),
-                ("ended_at", job.ended_at),
-            )
-        },
+        **_pick(job, "planned", "cancel_asked", "error", "metrics", "created_by"),
+        **{name: None if at is None else at / times.SECOND for name, at in instants.items()},
     }
 
 
@@ -133,31 +122,16 @@ async def _steps(store: Store, model_id: str) -> Json:
     checkpoints, logs = await asyncio.gather(
         store.train_models.checkpoints(model_id), store.train_models.logs(model_id)
     )
-    return {"checkpoints": [_checkpoint(row) for row in checkpoints], "logs": [_log(row) for row in logs]}
-
-
-def _checkpoint(row: CheckpointRow) -> Json:
+    made = ("step", "parent_step", "job_id", "digest", "bytes", "metrics")
+    logged = ("id", "split", "step", "metrics", "groups", "trajectories")
     return {
-        "step": row.step,
-        "parent_step": row.parent_step,
-        "job_id": row.job_id,
-        "digest": row.digest,
-        "bytes": row.bytes,
-        "metrics": row.metrics,
-        "created_at": row.created_at / times.SECOND,
+        "checkpoints": [_with_time(row, *made) for row in checkpoints],
+        "logs": [_with_time(row, *logged) for row in logs],
     }
 
 
-def _log(row: LogRow) -> Json:
-    return {
-        "id": row.id,
-        "split": row.split,
-        "step": row.step,
-        "metrics": row.metrics,
-        "groups": row.groups,
-        "trajectories": row.trajectories,
-        "created_at": row.created_at / times.SECOND,
-    }
+def _with_time(row: CheckpointRow | LogRow, *names: str) -> Json:
+    return {**_pick(row, *names), "created_at": row.created_at / times.SECOND}
 
 
 @router.get("/_ui/api/training/runs/{run}/live", include_in_schema=False)
@@ -183,7 +157,7 @@ async def _changes(
     silent = 0
     known: dict[str, Json] = {}
     yield b": following\n\n"
-    while await is_still_welcome(request, state):
+    while await may_continue(request, state):
         jobs = [run_job(job) for job in await store.train_runs.jobs([model_id], place)]
         changed = [job for job in jobs if known.get(job["id"]) != job]
         known = {job["id"]: job for job in jobs}
@@ -216,3 +190,91 @@ async def read_events(
     events = await store.train_jobs.events(found.id, after)
     shown = [{"type": row.type, "data": row.data, "at": row.created_at / times.SECOND} for row in events]
     return answer({"id": found.id, "config": found.config, "events": shown})
+
+
+@router.get("/_ui/api/trajectories", include_in_schema=False)
+async def bodies(model: str, caller: Reader, store: StoreDep) -> Response:
+    """What a model was trained on and what was logged for it, the newest first."""
+    row = await _model(model, caller, store)
+    jobs = await store.train_runs.jobs([row.id])
+    logs = await store.train_models.logs(row.id)
+    shown: list[Json] = [
+        {
+            "body": f"job:{job.id}",
+            "split": "train",
+            "step": job.step,
+            "state": job.state,
+            "reward": job.metrics.get("reward"),
+            "at": job.created_at / times.SECOND,
+        }
+        for job in jobs
+        if job.kind == "rl"
+    ]
+    shown += [
+        {
+            "body": f"log:{log.id}",
+            "split": log.split,
+            "step": log.step,
+            "state": "logged",
+            "reward": log.metrics.get(f"{log.split}/reward"),
+            "at": log.created_at / times.SECOND,
+        }
+        for log in logs
+    ]
+    shown.sort(key=lambda one: one["at"], reverse=True)
+    return answer({"id": row.id, "name": row.name, "project": row.project_id, "bodies": shown})
+
+
+@router.get("/_ui/api/trajectories/groups", include_in_schema=False)
+async def groups(model: str, body: str, caller: Reader, store: StoreDep, training: TrainingDep) -> Response:
+    """The groups of one body with rewards and advantages."""
+    row = await _model(model, caller, store)
+    key, settings, _ = await _body(row, body, store)
+    return answer({"groups": await training.rollouts.groups(key, settings)})
+
+
+@router.get("/_ui/api/trajectories/one", include_in_schema=False)
+async def one(
+    model: str, body: str, index: int, place: int, caller: Reader, store: StoreDep, training: TrainingDep
+) -> Response:
+    """The trajectory `index` of the group at `place`, its conversations, and the token sequences that are trained."""
+    row = await _model(model, caller, store)
+    key, settings, longest = await _body(row, body, store)
+    base = await _folder(row, training)
+    found = await training.rollouts.trajectory(key, settings, (place, index), base, longest)
+    told = found["trajectory"]
+    histories = [told, *(told.get("additional_histories") or [])]
+    return answer({**found, "conversations": [asdict(_conversation(history)) for history in histories]})
+
+
+def _conversation(history: Json) -> Conversation:
+    """What was said in a history of a trajectory."""
+    return of_call({"messages": history.get("messages_and_choices"), "tools": history.get("tools")}, None)
+
+
+async def _model(model_id: str, caller: Caller, store: Store) -> ModelRow:
+    row = await store.train_models.find(model_id.lower())
+    if row is None or not caller.reaches(row.project_id):
+        raise NotFound("There is no such model")
+    return row
+
+
+async def _body(row: ModelRow, name: str, store: Store) -> tuple[str, Json | None, int]:
+    """Where a body lies, the settings that it is trained with, and how long its sequences may be."""
+    kind, _, body_id = name.partition(":")
+    if kind == "job":
+        job = await store.train_jobs.find(body_id)
+        if job is not None and job.model_id == row.id:
+            return job.payload, job.config["settings"], int(job.config.get("sequence") or 2**31)
+    else:
+        for log in await store.train_models.logs(row.id):
+            if log.id == body_id:
+                return log.payload, None, 2**31
+    raise NotFound("There are no such trajectories")
+
+
+async def _folder(row: ModelRow, training: Training) -> Path | None:
+    try:
+        return Path((await training.models.base(row.base_model)).folder)
+    except HeddleError:
+        return None

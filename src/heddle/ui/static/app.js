@@ -1,16 +1,23 @@
-// The frame around every page: the rail with its project, the theme, the keys that work everywhere.
+// The frame around every page: the navigation bar with its project, the theme, the global keys.
 import { effect, h, signal } from "./lib/dom.js";
 import { config, go, here, link, outlet, params, projectId, query, siteLink } from "./lib/router.js";
 import { failure, icon, keys } from "./lib/parts.js";
 import { stored } from "./lib/data.js";
+import { provideView } from "./lib/views.js";
+
+provideView("chat", () => import("./lib/chat.js"));
+provideView("media", () => import("./lib/media.js"));
+provideView("textdiff", () => import("./lib/textdiff.js"));
+provideView("value", () => import("./lib/value.js"));
 
 /**
- * What the rail shows: [group, [[name, icon, path, key], …]]; the key follows `g`.
+ * The entries of the navigation bar: [group, [[name, icon, path, key], …]]; the key follows `g`.
  * @type {[string, string[][]][]}
  */
 const RAIL = [
-  ["Observe", [["Overview", "overview", "", "o"], ["Calls", "calls", "/traces", "c"], ["Threads", "threads", "/threads", "h"],
-    ["Costs", "cost", "/costs", "$"], ["Alerts", "bell", "/alerts", "a"]]],
+  ["Observe", [["Overview", "overview", "", "o"], ["Calls", "calls", "/traces", "c"], ["Errors", "error", "/errors", "w"], ["Threads", "threads", "/threads", "h"],
+    ["Dashboards", "board", "/dashboards", "v"], ["Costs", "cost", "/costs", "$"], ["Metrics", "chart", "/metrics", "x"],
+    ["Alerts", "bell", "/alerts", "a"]]],
   ["Evaluate", [["Evaluations", "evaluate", "/evaluations", "e"], ["Leaderboards", "leaderboard", "/leaderboards", "l"],
     ["Scorers", "scorer", "/scorers", "s"], ["Datasets", "data", "/datasets", "d"], ["Annotation", "annotate", "/queues", "q"],
     ["Replays", "replay", "/replays", "r"]]],
@@ -39,11 +46,21 @@ addEventListener("heddle:login", () => {
   if (config.needs_key && !needsLogin.peek()) logInAgain();
 });
 
-const main = h("main", { id: "main", tabindex: "-1" });
+/** Whether the navigation bar, which is folded in narrow windows, lies unfolded above the page. */
+const isUnfolded = signal(false);
+const unfold = h("button.unfold", { type: "button", "aria-label": "Navigation", "aria-controls": "rail",
+  "aria-expanded": () => String(isUnfolded.value), onclick: () => { isUnfolded.value = !isUnfolded.peek(); } }, icon("calls"));
+effect(() => {
+  here.value;
+  isUnfolded.value = false;
+});
+
+const main = h("main", { id: "main", tabindex: "-1", inert: () => isUnfolded.value });
 const app = document.getElementById("app");
 app.append(
-  h("nav.rail", { "aria-label": "Main" },
-    h("a.brand", { href: siteLink("/"), title: "heddle, all projects" }, mark(), h("span", "heddle")),
+  unfold,
+  h("nav.rail", { id: "rail", "aria-label": "Main", class: () => (isUnfolded.value ? "unfolded" : "") },
+    h("a.brand", { href: siteLink("/"), title: "heddle, all projects" }, logo(), h("span", "heddle")),
     h("button.switcher", { type: "button", title: "Switch project", onclick: () => palette("project ") },
       h("span", h("small", () => projectName()[0]), h("b", () => projectName()[1])), icon("chevron")),
     h("button.nav", { type: "button", title: "Search and commands", onclick: () => palette("") }, icon("search"),
@@ -54,11 +71,18 @@ app.append(
       h("span", "Theme")),
       () => (config.needs_key && !needsLogin.value) && h("button.nav", { type: "button", onclick: logOut, title: "Log out" },
         icon("logout"), h("span", `Log out ${config.user}`)))),
+  h("div.shade", { hidden: () => !isUnfolded.value, onclick: () => { isUnfolded.value = false; } }),
   main);
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !isUnfolded.peek()) return;
+  isUnfolded.value = false;
+  unfold.focus();
+});
+matchMedia("(min-width: 1101px)").addEventListener("change", () => { isUnfolded.value = false; });
 
 effect(() => {
   app.classList.toggle("bare", needsLogin.value);
-  if (needsLogin.value) import("./pages/login.js").then((module) => main.replaceChildren(module.default(mark(), logIn)));
+  if (needsLogin.value) import("./pages/login.js").then((module) => main.replaceChildren(module.default(logo(), logIn)));
 });
 const show = outlet(main, (error) => main.replaceChildren(failure(error, () => location.reload())));
 effect(() => {
@@ -139,8 +163,8 @@ async function logOut() {
   location.assign(siteLink("/"));
 }
 
-/** The sign of the house: warp threads and one weft. */
-function mark() {
+/** The logo: warp threads and one weft. */
+function logo() {
   return h("svg", { viewBox: "0 0 32 32", width: 22, height: 22, "aria-hidden": "true" },
     h("rect", { width: 32, height: 32, rx: 8, fill: "#0f766e" }),
     h("path", { d: "M9 6v20M16 6v20M23 6v20", stroke: "#fff", "stroke-width": 2.4, "stroke-linecap": "round", opacity: 0.55 }),

@@ -6,7 +6,7 @@ from typing import Any
 
 from heddle.inference.engine.base import AdapterRef, Sampling, TokenRequest
 from heddle.inference.engine.local.engine import EngineCore
-from heddle.inference.structured.constraint import Constraint
+from heddle.inference.structured.guidance import Constraint
 
 
 def request(
@@ -42,6 +42,7 @@ class Result:
     end: tuple[str, Any] | None = None
     failure: Exception | None = None
     events: int = 0
+    state: bytes | None = None
 
 
 def collect(results: dict[int, Result], core: EngineCore) -> None:
@@ -60,7 +61,7 @@ def collect(results: dict[int, Result], core: EngineCore) -> None:
             result.logprobs.append(event.logprobs)
         if event.first is not None:
             result.cached, result.prompt_logprobs = event.first
-        result.end = event.end
+        result.end, result.state = event.end, event.state
 
 
 def run(core: EngineCore, *requests: TokenRequest, steps: int = 10_000) -> list[Result]:

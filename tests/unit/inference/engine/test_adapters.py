@@ -32,10 +32,10 @@ def test_versions_share_no_prefix(make_core: CoreMaker, adapters: list[Path]) ->
 def test_the_least_recently_used_idle_version_makes_room(make_core: CoreMaker, adapters: list[Path]) -> None:
     core = make_core(max_adapters=2)
     first, second, third = (AdapterRef(folder.name, folder) for folder in adapters)
-    core.load_adapter(first)
-    core.load_adapter(second)
-    core.load_adapter(first)
-    core.load_adapter(third)
+    core.adapters.load(first)
+    core.adapters.load(second)
+    core.adapters.load(first)
+    core.adapters.load(third)
     assert core.adapters.ids == (first.id, third.id)
 
 
@@ -45,15 +45,15 @@ def test_a_version_in_use_stays_until_its_last_request_ends(make_core: CoreMaker
     results: dict[int, Result] = {}
     core.add(1, request(PROMPT, adapter=adapters[0]))
     collect(results, core)
-    core.load_adapter(AdapterRef(adapters[1].name, adapters[1]))
-    core.unload_adapter(adapters[0].name)
+    core.adapters.load(AdapterRef(adapters[1].name, adapters[1]))
+    core.adapters.unload(adapters[0].name)
     assert set(core.adapters.ids) == {adapters[0].name, adapters[1].name}
     while core.has_work:
         collect(results, core)
     assert core.adapters.ids == (adapters[1].name,)
     assert results[1].tokens == alone.tokens
-    core.unload_adapter("unknown")
-    core.unload_adapter(adapters[1].name)
+    core.adapters.unload("unknown")
+    core.adapters.unload(adapters[1].name)
     assert core.adapters.ids == ()
 
 
@@ -63,14 +63,14 @@ def test_aborted_and_refused_requests_leave_no_user_behind(make_core: CoreMaker,
     core.abort(1)
     with pytest.raises(RequestRefused):
         core.add(2, request([999], adapter=adapters[0]))
-    core.unload_adapter(adapters[0].name)
+    core.adapters.unload(adapters[0].name)
     assert core.adapters.ids == ()
 
 
 def test_a_folder_that_is_no_adapter_is_refused(make_core: CoreMaker, tmp_path: Path) -> None:
     core = make_core()
     with pytest.raises(RequestRefused, match="adapter nothing@1") as caught:
-        core.load_adapter(AdapterRef("nothing@1", tmp_path / "nothing"))
+        core.adapters.load(AdapterRef("nothing@1", tmp_path / "nothing"))
     assert caught.value.param == "model"
     with pytest.raises(RequestRefused):
         core.add(1, request(PROMPT, adapter=tmp_path / "nothing"))

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.inference.engine.local.blocks import BLOCK_TOKENS, BlockPool, chain_root, extend_chain
+from heddle.inference.engine.local.scheduler import BlockPool
+from heddle.inference.engine.local.sequence import BLOCK_TOKENS, chain_root, extend_chain
 
 
 def keys_of(tokens: list[int], adapter: str | None = None, salt: str | None = None) -> list[bytes]:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from heddle.inference.engine.local.budget import LEAST, SECONDS_ALONE, SECONDS_BESIDE, PrefillBudget
 from heddle.inference.engine.local.options import LocalOptions
+from heddle.inference.engine.local.scheduler import LEAST, SECONDS_ALONE, SECONDS_BESIDE, PrefillBudget
 
 
 def budget() -> PrefillBudget:

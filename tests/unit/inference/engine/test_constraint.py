@@ -14,9 +14,9 @@ tokenizers = pytest.importorskip("tokenizers")
 import numpy as np  # noqa: E402
 
 from heddle.inference.engine.base import EngineFailed, RequestRefused  # noqa: E402
-from heddle.inference.engine.local.constraint import Grammars  # noqa: E402
+from heddle.inference.engine.local.grammar import Grammars  # noqa: E402
 from heddle.inference.structured import guidance  # noqa: E402
-from heddle.inference.structured.constraint import Constraint  # noqa: E402
+from heddle.inference.structured.guidance import Constraint  # noqa: E402
 from tests.unit.inference.engine.conftest import CoreMaker  # noqa: E402
 from tests.unit.inference.engine.helpers import request, run  # noqa: E402
 

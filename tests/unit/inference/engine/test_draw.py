@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from heddle.inference.engine.base import Sampling  # noqa: E402
 from heddle.inference.engine.local.draw import DrawParameters, draw, uniforms  # noqa: E402
-from heddle.inference.engine.local.sequence import mix  # noqa: E402
+from heddle.inference.engine.local.sequence import mix_seed  # noqa: E402
 
 
 def chances_of(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
@@ -52,6 +52,15 @@ def drawn(logits: np.ndarray, samplings: list[Sampling], uniform: np.ndarray) ->
     parameters = DrawParameters.of(samplings, logits.shape[1], torch.device("cpu"))
     tokens, _ = draw(torch.from_numpy(logits), parameters, torch.from_numpy(uniform))
     return tokens.tolist()
+
+
+def drawn_often(logits: np.ndarray, sampling: Sampling, uniform: np.ndarray) -> list[int]:
+    """One token per column of `uniform`, drawn in groups so that little memory is needed."""
+    tokens = []
+    for first in range(0, uniform.shape[1], 250):
+        part = uniform[:, first : first + 250]
+        tokens += drawn(np.tile(logits, (part.shape[1], 1)), [sampling] * part.shape[1], part)
+    return tokens
 
 
 FIELDS: list[dict[str, Any]] = [
@@ -98,9 +107,9 @@ def test_many_draws_follow_the_distribution(width: int, fields: dict[str, Any]) 
     logits = np.full(width, -30.0, dtype=np.float32)
     logits[:: width // 4] = [0.0, 1.0, 0.5, -0.5]
     sampling = Sampling(max_tokens=1, seed=0, **fields)
-    seeds = np.array([mix(seed) for seed in range(count)], dtype=np.uint64)
+    seeds = np.array([mix_seed(seed) for seed in range(count)], dtype=np.uint64)
     uniform = uniforms(seeds, [3] * count, 9)
-    tokens = drawn(np.tile(logits, (count, 1)), [sampling] * count, uniform)
+    tokens = drawn_often(logits, sampling, uniform)
     chances = chances_of(logits, sampling)
     seen = np.bincount(tokens, minlength=width)
     assert seen[chances == 0.0].sum() == 0
@@ -115,9 +124,9 @@ def test_many_draws_from_a_flat_distribution_stay_among_the_best_and_cover_them(
     logits = np.zeros(width, dtype=np.float32)
     logits[::4] = 2.0
     logits += np.random.default_rng(2).standard_normal(width).astype(np.float32) * 0.01
-    seeds = np.array([mix(seed) for seed in range(count)], dtype=np.uint64)
+    seeds = np.array([mix_seed(seed) for seed in range(count)], dtype=np.uint64)
     sampling = Sampling(max_tokens=1, seed=0, top_p=top_p)
-    tokens = np.array(drawn(np.tile(logits, (count, 1)), [sampling] * count, uniforms(seeds, [0] * count, 9)))
+    tokens = np.array(drawn_often(logits, sampling, uniforms(seeds, [0] * count, 9)))
     chances = chances_of(logits, sampling)
     assert (chances[tokens] > 0.0).all()
     left = np.flatnonzero(chances)
@@ -128,12 +137,12 @@ def test_many_draws_from_a_flat_distribution_stay_among_the_best_and_cover_them(
 
 
 def test_uniform_numbers_depend_on_seed_and_position_alone_and_cover_the_range() -> None:
-    seeds = np.array([mix(seed) for seed in (0, 1, 2, 2**64 - 1)], dtype=np.uint64)
+    seeds = np.array([mix_seed(seed) for seed in (0, 1, 2, 2**64 - 1)], dtype=np.uint64)
     together = uniforms(seeds, [0, 5, 5, 1000])[0]
     for row, position in enumerate((0, 5, 5, 1000)):
         assert uniforms(seeds[row : row + 1], [position], 9)[0, 0] == together[row]
     assert len(set(together.tolist())) == 4
-    firsts = uniforms(np.array([mix(seed) for seed in range(2000)], dtype=np.uint64), [0] * 2000)[0]
+    firsts = uniforms(np.array([mix_seed(seed) for seed in range(2000)], dtype=np.uint64), [0] * 2000)[0]
     assert firsts[0] > 0.0 and np.abs(np.histogram(firsts, 10, (0, 1))[0] - 200).max() < 60
     along = uniforms(np.full(10_000, seeds[1]), list(range(10_000)))[0]
     assert along.min() >= 0.0 and along.max() < 1.0

@@ -7,7 +7,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from heddle.inference.engine.base import EngineStats  # noqa: E402
 from heddle.inference.engine.local.engine import EngineCore  # noqa: E402
 from heddle.inference.engine.local.options import LocalOptions  # noqa: E402
 from heddle.models.load import load_model  # noqa: E402
@@ -75,8 +74,7 @@ def test_a_cached_prefix_changes_nothing_but_the_count(make_core: CoreMaker, exp
         for prompt, result, (tokens, rows, _) in zip(PROMPTS, results, expected, strict=True):
             check(result, tokens, rows)
             assert result.cached == (len(prompt) - 1) // 16 * 16 * round_
-    stats = EngineStats()
-    core.fill_stats(stats)
+    stats = core.stats()
     assert stats.kv_blocks_used == 0 and stats.kv_blocks_cached > 0
     assert stats.prefix_query_tokens == 2 * sum(map(len, PROMPTS))
     assert stats.generated_tokens == 2 * 16 * len(PROMPTS)

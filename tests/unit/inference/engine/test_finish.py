@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle.inference.engine.base import RepetitionRule
-from heddle.inference.engine.local.sequence import Sequence, end_of, repeats
+from heddle.inference.engine.local.sequence import Sequence, find_end, is_repeating
 from tests.unit.inference.engine.helpers import request
 
 EOS = (2,)
@@ -28,7 +28,7 @@ def test_a_repetition_is_a_tail_of_equal_patterns(
         len(output) >= size * count and output[-size * count :] == output[-size:] * count
         for size in range(max(least, 1), most + 1)
     )
-    assert repeats([*prompt, *output], len(prompt), rule) is expected
+    assert is_repeating([*prompt, *output], len(prompt), rule) is expected
 
 
 RULE = RepetitionRule(max_pattern_size=2, min_pattern_size=1, min_count=3)
@@ -57,4 +57,4 @@ RULE = RepetitionRule(max_pattern_size=2, min_pattern_size=1, min_count=3)
 def test_ends(output: list[int], sampling: dict[str, Any], expected: Any) -> None:
     sequence = Sequence.of(1, request([5, 5], **sampling), 1)
     sequence.tokens += output
-    assert end_of(sequence, EOS) == expected
+    assert find_end(sequence, EOS) == expected

@@ -8,9 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from heddle.inference.engine.base import EngineFailed, RequestRefused, TokenRequest  # noqa: E402
-from heddle.inference.engine.local.counts import TokenCounts  # noqa: E402
 from heddle.inference.engine.local.sampler import Choices, Sampler  # noqa: E402
-from heddle.inference.engine.local.sequence import Sequence  # noqa: E402
+from heddle.inference.engine.local.sequence import Sequence, TokenCounts  # noqa: E402
 from tests.unit.inference.engine.helpers import request  # noqa: E402
 
 WIDTH = 40

@@ -8,10 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heddle.inference.engine.local.blocks import BLOCK_TOKENS
 from heddle.inference.engine.local.options import LocalOptions
 from heddle.inference.engine.local.scheduler import Plan, Scheduler
-from heddle.inference.engine.local.sequence import Sequence
+from heddle.inference.engine.local.sequence import BLOCK_TOKENS, Sequence
 from tests.unit.inference.engine.helpers import request
 
 POSITIONS = 512

@@ -78,11 +78,13 @@ def test_arguments_of_calls_become_objects(arguments: Any, value: dict[str, Any]
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", "3", "[" * 100_000])
-def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
+def test_arguments_that_are_no_object_become_one(arguments: str) -> None:
+    """Or the history of an agent whose model once wrote them would be refused for ever."""
     calls = [{"function": {"name": "f"}}, {"function": {"name": "f", "arguments": arguments}}]
-    assert refusal(role="assistant", tool_calls=calls).param == "messages.1.tool_calls.1.function.arguments"
-    old = refusal(role="assistant", function_call={"name": "f", "arguments": arguments})
-    assert old.param == "messages.1.function_call.arguments"
+    read = plain(role="assistant", tool_calls=calls)["tool_calls"]
+    assert [call["function"]["arguments"] for call in read] == [{}, {"not_json": arguments}]
+    (old,) = plain(role="assistant", function_call={"name": "f", "arguments": arguments})["tool_calls"]
+    assert old["function"]["arguments"] == {"not_json": arguments}
 
 
 def test_the_old_form_of_a_call_is_a_tool_call() -> None:

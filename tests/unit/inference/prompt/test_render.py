@@ -7,8 +7,7 @@ import pytest
 
 from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.render import MAX_SOURCE, render
-from heddle.inference.prompt.render_job import RenderJob, TemplateFailed
-from heddle.inference.prompt.render_process import RenderProcesses
+from heddle.inference.prompt.render_process import RenderJob, RenderProcesses, TemplateFailed
 from heddle.ipc import bounded
 
 CALL = {"function": {"name": "f", "arguments": '{"a": 1}'}}
@@ -174,3 +173,63 @@ def test_one_process_is_kept_and_ends_when_closed() -> None:
     started.close()
     assert process.returncode is not None
     assert started._processes._idle == []
+
+
+def call(name: str, call_id: str | None = None) -> dict[str, Any]:
+    """A call of an earlier answer."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": {"a": 1}}}
+
+
+HISTORY = (
+    {"role": "user", "content": "go"},
+    {"role": "assistant", "content": "both", "reasoning": "hm", "tool_calls": [call("f", "1"), call("g", "2")]},
+    {"role": "tool", "tool_call_id": "2", "content": "of g"},
+    {"role": "tool", "tool_call_id": "1", "content": "of f"},
+    {"role": "user", "content": "and?"},
+)
+SINGLE = (
+    "{% for message in messages %}{% if message.tool_calls %}"
+    "{% if message.tool_calls | length != 1 %}{{ raise_exception('one call at a time') }}{% endif %}"
+    "{{ message.content }}({{ message.tool_calls[0].function.name }})"
+    "{% else %}{{ message.role }}:{{ message.content }};{% endif %}{% endfor %}"
+)
+
+
+def test_a_template_that_writes_one_call_of_a_message_gets_each_with_its_result() -> None:
+    assert text(SINGLE, *HISTORY) == "user:go;both(f)tool:of f;(g)tool:of g;user:and?;"
+    unnamed = [{**message, "tool_call_id": None} if message["role"] == "tool" else message for message in HISTORY]
+    assert text(SINGLE, *unnamed) == "user:go;both(f)tool:of g;(g)tool:of f;user:and?;"
+    assert text(SINGLE, *HISTORY[:2]) == "user:go;both(f)(g)"
+
+
+def test_thoughts_and_text_before_a_call_are_one_where_the_template_takes_only_one() -> None:
+    source = SINGLE.replace("{{ message.content }}(", "{{ message.thinking }}|{{ message.content }}(")
+    assert text(source, *HISTORY[:2]) == "user:go;hm\n\nboth|(f)|(g)"
+    assert text(source, {**HISTORY[1], "content": None}) == "hm|(f)|(g)"
+
+
+def test_a_template_that_wants_ids_of_nine_letters_gets_them() -> None:
+    source = (
+        "{% for message in messages %}{% for call in message.tool_calls or [] %}"
+        "{% if call.id | length != 9 %}{{ raise_exception('nine') }}{% endif %}{{ call.id }} {% endfor %}"
+        "{% if message.tool_call_id %}{{ message.tool_call_id }} {% endif %}{% endfor %}"
+    )
+    f, g, of_g, of_f = text(source, *HISTORY).split()
+    assert (f, g) == (of_f, of_g) and f != g and len(f) == len(g) == 9
+    assert text(source, {"role": "tool", "tool_call_id": "abcDEF123", "content": ""}) == "abcDEF123 "
+    assert (
+        text(source.replace("9", "8"), {"role": "tool", "tool_call_id": "long enough", "content": ""}) == "long enough "
+    )
+
+
+def test_a_template_that_writes_ids_for_names_gets_them_in_its_form() -> None:
+    """As Kimi K2 does."""
+    source = (
+        "{% for message in messages %}{% for call in message.tool_calls or [] %}{% set tool_call_id = call['id'] %}"
+        "<|tool_call_begin|>{{ tool_call_id }}<|tool_call_argument_begin|>{% endfor %}"
+        "{% if message.tool_call_id %}{{ message.tool_call_id }};{% endif %}{% endfor %}"
+    )
+    f, g = ("<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>", "<|tool_call_begin|>functions.g:1")
+    assert text(source, *HISTORY) == f"{f}{g}<|tool_call_argument_begin|>functions.g:1;functions.f:0;"
+    inline = source.replace("{{ tool_call_id }}", "{{ tool_call['id'] }}").replace("call in", "tool_call in")
+    assert text(inline.replace("call['id'] %}", "tool_call['id'] %}"), *HISTORY[:2]).startswith(f)

@@ -1,5 +1,6 @@
 """From messages to prompts."""
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from heddle.errors import InvalidRequest
 from heddle.inference.prompt.messages import ChatMessage, template_messages
 from heddle.inference.prompt.template import Prompt, build_prompt, choose_template
-from heddle.inference.tokenization.tokenizer import Tokenizer
+from heddle.inference.tokenizer import Tokenizer
 from tests.unit.inference.vocabularies import CHATML, backend, tokenizer
 
 HELLO = ({"role": "user", "content": "fox"},)
@@ -43,7 +44,7 @@ def test_text_and_tokens_of_a_conversation() -> None:
         "<|im_start|>user\nfox<|im_end|>\n<|im_start|>assistant\nthe dog <|im_end|>\n<|im_start|>assistant\n"
     )
     assert tokenizer().decode(made.token_ids, skip_special_tokens=False) == made.text
-    assert made.token_ids.count(tokenizer().eos_token_ids[0]) == 2
+    assert made.token_ids.count(tokenizer().token_id("<|im_end|>")) == 2
     assert (made.ignored, made.opens_reasoning, made.may_reason) == ((), False, False)
 
 
@@ -99,7 +100,7 @@ def test_the_models_other_tokens_reach_the_template_and_its_start_is_added_when_
     made = backend("byte level")
     start = made.token_to_id("<|im_start|>")
     made.post_processor = TemplateProcessing("<|im_start|> $A", special_tokens=[("<|im_start|>", start)])
-    own = Tokenizer(made, {"bos_token": "<think>"}, {"default": "{{ bos_token }}fox"}, ())
+    own = Tokenizer(made, {"bos_token": "<think>"}, {"default": "{{ bos_token }}fox"})
     plain = build_prompt(own, [{"role": "user", "content": "x"}])
     assert plain.text == "<think>fox"
     more = build_prompt(own, [{"role": "user", "content": "x"}], add_special_tokens=True)
@@ -203,7 +204,7 @@ def test_a_role_that_the_template_drops_is_refused_and_one_that_it_writes_is_not
 
 
 def test_which_of_several_templates_is_taken() -> None:
-    several = Tokenizer(backend("byte level"), {}, {"default": "a", "tool_use": "b", "rag": "c"}, ())
+    several = Tokenizer(backend("byte level"), {}, {"default": "a", "tool_use": "b", "rag": "c"})
     assert choose_template(several).source == "a"
     assert choose_template(several, with_tools=True).source == "b"
     named = choose_template(several, "rag", with_tools=True)
@@ -213,7 +214,7 @@ def test_which_of_several_templates_is_taken() -> None:
 
 
 def test_a_model_without_a_template_needs_one_in_the_request() -> None:
-    bare = Tokenizer(backend("byte level"), {}, {}, ())
+    bare = Tokenizer(backend("byte level"), {}, {})
     with pytest.raises(InvalidRequest) as caught:
         build_prompt(bare, [{"role": "user", "content": "x"}])
     assert caught.value.param == "chat_template"
@@ -224,13 +225,46 @@ def test_the_front_loads_without_the_packages_of_the_extra() -> None:
     program = (
         "import sys\n"
         "for name in ('jinja2', 'tokenizers', 'llguidance', 'torch', 'transformers'): sys.modules[name] = None\n"
-        "import heddle.inference.prompt.template, heddle.inference.tokenization.stop, heddle.inference.tools\n"
+        "import heddle.inference.prompt.template, heddle.inference.detokenizer, heddle.inference.tools\n"
         "import heddle.inference.prompt.reasoning\n"
         "from pathlib import Path\n"
         "from heddle.errors import ExtraMissing\n"
-        "from heddle.inference.tokenization.tokenizer import Tokenizer\n"
+        "from heddle.inference.tokenizer import Tokenizer\n"
         "try: Tokenizer.load(Path('.'))\n"
         "except ExtraMissing as error: print(error.reason)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "heddle[inference]" in done.stdout
+    assert ".[inference]" in done.stdout
+
+
+WAYS_TO_WRITE_ARGUMENTS = {
+    "JSON": "{{ call.arguments | tojson }}",
+    "the whole call as JSON": "{{ call | tojson }}",
+    "text": "{% if call.arguments is string %}{{ call.arguments }}{% else %}{{ call.arguments | tojson }}{% endif %}",
+    "pairs of a filter": "{% for name, value in call.arguments | items %}{{ name }}={{ value }}{% endfor %}",
+    "pairs of a method": "{% for name, value in call.arguments.items() %}{{ name }}={{ value }}{% endfor %}",
+    "keys": "{% for name in call.arguments %}{{ name }}={{ call.arguments[name] }}{% endfor %}",
+    "glued text": "{{ 'call: ' + call.arguments }}",
+    "a mapping or nothing": "{% if call.arguments is mapping %}{{ call.arguments | tojson }}{% endif %}",
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WRITE_ARGUMENTS)
+@pytest.mark.parametrize("arguments", ['{"city": "Par', "no JSON", "[1]"])
+def test_broken_arguments_of_an_earlier_call_are_written_by_every_template(way: str, arguments: str) -> None:
+    template = (
+        "{% for message in messages %}[{{ message.content }}]{% for each in message.tool_calls or [] %}"
+        f"{{% set call = each.function %}}{WAYS_TO_WRITE_ARGUMENTS[way]}{{% endfor %}}{{% endfor %}}"
+    )
+    call = {"id": "call-1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    history = [
+        {"role": "user", "content": "fox"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call-1", "content": "no JSON"},
+        {"role": "assistant", "content": ""},
+        {"role": "assistant", "content": None},
+        {"role": "user", "content": "dog"},
+    ]
+    text = prompt(*history, template=template).text
+    assert text.startswith("[fox][]") and text.endswith("[no JSON][][][dog]")
+    assert arguments in text or json.dumps(arguments)[1:-1] in text or json.dumps(json.dumps(arguments))[3:-3] in text

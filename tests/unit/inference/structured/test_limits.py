@@ -1,21 +1,20 @@
 """How long chains of rules and references may be, and what becomes of those that no rule of ours foresees."""
 
 import asyncio
-from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heddle.errors import InvalidRequest
 from heddle.inference.chat import compile_process
-from heddle.inference.chat.compile_process import compile_constraint
-from heddle.inference.models.source import TINY_FOLDER
-from heddle.inference.structured import StructuredOutputs, limits
-from heddle.inference.structured.constraint import Constraint
-from heddle.inference.structured.grammars import lark_of
-from heddle.inference.structured.schema import JsonStyle, compiled_schema
+from heddle.inference.chat.compile_process import CompileJob, compile_constraint
+from heddle.inference.served_model import TINY_FOLDER
+from heddle.inference.structured import checks
+from heddle.inference.structured.constraints import StructuredOutputs
+from heddle.inference.structured.guidance import Constraint
+from heddle.inference.structured.lark import to_lark
+from heddle.inference.structured.schema import JsonStyle, compile_schema
 from heddle.ipc.bounded import BoundedProcesses
 
 pytestmark = pytest.mark.skipif(not (TINY_FOLDER / "tokenizer.json").is_file(), reason="the tiny model is not built")
@@ -34,16 +33,16 @@ def references(count: int) -> dict[str, Any]:
 
 
 def test_the_longest_chain_of_rules() -> None:
-    lark_of(chain(limits.MAX_RULE_CHAIN), "g")
+    to_lark(chain(checks.MAX_RULE_CHAIN), "g")
     with pytest.raises(InvalidRequest, match=r"^g: 401 rules refer to each other in a row; the limit is 400"):
-        lark_of(chain(limits.MAX_RULE_CHAIN + 1), "g")
+        to_lark(chain(checks.MAX_RULE_CHAIN + 1), "g")
 
 
 def test_the_most_rules() -> None:
-    many = "\n".join(f'x{n}: "a"' for n in range(limits.MAX_RULES - 1))
-    lark_of(f'start: "a"\n{many}', "g")
+    many = "\n".join(f'x{n}: "a"' for n in range(checks.MAX_RULES - 1))
+    to_lark(f'start: "a"\n{many}', "g")
     with pytest.raises(InvalidRequest, match=r"^g: has 5001 rules; the limit is 5000"):
-        lark_of(f'start: "a"\n{many}\nx: "a"', "g")
+        to_lark(f'start: "a"\n{many}\nx: "a"', "g")
 
 
 @pytest.mark.parametrize(
@@ -55,41 +54,24 @@ def test_the_most_rules() -> None:
     ],
 )
 def test_what_is_no_rule_is_not_counted(grammar: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heddle.inference.structured.grammars.MAX_RULES", 3)
-    lark_of(grammar, "g")
+    monkeypatch.setattr("heddle.inference.structured.lark.MAX_RULES", 3)
+    to_lark(grammar, "g")
 
 
 def test_the_longest_chain_of_references() -> None:
-    compiled_schema(references(limits.MAX_REFERENCE_CHAIN), JsonStyle(), "s")
+    compile_schema(references(checks.MAX_REFERENCE_CHAIN), JsonStyle(), "s")
     with pytest.raises(InvalidRequest, match=r"^s: \$ref: 151 references lead on in a row; the limit is 150"):
-        compiled_schema(references(limits.MAX_REFERENCE_CHAIN + 1), JsonStyle(), "s")
+        compile_schema(references(checks.MAX_REFERENCE_CHAIN + 1), JsonStyle(), "s")
 
 
 def test_a_circle_is_no_chain() -> None:
-    assert limits.chain_length(["a"], {"a": ["b", "c"], "b": ["a"], "c": ["b", "d"]}) == 3
-
-
-@dataclass
-class Model:
-    """What a compilation needs to know of a model."""
-
-    name: str = "tiny"
-    folder: Path = TINY_FOLDER
-    vocab_size: int = 968
-    eos_token_ids: tuple[int, ...] = (0,)
-    reasoning: None = None
-
-    @property
-    def source(self) -> "Model":
-        return self
-
-    info = source
+    assert checks.chain_length(["a"], {"a": ["b", "c"], "b": ["a"], "c": ["b", "d"]}) == 3
 
 
 def compiled(**outputs: Any) -> Constraint | None:
     """What a request with that constraint is given."""
     wanted = StructuredOutputs.model_validate(outputs)
-    return asyncio.run(compile_constraint(Model(), None, wanted, None, None))  # type: ignore[arg-type]
+    return asyncio.run(compile_constraint(CompileJob("tiny", TINY_FOLDER, 968, (0,), None, wanted, None, None, None)))
 
 
 def deep(last: str, levels: int = 60) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 pytest.importorskip("llguidance")
 
 from heddle.errors import InvalidRequest
-from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for
+from heddle.inference.structured.constraints import ResponseFormat, StructuredOutputs, constraint_for
 from tests.unit.inference.structured.texts import grammar, matching
 
 PAIR: dict[str, Any] = {

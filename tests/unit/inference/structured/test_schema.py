@@ -12,8 +12,7 @@ pytest.importorskip("llguidance")
 from jsonschema import Draft202012Validator
 
 from heddle.errors import InvalidRequest
-from heddle.inference.structured.keywords import ANNOTATIONS, REFUSED
-from heddle.inference.structured.schema import KEYWORDS
+from heddle.inference.structured.schema import ANNOTATIONS, KEYWORDS, REFUSED
 from tests.soak.schemas import Case, Schema, cases
 from tests.unit.inference.structured.texts import accepts, grammar, matching, random_text
 

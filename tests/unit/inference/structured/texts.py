@@ -5,7 +5,7 @@ from typing import Any
 
 from llguidance import LLMatcher
 
-from heddle.inference.structured import ResponseFormat, StructuredOutputs, constraint_for
+from heddle.inference.structured.constraints import ResponseFormat, StructuredOutputs, constraint_for
 from heddle.inference.structured.guidance import byte_tokenizer
 
 END = 256

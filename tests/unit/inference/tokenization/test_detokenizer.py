@@ -78,7 +78,7 @@ def test_a_text_that_goes_on_keeps_the_space_of_its_next_word(kind: str) -> None
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_tokens_between_words_cost_no_space(kind: str) -> None:
     made = tokenizer(kind)
-    end = made.eos_token_ids[0]
+    end = made.token_id("<|im_end|>")
     ids = [end, *made.encode("the dog"), end, *made.encode("dog")]
     pieces = made.detokenizer()
     shown = "".join(pieces.push([token_id]) for token_id in ids) + pieces.flush()

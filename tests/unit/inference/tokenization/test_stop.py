@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heddle.inference.tokenization.stop import StopStrings
+from heddle.inference.detokenizer import StopStrings
 from tests.unit.inference.vocabularies import feed_in_pieces
 
 LETTERS = st.text("abc", max_size=16)

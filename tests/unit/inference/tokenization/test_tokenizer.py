@@ -6,8 +6,8 @@ import pytest
 from tokenizers import decoders
 
 from heddle.errors import Unavailable
-from heddle.inference.tokenization.pieces import byte_level_table, read_rule
-from heddle.inference.tokenization.tokenizer import Tokenizer
+from heddle.inference.detokenizer import byte_level_table, read_rule
+from heddle.inference.tokenizer import Tokenizer
 from tests.unit.inference.vocabularies import CHATML, CORPUS, ENDS, KINDS, MARKS, backend, tokenizer, write_folder
 
 
@@ -19,15 +19,12 @@ def test_a_folder_is_read_with_everything_beside_the_vocabulary(tmp_path: Path) 
         made,
         {"eos_token": {"content": "<|im_end|>"}, "pad_token": "<think>", "bos_token": None, "chat_template": "old"},
         {
-            "generation_config.json": {"eos_token_id": [start, end]},
-            "config.json": {"eos_token_id": end, "text_config": {"eos_token_id": 7}},
             "special_tokens_map.json": {"bos_token": "<|im_start|>", "pad_token": "ignored"},
             "chat_template.jinja": CHATML,
             "chat_templates/rag.jinja": "documents only",
         },
     )
     loaded = Tokenizer.load(folder)
-    assert loaded.eos_token_ids == (start, end, 7)
     assert loaded.special_tokens == {"eos_token": "<|im_end|>", "pad_token": "<think>"}
     assert loaded.chat_templates == {"default": CHATML, "rag": "documents only"}
     assert loaded.special_ids == {start, end}
@@ -41,9 +38,9 @@ def test_templates_by_name_in_the_settings(tmp_path: Path) -> None:
     assert Tokenizer.load(folder).chat_templates == {"default": "a", "tool_use": "b"}
 
 
-def test_a_bare_folder_has_no_template_and_no_end(tmp_path: Path) -> None:
+def test_a_bare_folder_has_no_template(tmp_path: Path) -> None:
     loaded = Tokenizer.load(write_folder(tmp_path, backend("wordpiece")))
-    assert (loaded.chat_templates, loaded.eos_token_ids, loaded.special_tokens) == ({}, (), {})
+    assert (loaded.chat_templates, loaded.special_tokens) == ({}, {})
 
 
 def test_settings_for_padding_and_truncation_do_not_reach_prompts(tmp_path: Path) -> None:
@@ -63,8 +60,8 @@ def test_a_folder_without_a_usable_vocabulary_is_unavailable(tmp_path: Path, con
 
 
 def test_broken_settings_are_named(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, backend("byte level"), files={"generation_config.json": "{"})
-    with pytest.raises(Unavailable, match=r"generation_config\.json"):
+    folder = write_folder(tmp_path, backend("byte level"), files={"special_tokens_map.json": "{"})
+    with pytest.raises(Unavailable, match=r"special_tokens_map\.json"):
         Tokenizer.load(folder)
 
 
@@ -83,7 +80,7 @@ def test_special_tokens_are_added_only_when_asked(tmp_path: Path) -> None:
 def test_a_decoder_that_only_looks_like_a_known_one_is_left_to_the_library() -> None:
     made = backend("sentencepiece")
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0), decoders.Fuse()])
-    odd = Tokenizer(made, {}, {}, ())
+    odd = Tokenizer(made, {}, {})
     ids = odd.encode("the dog an")
     assert odd.decode(ids) == made.decode(ids) == "thedogan"
 
@@ -114,7 +111,7 @@ def test_tokens_of_a_part_of_a_character_are_shown_with_the_replacement_characte
 
 def test_special_tokens_have_their_text_and_unknown_ids_none() -> None:
     made = tokenizer("byte level")
-    assert made.token_text(made.eos_token_ids[0]) == "<|im_end|>"
+    assert made.token_text(made.token_id("<|im_end|>")) == "<|im_end|>"
     assert made.token_bytes(made.vocab_size + 5) == b""
     assert made.decode([made.vocab_size + 5]) == ""
 

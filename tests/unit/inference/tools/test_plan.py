@@ -1,6 +1,7 @@
 """What tools and tool_choice of a request lead to; the grammars are run by the library that enforces them."""
 
 import json
+import re
 from random import Random
 from typing import Any
 
@@ -8,15 +9,42 @@ import jsonschema
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 from pydantic import TypeAdapter, ValidationError
+from tokenizers import AddedToken
 
 from heddle.errors import InvalidRequest
-from heddle.inference.models.source import TINY_FOLDER
-from heddle.inference.prompt.reasoning import after_optional_reasoning, detect_marks
-from heddle.inference.tokenization.tokenizer import Tokenizer
-from heddle.inference.tools import ToolFormat, ToolPlan, detect_format
-from heddle.inference.tools.formats import HERMES, JSON, LLAMA, MISTRAL, MISTRAL_NAMED
+from heddle.inference.prompt.reasoning import allow_reasoning_before, detect_marks
+from heddle.inference.served_model import TINY_FOLDER
+from heddle.inference.structured.constraints import ResponseFormat, constraint_for
+from heddle.inference.tokenizer import Tokenizer
+from heddle.inference.tools.channels import MARKS as CHANNEL_MARKS
+from heddle.inference.tools.formats import (
+    DEEPSEEK,
+    DEEPSEEK_V31,
+    GLM,
+    GLM_COMPACT,
+    GRANITE,
+    HARMONY,
+    HERMES,
+    JSON,
+    KIMI,
+    LFM2,
+    LLAMA,
+    LLAMA4_PYTHONIC,
+    MINIMAX,
+    MISTRAL,
+    MISTRAL_NAMED,
+    NEMOTRON,
+    PYTHONIC,
+    QWEN_XML,
+    SEED_OSS,
+    NamedToolChoice,
+    Tool,
+    ToolChoice,
+    ToolFormat,
+    detect_format,
+)
 from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta
-from heddle.inference.tools.request import NamedToolChoice, Tool, ToolChoice
+from heddle.inference.tools.plan import ToolPlan
 from tests.unit.inference.vocabularies import CHATML, backend, tokenizer
 
 SCHEMA = {"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"], "additionalProperties": False}
@@ -29,7 +57,7 @@ BAD_F = F.replace("1", "2")
 def vocabulary() -> LLTokenizer:
     """The byte-level vocabulary as the constraint library reads it; the marks of Hermes are tokens in it."""
     made = tokenizer()
-    return LLTokenizer(made.backend.to_str(), eos_token=made.eos_token_ids[0])
+    return LLTokenizer(made.backend.to_str(), eos_token=made.token_id("<|im_end|>"))
 
 
 def tool(name: str = "f", parameters: Any = SCHEMA, strict: bool | None = None) -> Tool:
@@ -76,6 +104,8 @@ def accepted(grammar: str, vocabulary: LLTokenizer, text: str) -> tuple[str, boo
 def test_without_tools_there_is_no_plan() -> None:
     assert ToolPlan.of(None, None, True, HERMES) is None
     assert ToolPlan.of(None, "none", True, None) is None
+    assert ToolPlan.of([], "auto", True, None) is None
+    assert refused([], None) == "tools"
 
 
 def test_an_explicit_none_hides_the_tools_and_still_checks_them() -> None:
@@ -86,7 +116,7 @@ def test_an_explicit_none_hides_the_tools_and_still_checks_them() -> None:
 @pytest.mark.parametrize(
     ("tools", "choice", "style", "param"),
     [
-        ([], None, HERMES, "tools"),
+        ([], "required", HERMES, "tool_choice"),
         (None, "auto", HERMES, "tool_choice"),
         (None, NAMED, HERMES, "tool_choice"),
         ([tool("g")], NAMED, HERMES, "tool_choice"),
@@ -142,19 +172,48 @@ def test_a_forced_call_is_all_that_can_be_written(
     assert constraint.after == ()
 
 
+QWEN_F = "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>"
+DEEPSEEK_F = '<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"x": 1}\n```<｜tool▁call▁end｜>'
 BARE_F, BARE_G = F.replace("arguments", "parameters"), G.replace("arguments", "parameters")
 
 
-@pytest.mark.parametrize(
-    ("style", "text"),
-    [
-        (LLAMA, BARE_F),
-        (LLAMA, f"{BARE_F}; {BARE_G}"),
-        (JSON, F),
-        (MISTRAL, f"[TOOL_CALLS][{F}, {G}]"),
-        (MISTRAL_NAMED, '[TOOL_CALLS]f[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{}'),
-    ],
-)
+WRITTEN: list[tuple[ToolFormat, str]] = [
+    (LLAMA, BARE_F),
+    (LLAMA, f"{BARE_F}; {BARE_G}"),
+    (JSON, F),
+    (MISTRAL, f"[TOOL_CALLS][{F}, {G}]"),
+    (MISTRAL_NAMED, '[TOOL_CALLS]f[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{}'),
+    (QWEN_XML, f"{QWEN_F}\n{QWEN_F}"),
+    (GLM, "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
+    (GLM_COMPACT, "<tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>"),
+    (
+        MINIMAX,
+        '<minimax:tool_call>\n<invoke name="f">\n<parameter name="x">1</parameter>\n</invoke>\n</minimax:tool_call>',
+    ),
+    (NEMOTRON, f"<TOOLCALL>[{F}, {G}]</TOOLCALL>"),
+    (GRANITE, f"<|tool_call|>[{F}, {G}]"),
+    (
+        SEED_OSS,
+        "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n</function>\n</seed:tool_call>",
+    ),
+    (PYTHONIC, "[f(x=1), g()]"),
+    (LLAMA4_PYTHONIC, "<|python_start|>[f(x=1), g()]<|python_end|>"),
+    (LFM2, "<|tool_call_start|>[f(x=1)]<|tool_call_end|>"),
+    (DEEPSEEK, f"<｜tool▁calls▁begin｜>{DEEPSEEK_F}\n{DEEPSEEK_F}<｜tool▁calls▁end｜>"),
+    (
+        DEEPSEEK_V31,
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"x": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    ),
+    (
+        KIMI,
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+        '{"x": 1}<|tool_call_end|><|tool_calls_section_end|>',
+    ),
+    (HARMONY, '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 1}'),
+]
+
+
+@pytest.mark.parametrize(("style", "text"), WRITTEN)
 def test_what_a_grammar_allows_its_parser_reads(vocabulary: LLTokenizer, style: ToolFormat, text: str) -> None:
     forced = plan("required", style=style)
     constraint = forced.constraint(vocabulary)
@@ -163,7 +222,10 @@ def test_what_a_grammar_allows_its_parser_reads(vocabulary: LLTokenizer, style: 
     parser = forced.parser()
     pieces = [*parser.push(text), *parser.finish()]
     assert {type(piece) for piece in pieces} == {CallStart, CallArguments}
-    assert parser.num_calls == text.count('"f"') + text.count("f[") + text.count('"g"') + text.count("g[")
+    called = re.findall(r"(?<![\w.])(?:functions\.)?([fg])(?=[\"\[>\n<(: ]|<)", text)
+    assert [piece.name for piece in pieces if isinstance(piece, CallStart)] == called
+    arguments = [piece.text for piece in pieces if isinstance(piece, CallArguments)]
+    assert json.loads(arguments[0]) == {"x": 1}
 
 
 def test_names_of_every_alphabet_can_be_called(vocabulary: LLTokenizer) -> None:
@@ -185,7 +247,7 @@ BOUNDED = {
 def written_at_random(grammar: str, vocabulary: LLTokenizer, random: Random) -> list[int] | None:
     """Tokens of an output drawn from what a grammar allows; None when it did not end in time."""
     matcher, ids = LLMatcher(vocabulary, grammar), list[int]()
-    while not matcher.is_stopped() and len(ids) < 300:
+    while not matcher.is_stopped() and len(ids) < 1500:
         allowed = [token_id for token_id, bias in enumerate(matcher.compute_logit_bias()) if bias]
         chosen = random.choice(allowed)
         if vocabulary.eos_token in allowed and (random.random() < 0.6 or chosen == vocabulary.eos_token):
@@ -195,12 +257,18 @@ def written_at_random(grammar: str, vocabulary: LLTokenizer, random: Random) -> 
     return ids if matcher.is_accepting() else None
 
 
-@pytest.mark.parametrize("style", [HERMES, LLAMA, JSON, MISTRAL, MISTRAL_NAMED], ids=lambda style: style.name)
+STYLES = [HERMES, LLAMA, JSON, MISTRAL, MISTRAL_NAMED, QWEN_XML, GLM, PYTHONIC, DEEPSEEK, KIMI]
+AS_TEXT = (QWEN_XML, GLM, PYTHONIC)
+"""Syntaxes without quotes around names."""
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
 @pytest.mark.parametrize("early", [False, True])
 def test_whatever_is_written_under_constraint_is_read_as_valid_calls(
     vocabulary: LLTokenizer, style: ToolFormat, early: bool
 ) -> None:
-    forced = plan("required", style=style, tools=[tool('f"ö', BOUNDED), tool("g", BOUNDED)])
+    name = "fö" if style in AS_TEXT else 'f"ö'
+    forced = plan("required", style=style, tools=[tool(name, BOUNDED), tool("g", BOUNDED)])
     constraint = forced.constraint(vocabulary)
     assert constraint is not None
     outputs = [written_at_random(constraint.grammar, vocabulary, Random(seed)) for seed in range(12)]
@@ -213,7 +281,7 @@ def test_whatever_is_written_under_constraint_is_read_as_valid_calls(
         for piece in [*pieces, *parser.finish()]:
             assert not isinstance(piece, ContentDelta)
             if isinstance(piece, CallStart):
-                assert piece.name in ('f"ö', "g")
+                assert piece.name in (name, "g")
             calls[piece.index] = calls.get(piece.index, "") + getattr(piece, "text", "")
         assert len(calls) == parser.num_calls >= 1
         for arguments in calls.values():
@@ -256,7 +324,7 @@ def test_reasoning_may_go_before_a_forced_call(vocabulary: LLTokenizer) -> None:
     marks = detect_marks(tokenizer())
     constraint = plan("required").constraint(vocabulary)
     assert marks is not None and constraint is not None
-    grammar = after_optional_reasoning(constraint.grammar, vocabulary, marks)
+    grammar = allow_reasoning_before(constraint.grammar, vocabulary, marks)
     for text in (CALL(F), f"<think>hm {{</think>\n\n{CALL(F)}", f"<think></think>{CALL(G)}"):
         assert accepted(grammar, vocabulary, text) == (text, True)
     assert accepted(grammar, vocabulary, "<think>hm</think>text") == ("<think>hm</think>", False)
@@ -282,11 +350,25 @@ def test_a_schema_that_cannot_be_enforced_is_refused_only_where_it_would_be(voca
         ('{{ tools }}{"name": "x", "parameters": {}}', (), LLAMA),
         ("{{ tools }}", ("<|python_tag|>",), LLAMA),
         ("{{ messages }}", ("<|python_tag|>",), None),
-        ("{{ tools }}<tool_call><function=x>", (), None),
-        ("{{ tools }}<tool_call>name<arg_key>", (), None),
+        ("{{ tools }}<tool_call><function=x>", (), QWEN_XML),
+        ("{{ tools }}<tool_call>name\n<arg_key>", (), GLM),
+        ("{{ tools }}<tool_call>{name}<arg_key>", (), GLM_COMPACT),
+        ("{{ tools }}<minimax:tool_call>", (), MINIMAX),
         ("{{ tools }}<|channel|>commentary", (), None),
-        ("{{ tools }}<｜tool▁calls▁begin｜>", (), None),
-        ("{{ tools }}<|tool_call|>[", (), None),
+        ("{{ tools }}<|channel|>commentary<|message|>", ("<|channel|>", "<|message|>"), HARMONY),
+        ("{{ tools }}<｜tool▁calls▁begin｜>", (), DEEPSEEK_V31),
+        ("{{ tools }}<｜tool▁calls▁begin｜>```json", (), DEEPSEEK),
+        ("{{ tools }}<|tool_calls_section_begin|>", (), KIMI),
+        ("{{ tools }}", ("<|tool_calls_section_begin|>",), KIMI),
+        ("{{ tools }}[f1(key=value), f2()]", (), PYTHONIC),
+        ("{{ tools }}[f1(key=value)]", ("<|python_start|>",), LLAMA4_PYTHONIC),
+        ("{{ tools }}<|tool_call_start|>[f()]", (), LFM2),
+        ("{{ tools }}<function=x>", (), None),
+        ("{{ tools }}<|tool_call_begin|>", (), None),
+        ("{{ tools }}<|tool_call|>[", (), GRANITE),
+        ("{{ tools }}", ("<|tool_call|>",), GRANITE),
+        ("{{ tools }}<TOOLCALL>[", (), NEMOTRON),
+        ("{{ tools }}<seed:tool_call><function=f>", (), SEED_OSS),
     ],
 )
 def test_the_format_is_read_from_template_and_vocabulary(
@@ -294,16 +376,16 @@ def test_the_format_is_read_from_template_and_vocabulary(
 ) -> None:
     made = backend("wordpiece")
     made.add_special_tokens(list(marks))
-    assert detect_format(Tokenizer(made, {}, {"default": template}, ())) == expected
-    assert detect_format(Tokenizer(made, {}, {"default": "no"}, ()), template) == expected
+    assert detect_format(Tokenizer(made, {}, {"default": template})) == expected
+    assert detect_format(Tokenizer(made, {}, {"default": "no"}), template) == expected
 
 
 def test_marks_that_are_special_tokens_are_known_by_id() -> None:
     made = backend("wordpiece")
     made.add_special_tokens(["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"])
     ids = {made.token_to_id(text) for text in ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]")}
-    assert MISTRAL_NAMED.token_ids(Tokenizer(made, {}, {}, ())) == ids
-    assert JSON.token_ids(Tokenizer(made, {}, {}, ())) == frozenset()
+    assert MISTRAL_NAMED.token_ids(Tokenizer(made, {}, {})) == ids
+    assert JSON.token_ids(Tokenizer(made, {}, {})) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -332,3 +414,122 @@ def test_choices_of_a_wrong_shape_fail_validation(value: Any) -> None:
 def test_the_tiny_models_template_teaches_hermes() -> None:
     template = (TINY_FOLDER / "chat_template.jinja").read_text(encoding="utf-8")
     assert detect_format(tokenizer(template=template)) == HERMES
+
+
+TEXTS = {
+    "type": "object",
+    "properties": {
+        "kind": {"$ref": "#/$defs/Kind"},
+        "maybe": {"anyOf": [{"enum": ["a"]}, {"type": "null"}, {"type": "integer", "maximum": 9}]},
+        "code": {"type": "string", "pattern": "^[a-c]{2}$"},
+        "short": {"type": "string", "maxLength": 3},
+        "free": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["kind"],
+    "$defs": {"Kind": {"type": "string", "enum": ["lamp", "rain"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "valid"),
+    [
+        ("kind", "lamp", True),
+        ("kind", "moon", False),
+        ("maybe", "a", True),
+        ("maybe", "null", True),
+        ("maybe", "7", True),
+        ("maybe", "17", False),
+        ("maybe", "b", False),
+        ("code", "ab", True),
+        ("code", "ad", False),
+        ("short", "abc", True),
+        ("short", "abcd", False),
+        ("free", "two\nlines </p> <b>", True),
+    ],
+)
+def test_texts_between_tags_follow_the_schema_too(vocabulary: LLTokenizer, key: str, value: str, valid: bool) -> None:
+    constraint = plan("required", style=QWEN_XML, tools=[tool(parameters=TEXTS)], parallel=False).constraint(vocabulary)
+    assert constraint is not None
+    pairs = {"kind": "rain"} | {key: value}
+    elements = "".join(f"<parameter={name}>\n{given}\n</parameter>\n" for name, given in pairs.items())
+    text = f"<tool_call>\n<function=f>\n{elements}</function>\n</tool_call>"
+    assert (accepted(constraint.grammar, vocabulary, text) == (text, True)) is valid
+
+
+@pytest.mark.parametrize(
+    ("schema", "param"),
+    [
+        ({"properties": {"x": {"type": "string", "pattern": "a|b"}}}, "tools.0.function.parameters: pattern"),
+        ({"anyOf": [{"required": ["x"]}]}, "tools.0.function.parameters.anyOf"),
+        ({"required": ["x"]}, "tools.0.function.parameters.required"),
+        ({"properties": {"a>b": {}}}, "tools.0.function.parameters.properties"),
+    ],
+)
+def test_what_tags_cannot_enforce_is_refused_where_a_call_is_forced(
+    vocabulary: LLTokenizer, schema: dict[str, Any], param: str
+) -> None:
+    forced = plan("required", style=QWEN_XML, tools=[tool(parameters={"type": "object", **schema})])
+    with pytest.raises(InvalidRequest) as caught:
+        forced.constraint(vocabulary)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("style", "call"),
+    [
+        (HERMES, CALL(F)),
+        (MISTRAL, f"[TOOL_CALLS][{F}]"),
+        (QWEN_XML, QWEN_F),
+        (PYTHONIC, "[f(x=1)]"),
+        (HARMONY, '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 1}'),
+    ],
+)
+def test_a_format_is_that_of_the_answer_beside_which_tools_may_be_called(
+    vocabulary: LLTokenizer, style: ToolFormat, call: str
+) -> None:
+    schema = {"type": "object", "properties": {"y": {"enum": [2]}}, "required": ["y"], "additionalProperties": False}
+    form = ResponseFormat.model_validate({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}})
+    asked = constraint_for(None, form, vocabulary)
+    assert asked is not None
+    head = "<|channel|>final<|message|>" if style == HARMONY else ""
+    grammar = (
+        plan("auto", style=style, tools=[tool(strict=True), tool("g")]).constraint_beside(asked, vocabulary).grammar
+    )
+    assert plan("auto", style=LLAMA).constraint_beside(asked, vocabulary) == asked
+    for text in (call, f'{head}{{"y": 2}}'):
+        assert accepted(grammar, vocabulary, text) == (text, True)
+    assert not accepted(grammar, vocabulary, f'{head}{{"y": 3}}')[1]
+    assert not accepted(grammar, vocabulary, call.replace("1", "2"))[1]
+    assert accepted(grammar, vocabulary, f"{head}text") == (head, False)
+
+
+MARKS = sorted({mark for style, _ in WRITTEN for mark in (*style.marks, *style.inner_marks)} | set(CHANNEL_MARKS))
+
+
+@pytest.fixture(scope="module")
+def special() -> Tokenizer:
+    """A vocabulary in which the marks of every syntax are special tokens."""
+    made = backend("byte level")
+    made.add_special_tokens([AddedToken(mark, special=True, normalized=False) for mark in MARKS])
+    return Tokenizer(made, {"eos_token": "<|im_end|>"}, {"default": CHATML})
+
+
+@pytest.mark.parametrize(("style", "text"), WRITTEN)
+def test_marks_that_are_special_tokens_are_forced_and_read_by_id(
+    special: Tokenizer, style: ToolFormat, text: str
+) -> None:
+    end = special.backend.token_to_id("<|im_end|>")
+    forced = plan("required", style=style)
+    constraint = forced.constraint(LLTokenizer(special.backend.to_str(), eos_token=end))
+    assert constraint is not None
+    matcher, ids = LLMatcher(LLTokenizer(special.backend.to_str(), eos_token=end), constraint.grammar), []
+    for token_id in special.encode(text):
+        assert matcher.consume_token(token_id), special.decode(ids, skip_special_tokens=False)
+        ids.append(token_id)
+    assert matcher.is_accepting()
+    used = {mark for mark in MARKS if mark in text}
+    assert {special.added_tokens[token_id] for token_id in ids if token_id in special.added_tokens} == used
+    parser, detokenizer = forced.parser(), special.detokenizer(keep=style.token_ids(special))
+    pieces = [piece for token_id in ids for piece in parser.push(detokenizer.push([token_id]))]
+    pieces += parser.push(detokenizer.flush()) + parser.finish()
+    assert {type(piece) for piece in pieces} == {CallStart, CallArguments}

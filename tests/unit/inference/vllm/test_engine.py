@@ -23,9 +23,8 @@ from heddle.inference.engine.base import (
     TokenEvent,
     TokenRequest,
 )
-from heddle.inference.engine.vllm.client import VllmEngine, VllmOptions
-from heddle.inference.engine.vllm.routing import choose, prefix_key
-from heddle.inference.models.source import TINY, TINY_FOLDER
+from heddle.inference.engine.vllm.client import VllmEngine, VllmOptions, choose_server, prefix_key
+from heddle.inference.served_model import TINY, TINY_FOLDER
 from tests.support.models import make_adapter, make_model
 from tests.support.server import free_port
 from tests.support.vllm import LookAlike, StubEngine, make_app, parse
@@ -98,7 +97,7 @@ class Served:
 
     def __exit__(self, *_: object) -> None:
         self._uvicorn.should_exit = self._uvicorn.force_exit = True
-        self._thread.join(20)
+        self._thread.join(120)
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -157,7 +156,7 @@ def preferring(engine: VllmEngine, server: Served) -> TokenRequest:
     """A request that goes to that server when both are idle."""
     loads = {replica.name: 0.0 for replica in engine.replicas}
     requests = (asked(first) for first in range(1, 200))
-    return next(one for one in requests if choose(prefix_key(one), loads).endswith(f":{server.port}"))
+    return next(one for one in requests if choose_server(prefix_key(one), loads).endswith(f":{server.port}"))
 
 
 @on_loop

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from heddle.inference.chat.request import parse
-from heddle.inference.chat.rollout import Rollout
+from heddle.inference.chat.plan import Rollout
+from heddle.inference.chat.request import parse_request
 from heddle.inference.engine.base import EngineInfo, Sampling
-from heddle.inference.engine.vllm.body import one_lark
-from heddle.inference.models.source import TINY_FOLDER
-from heddle.inference.prompt.reasoning import ReasoningMarks, after_open_reasoning
-from heddle.inference.structured import StructuredOutputs, constraint_for
-from heddle.inference.tokenization.tokenizer import Tokenizer
+from heddle.inference.engine.vllm.protocol import join_lark
+from heddle.inference.prompt.reasoning import ReasoningMarks, finish_reasoning_before
+from heddle.inference.served_model import TINY_FOLDER
+from heddle.inference.structured.constraints import StructuredOutputs, constraint_for
+from heddle.inference.tokenizer import Tokenizer
 
 INFO = EngineInfo("x", max_model_len=100, vocab_size=10, eos_token_ids=(2,))
 
@@ -42,8 +42,8 @@ def test_a_constraint_after_a_block_that_the_prompt_opened(made: Tokenizer, is_o
     tag = {"type": "structural_tag", "format": {"type": "grammar", "grammar": 'start: "@g0" /[0-9]{2}/'}}
     wanted = constraint_for(StructuredOutputs.model_validate({"structural_tag": tag}), None, vocabulary)
     assert wanted is not None
-    grammar = after_open_reasoning(wanted.grammar, vocabulary, marks)
-    for form in (grammar, LLMatcher.grammar_from_lark(one_lark(grammar))):
+    grammar = finish_reasoning_before(wanted.grammar, vocabulary, marks)
+    for form in (grammar, LLMatcher.grammar_from_lark(join_lark(grammar))):
         assert written(made, vocabulary, form, f"1 < 2{end}@g042") == (f"1 < 2{end}@g042", True)
         assert written(made, vocabulary, form, f"{end}no") == (end, False)
         assert written(made, vocabulary, form, "for ever") == ("for ever", False)
@@ -54,7 +54,7 @@ def test_a_json_schema_stays_what_it_is_in_one_text(made: Tokenizer) -> None:
     schema = {"type": "object", "properties": {"@g0": {"enum": ["/a/", '"@g0"']}}, "required": ["@g0"]}
     wanted = constraint_for(StructuredOutputs.model_validate({"json": schema}), None, vocabulary)
     assert wanted is not None
-    form = LLMatcher.grammar_from_lark(one_lark(wanted.grammar))
+    form = LLMatcher.grammar_from_lark(join_lark(wanted.grammar))
     for value in ("/a/", '"@g0"'):
         text = json.dumps({"@g0": value})
         assert written(made, vocabulary, form, text) == (text, True)
@@ -65,6 +65,6 @@ def test_a_json_schema_stays_what_it_is_in_one_text(made: Tokenizer) -> None:
 def test_log_probabilities_are_raw_where_the_engine_has_no_others(
     made: Tokenizer, scales: bool, expected: float
 ) -> None:
-    rollout = Rollout.of(parse({"messages": [{"role": "user", "content": "x"}]}), made)
+    rollout = Rollout.of(parse_request({"messages": [{"role": "user", "content": "x"}]}), made)
     sampling = Sampling(max_tokens=1, seed=0, temperature=0.5)
     assert rollout.sampling(sampling, replace(INFO, scales_logprobs=scales)).logprobs_temperature == expected

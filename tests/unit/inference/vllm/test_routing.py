@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from heddle.inference.engine.base import AdapterRef, Sampling, TokenRequest
-from heddle.inference.engine.vllm.routing import MARGIN, PREFIX_TOKENS, choose, preferred, prefix_key
+from heddle.inference.engine.vllm.client import MARGIN, PREFIX_TOKENS, choose_server, preferred, prefix_key
 
 NAMES = [f"server {number}" for number in range(4)]
 REQUEST = TokenRequest("r", tuple(range(PREFIX_TOKENS)), Sampling(max_tokens=1, seed=0))
@@ -15,7 +15,7 @@ def test_the_same_beginning_goes_to_the_same_server() -> None:
     longer = replace(REQUEST, id="other", prompt=(*REQUEST.prompt, 5, 6, 7))
     assert prefix_key(longer) == prefix_key(REQUEST)
     loads = dict.fromkeys(NAMES, 0.0)
-    assert choose(prefix_key(longer), loads) == choose(prefix_key(REQUEST), loads)
+    assert choose_server(prefix_key(longer), loads) == choose_server(prefix_key(REQUEST), loads)
 
 
 def test_what_shares_no_cache_has_another_key() -> None:
@@ -42,10 +42,10 @@ def test_a_busy_server_gives_way_beyond_the_margin() -> None:
     key = prefix_key(REQUEST)
     first = preferred(key, NAMES)
     loads = dict.fromkeys(NAMES, 0.0)
-    assert choose(key, loads | {first: MARGIN}) == first
-    assert choose(key, loads | {first: MARGIN + 1}) != first
+    assert choose_server(key, loads | {first: MARGIN}) == first
+    assert choose_server(key, loads | {first: MARGIN + 1}) != first
     # With much to do everywhere, a quarter more is still no reason to leave the cache.
     busy = dict.fromkeys(NAMES, 40.0)
-    assert choose(key, busy | {first: 50.0 + MARGIN}) == first
+    assert choose_server(key, busy | {first: 50.0 + MARGIN}) == first
     other = next(name for name in NAMES if name != first)
-    assert choose(key, busy | {first: 60.0, other: 30.0}) == other
+    assert choose_server(key, busy | {first: 60.0, other: 30.0}) == other

@@ -17,10 +17,9 @@ from heddle.inference.engine.base import (
     TokenLogprobs,
     TokenRequest,
 )
-from heddle.inference.engine.vllm.body import body_of, one_lark, streams
-from heddle.inference.engine.vllm.events import Reader, Strange
-from heddle.inference.engine.vllm.metrics import add_figures, read_figures
-from heddle.inference.engine.vllm.options import VllmOptions
+from heddle.inference.engine.vllm.protocol import ProtocolError, Reader, is_streamed, join_lark, make_body
+from heddle.inference.engine.vllm.replica import add_metrics, parse_metrics
+from heddle.inference.engine.vllm.server import VllmOptions
 
 PLAIN = TokenRequest("r1", (4, 5, 6), Sampling(max_tokens=7, seed=2**64 - 3))
 Json = dict[str, Any]
@@ -28,7 +27,7 @@ Json = dict[str, Any]
 
 def asked(request: TokenRequest) -> Json:
     """The body of a request; forbidden words are their token ids with blanks between."""
-    return dict(json.loads(body_of(request, "base", lambda ids: " " + "-".join(map(str, ids)))))
+    return dict(json.loads(make_body(request, "base", lambda ids: " " + "-".join(map(str, ids)))))
 
 
 def with_sampling(**fields: Any) -> TokenRequest:
@@ -91,7 +90,7 @@ def test_what_goes_beside_sampling() -> None:
 
 @pytest.mark.parametrize("request_", [with_sampling(prompt_logprobs=0), replace(PLAIN, kv_transfer_params={"a": 1})])
 def test_what_is_told_at_the_end_only_is_asked_for_without_a_stream(request_: TokenRequest) -> None:
-    assert not streams(request_)
+    assert not is_streamed(request_)
     body = asked(request_)
     assert "stream" not in body and "stream_options" not in body
 
@@ -118,7 +117,7 @@ def test_grammars_become_one_text() -> None:
             {"name": "last", "lark_grammar": 'start: "@inner"\n'},
         ]
     }
-    text = one_lark(json.dumps(grammar))
+    text = join_lark(json.dumps(grammar))
     main, _, nested = text.partition("\n")
     assert main == 'start: "@inner" other_inner /@inner/ other_last'
     assert nested.count("other_inner: %lark {") == 1 and nested.count("other_last: %lark {") == 2
@@ -206,7 +205,7 @@ def test_logprobs_of_the_prompt() -> None:
     ],
 )
 def test_what_is_no_answer(data: bytes, said: str) -> None:
-    with pytest.raises(Strange, match=said):
+    with pytest.raises(ProtocolError, match=said):
         Reader(PLAIN, ()).feed(data)
 
 
@@ -222,7 +221,7 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="400",num_cpu_blocks="None
 process_resident_memory_bytes 1000.0
 """
     stats = EngineStats()
-    add_figures(stats, [read_figures(text), read_figures(text), {}])
+    add_metrics(stats, [parse_metrics(text), parse_metrics(text), {}])
     assert (stats.running, stats.generated_tokens, stats.resident_bytes) == (6, 3_000_000, 2000)
     assert (stats.kv_blocks_total, stats.kv_blocks_used) == (800, 200)
 

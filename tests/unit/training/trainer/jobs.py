@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from heddle.inference.models.source import TINY_FOLDER
+from heddle.inference.served_model import TINY_FOLDER
 from heddle.inference.trajectory_renderer import TrajectoryRenderer
 from heddle.models.load import load_model
-from heddle.training import payload
-from heddle.training.base import Message, Task
+from heddle.training import files
 from heddle.training.config import RlConfig
+from heddle.training.messages import Message, Task
 from heddle.training.trainer.run import PolicyCache, run_task
 from tests.support.forward import Runner
 from tests.support.models import make_adapter
@@ -78,7 +78,7 @@ def groups_of(sampler: Sampler, groups: int, size: int, seed: int = 0) -> list[d
 def make_task(folder: Path, body: dict[str, Any], **changes: Any) -> Task:
     """A task in a folder of its own: parent (a random adapter), payload, work."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "payload").write_bytes(payload.write(body))
+    (folder / "payload").write_bytes(files.write_payload(body))
     (folder / "work").mkdir(exist_ok=True)
     parent = folder / "0000"
     if not parent.exists():

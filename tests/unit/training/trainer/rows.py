@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from heddle.training.base import Row
+from heddle.training.trainer.packing import Row
 
 
 def make_row(families: Sequence[tuple[int, Sequence[int]]], seed: int = 0, vocab: int = 512, **fixed: Any) -> Row:

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from heddle.training.trainer.adamw import BETAS, AdamW  # noqa: E402
+from heddle.training.trainer.policy import BETAS, AdamW  # noqa: E402
 
 
 @pytest.mark.parametrize("largest", [0.1, 100.0])

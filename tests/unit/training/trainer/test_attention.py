@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
 
-from heddle.training.trainer.attention import QUERIES, SegmentMixer, Segments, blocks  # noqa: E402
+from heddle.training.trainer.attention import QUERIES, SegmentMixer, Segments, make_blocks  # noqa: E402
 from tests.unit.training.trainer.rows import make_row  # noqa: E402
 
 FAMILIES = {
@@ -56,6 +56,6 @@ def test_values_and_gradients(name: str, window: int | None) -> None:
 def test_work_grows_with_what_is_seen() -> None:
     """64 sequences of 40 tokens behind 8 prompts cost a small part of the whole square; every token asks once."""
     row = make_row([(1000, [40] * 8)] * 8)
-    found = blocks(Segments(row.segments, row.parents, row.positions), None)
+    found = make_blocks(Segments(row.segments, row.parents, row.positions), None)
     assert sorted(np.concatenate([block.queries for block in found]).tolist()) == list(range(len(row.tokens)))
     assert sum(block.cells for block in found) < len(row.tokens) ** 2 / 6

@@ -13,13 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from heddle.inference.models.source import TINY_FOLDER
-from heddle.training.base import Stepped, TrainingError
-from heddle.training.bodies.experimental_config import ExperimentalConfig, resolve
+from heddle.inference.served_model import TINY_FOLDER
 from heddle.training.config import RlConfig
-from heddle.training.tokens.packing import pack
-from heddle.training.tokens.sequences import sequences
-from heddle.training.trainer.layout import lay_out
+from heddle.training.messages import Stepped
+from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
+from heddle.training.sequences import TrainingError, sequences
+from heddle.training.trainer.models import lay_out
+from heddle.training.trainer.packing import pack
 from heddle.training.trainer.run import PolicyCache
 from tests.support.models import make_adapter
 from tests.unit.training.trainer.jobs import RENDERER, make_task, perform, question
@@ -95,7 +95,7 @@ def train(tmp_path: Path, body: Json) -> Train:
         **task: Any,
     ) -> Done:
         folder = tmp_path / str(next(count))
-        config = resolve(ExperimentalConfig.model_validate({"learning_rate": 1e-3, **(fields or {})})).as_json()
+        config = resolve_config(ExperimentalConfig.model_validate({"learning_rate": 1e-3, **(fields or {})})).as_json()
         made = make_task(folder, content or body, config=config)
         if prepare is not None:
             prepare(folder)
@@ -165,7 +165,7 @@ def moved(done: Done) -> float:
 
 
 def test_the_default_learning_rate_is_the_wires() -> None:
-    assert resolve(ExperimentalConfig.model_validate({"learning_rate": None})).learning_rate == 5e-6
+    assert resolve_config(ExperimentalConfig.model_validate({"learning_rate": None})).learning_rate == 5e-6
 
 
 def test_learning_rate_grows_with_the_sequences_of_a_row(train: Train) -> None:

@@ -16,8 +16,8 @@ pytest.importorskip("peft")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from heddle.training.base import Stepped  # noqa: E402
 from heddle.training.config import RlConfig  # noqa: E402
+from heddle.training.messages import Stepped  # noqa: E402
 from tests.support.forward import reference  # noqa: E402
 from tests.support.models import make_adapter  # noqa: E402
 from tests.unit.training.trainer.jobs import (  # noqa: E402

@@ -15,12 +15,13 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
 
 from heddle.training import handover  # noqa: E402
-from heddle.training.base import Task  # noqa: E402
-from heddle.training.config import RlConfig  # noqa: E402
-from heddle.training.sft_config import SftConfig  # noqa: E402
+from heddle.training.config import RlConfig, SftConfig  # noqa: E402
+from heddle.training.messages import Task  # noqa: E402
 from tests.support.server import free_port  # noqa: E402
 from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform  # noqa: E402
 from tests.unit.training.trainer.test_sft import CHAT  # noqa: E402
+
+pytestmark = pytest.mark.thorough
 
 WITHIN = 240.0
 CLOSE = 1e-5

@@ -12,9 +12,9 @@ from safetensors.torch import load_file  # noqa: E402
 
 from heddle.models.interfaces import ModelError  # noqa: E402
 from heddle.models.load import load_model  # noqa: E402
-from heddle.training.base import Row  # noqa: E402
-from heddle.training.trainer.layout import lay_out  # noqa: E402
 from heddle.training.trainer.loss import correlation, probability_sums  # noqa: E402
+from heddle.training.trainer.models import lay_out  # noqa: E402
+from heddle.training.trainer.packing import Row  # noqa: E402
 from heddle.training.trainer.policy import Policy  # noqa: E402
 from tests.support.forward import Runner, reference, reference_logprobs  # noqa: E402
 from tests.support.models import make_adapter, make_model, make_unknown_model  # noqa: E402

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from heddle.training.config import RlConfig  # noqa: E402
-from heddle.training.sft_config import SftConfig  # noqa: E402
+from heddle.training.config import RlConfig, SftConfig  # noqa: E402
 from heddle.training.trainer.ranks import part_of  # noqa: E402
 from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform  # noqa: E402
 from tests.unit.training.trainer.rows import make_row  # noqa: E402
@@ -28,12 +28,12 @@ CLOSE = 1e-5
 """Of steps of 1e-3: Adam divides by the size of a gradient, and where that is near zero the order of sums shows."""
 PROGRAM = """
 import json, sys
-from heddle.training.base import Task, Stepped
-from heddle.training.trainer.ranks import join
+from heddle.training.messages import Task, Stepped
+from heddle.training.trainer.ranks import join_ranks
 from heddle.training.trainer.run import PolicyCache, run_task
 from tests.unit.training.trainer.jobs import RENDERER
 
-ranks = join()
+ranks = join_ranks()
 tasks = json.loads(sys.argv[1])
 for values in tasks:
     steps = []
@@ -46,10 +46,10 @@ for values in tasks:
 GROUP_OF_THE_STARTER = """
 import json, sys
 from torch import distributed
-from heddle.training.trainer.ranks import join
+from heddle.training.trainer.ranks import join_ranks
 
 distributed.init_process_group("gloo")
-ranks = join()
+ranks = join_ranks()
 shared = ranks.share([ranks.count] if ranks.rank == 0 else None)
 ranks.leave()
 print(json.dumps([shared, distributed.is_initialized()]))
@@ -97,10 +97,12 @@ def run_ranks(tasks: Sequence[dict[str, Any]], count: int, program: str = PROGRA
     return [json.loads(line) for line in output.splitlines() if line.startswith("[")]
 
 
+@pytest.mark.thorough
 def test_a_group_that_the_starter_made_is_used_and_left_to_it() -> None:
     assert run_ranks([], 2, GROUP_OF_THE_STARTER) == [[[2], True]]
 
 
+@pytest.mark.thorough
 def test_two_ranks_equal_one(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     groups = groups_of(Sampler(None), groups=4, size=3)
@@ -122,7 +124,7 @@ def test_two_ranks_equal_one(tmp_path: Path) -> None:
         sft = make_task(tmp_path / name / "sft", chats, kind="sft", config=SftConfig(learning_rate=1e-3).as_json())
         made.append([rl, sft])
     single = [[message.data for message in perform(task)[1:] if hasattr(message, "index")] for task in made[0]]
-    double = run_ranks([task.as_json() for task in made[1]], 2)
+    double = run_ranks([asdict(task) for task in made[1]], 2)
     for mine, theirs in zip(single, double, strict=True):
         assert len(mine) == len(theirs) > 1
         for one, two in zip(mine, theirs, strict=True):

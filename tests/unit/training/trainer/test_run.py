@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from heddle.training.base import Finished, Message, Saved, Started, Stepped, Task, TrainingError  # noqa: E402
 from heddle.training.config import RlConfig  # noqa: E402
+from heddle.training.messages import Finished, Message, Saved, Started, Stepped, Task  # noqa: E402
+from heddle.training.sequences import TrainingError  # noqa: E402
 from heddle.training.trainer import run  # noqa: E402
 from heddle.training.trainer.run import PolicyCache  # noqa: E402
 from tests.support.models import make_adapter  # noqa: E402
@@ -74,8 +75,10 @@ def test_one_row_on_policy(tmp_path: Path, groups: list[dict[str, Any]], cache: 
     assert started.num_sequences == 1
     assert started.data["num_trajectories"] == 24
     data = steps_of([step])[0]
-    assert data["offpolicy/ratio_mean"] == pytest.approx(1, abs=1e-4)
-    assert data["offpolicy/ratio_max"] == pytest.approx(1, abs=1e-4)
+    assert data["offpolicy/ratio_mean"] == data["offpolicy/ratio_max"] == 1, "not one bit differs"
+    assert data["agreement/largest_difference"] == 0
+    assert data["agreement/tokens"] == data["agreement/equal_tokens"] == data["num_trainable_tokens"] > 20
+    assert (data["agreement/bits"], data["agreement/threads"]) == (32, 1)
     assert data["loss/probs_corr"] > 0.999
     assert data["loss/learning_rate"] == RATE
     assert data["offpolicy/clip_fraction"] == 0
@@ -207,7 +210,12 @@ def test_bad_tokens_fail_the_job_by_place(tmp_path: Path, groups: list[dict[str,
 def test_what_runs_away_fails_the_job(
     tmp_path: Path, groups: list[dict[str, Any]], settings: dict[str, Any], reason: str
 ) -> None:
-    task = task_of(tmp_path, groups, settings)
+    others = copy.deepcopy(groups)
+    for group in others:
+        for member in group["trajectories"]:
+            for token in member["messages_and_choices"][-1]["logprobs"]["content"]:
+                token["logprob"] -= 0.5  # of another policy: on policy nothing can run away
+    task = task_of(tmp_path, others, settings)
     with pytest.raises(TrainingError, match=reason):
         perform(task)
     assert not Path(task.target).exists()

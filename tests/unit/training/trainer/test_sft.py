@@ -8,9 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from heddle.training.base import Message, Started, Stepped, TrainingError  # noqa: E402
-from heddle.training.sft_config import SftConfig  # noqa: E402
-from heddle.training.trainer.sft import examples, rows  # noqa: E402
+from heddle.training.config import SftConfig  # noqa: E402
+from heddle.training.messages import Message, Started, Stepped  # noqa: E402
+from heddle.training.sequences import TrainingError  # noqa: E402
+from heddle.training.trainer.sft import make_rows, render_examples  # noqa: E402
 from heddle.wire.jsontypes import Json  # noqa: E402
 from tests.unit.training.trainer.jobs import END, RENDERER, make_task, perform  # noqa: E402
 
@@ -53,7 +54,7 @@ def shown(ids: Sequence[int], mask: Sequence[bool]) -> str:
 
 
 def test_answers_are_trained_with_the_mark_of_their_end() -> None:
-    (example,) = examples({"messages": CHAT}, RENDERER, "all", "row 0")
+    (example,) = render_examples({"messages": CHAT}, RENDERER, "all", "row 0")
     assert example.ids == RENDERER.render(CHAT, None, generation_prompt=False)
     trained = [token for token, own in zip(example.ids, example.mask, strict=True) if own]
     answers = [RENDERER.encode("abc"), RENDERER.encode("x")]
@@ -62,7 +63,7 @@ def test_answers_are_trained_with_the_mark_of_their_end() -> None:
         rest = trained[len(answer) + 1 :]
         trained = rest[next((place for place, token in enumerate(rest) if token in answers[1]), len(rest)) :]
     assert trained == []
-    (last,) = examples({"messages": CHAT}, RENDERER, "last", "row 0")
+    (last,) = render_examples({"messages": CHAT}, RENDERER, "last", "row 0")
     assert last.ids == example.ids
     assert sum(last.mask) < sum(example.mask)
     assert last.mask[-2:] == example.mask[-2:]
@@ -70,15 +71,16 @@ def test_answers_are_trained_with_the_mark_of_their_end() -> None:
 
 def test_a_template_that_rewrites_turns_gives_a_sequence_for_each() -> None:
     found = [
-        shown(example.ids, example.mask) for example in examples({"messages": CHAT}, ThinkingRenderer(), "all", "")
+        shown(example.ids, example.mask)
+        for example in render_examples({"messages": CHAT}, ThinkingRenderer(), "all", "")
     ]
     assert found == ["uSay abc|a<T>ABC|", "uSay abc|aabc|uSay x|a<T>X|"]
 
 
 def test_long_batches_are_computed_in_parts() -> None:
-    parts = list(examples({"messages": CHAT}, RENDERER, "all", "")) * 5
+    parts = list(render_examples({"messages": CHAT}, RENDERER, "all", "")) * 5
     length = len(parts[0].ids)
-    found = list(rows(parts, 2 * length + 1))
+    found = list(make_rows(parts, 2 * length + 1))
     assert [len(row.tokens) for row in found] == [2 * length, 2 * length, length]
     assert found[0].positions.tolist() == list(range(length)) * 2
     assert sum(row.mask.sum() for row in found) == 5 * sum(parts[0].mask)

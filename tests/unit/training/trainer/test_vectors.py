@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from heddle.errors import InvalidRequest
-from heddle.training.trainer.vectors import computed
+from heddle.training.trainer.vectors import compute_vectors
 from tests.support.cli import heddle
 from tests.support.vectors import VECTORS, needs_vectors
 
@@ -21,7 +21,7 @@ COMPUTED = {"advantage", "weight", "prompt_length"}
 def answers(tmp_path: Path, content: Any) -> Json:
     path = tmp_path / "cases.json"
     path.write_text(json.dumps(content))
-    found: Json = json.loads(json.dumps(computed(path), allow_nan=False))
+    found: Json = json.loads(json.dumps(compute_vectors(path), allow_nan=False))
     return found
 
 
@@ -145,12 +145,13 @@ def test_a_bad_file_is_refused_by_name(content: Any, reason: str, tmp_path: Path
         answers(tmp_path, content)
 
 
+@pytest.mark.thorough
 def test_the_command_prints_one_object(tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
     path.write_text(json.dumps({"loss": [one_case()], "advantages": []}))
     done = heddle("check", "vectors", path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == computed(path)
+    assert json.loads(done.stdout) == compute_vectors(path)
     missing = heddle("check", "vectors", tmp_path / "none.json")
     assert missing.returncode == 1 and "none.json cannot be read" in missing.stderr and not missing.stdout
     flagged = heddle("check", "--data", tmp_path, "vectors", path)

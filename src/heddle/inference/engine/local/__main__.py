@@ -19,15 +19,12 @@ import torch
 
 from heddle.inference.engine.base import EngineBusy, EngineFailed, EngineStats, RequestRefused
 from heddle.inference.engine.local.engine import EngineCore
-from heddle.inference.engine.local.options import LocalOptions, read_facts
-from heddle.inference.engine.local.process import Ready
+from heddle.inference.engine.local.options import LocalOptions, Ready, read_facts
 from heddle.inference.engine.local.threads import ThreadPolicy, first_threads, usable_cores
 from heddle.ipc.child import die_with_parent, log_to_parent
-from heddle.ipc.connection import BlockingConnection
-from heddle.ipc.rpc import Reply, Request
+from heddle.ipc.rpc import BlockingConnection, Reply
 from heddle.models.interfaces import ModelError
-from heddle.models.load import load_model
-from heddle.models.memory import available_bytes
+from heddle.models.load import available_bytes, load_model
 
 logger = logging.getLogger("heddle.inference.engine")
 
@@ -44,25 +41,10 @@ class Runner:
         self._connection = connection
         self._policy = ThreadPolicy(first_threads(options.threads, options.dedicated, usable_cores()))
         torch.set_num_threads(self._policy.threads)
-        self.core = self._load(options)
-        self._steps = 0
-        self._step_seconds = 0.0
-        self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
-
-    def serve(self) -> None:
-        """Requests and steps, until the server is gone."""
-        while True:
-            for request in self._connection.receive(wait=not self.core.has_work):
-                self._handle(request)
-            if self.core.has_work:
-                self._step()
-
-    def _load(self, options: LocalOptions) -> EngineCore:
-        """The model, and the memory for its keys and values."""
         began = time.perf_counter()
         eos = read_facts(options).eos_token_ids
         model = load_model(options.folder, device=options.device, dtype=options.dtype)
-        core = EngineCore(model, options, eos, options.kv_memory or share_of_memory(model.device))
+        self.core = core = EngineCore(model, options, eos, options.kv_memory or share_of_memory(model.device))
         seconds = time.perf_counter() - began
         logger.info(
             "%s ready in %.2f s: %s, %s, %d threads, %d tokens of key and value memory",
@@ -70,28 +52,35 @@ class Runner:
             *(self._policy.threads, core.scheduler.pool.total * core.cache.block_tokens),
         )
         self.ready = Ready(model.vocab_size, core.max_model_len, eos, seconds)
-        return core
+        self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
 
-    def _handle(self, request: Request) -> None:
-        """Do what is asked for; tokens come later, and the abort of a request has no reply."""
-        number, method, arguments = request
-        try:
-            if method == "generate":
-                self.core.add(number, *arguments)
-            elif method == "abort":
-                self.core.abort(number)
-            else:
-                self._connection.send(Reply(number, self._call(method, *arguments)))
-        except Exception as error:
-            self._connection.send(Reply(number, error=self._failure(error)))
+    def serve(self) -> None:
+        """Requests and steps, until the server is gone."""
+        while True:
+            for number, method, arguments in self._connection.receive(wait=not self.core.has_work):
+                try:
+                    if method == "generate":
+                        self.core.add(number, *arguments)
+                    elif method == "abort":
+                        self.core.abort(number)
+                    else:
+                        self._connection.send(Reply(number, self._call(method, *arguments)))
+                except Exception as error:
+                    self._connection.send(Reply(number, error=self._failure(error)))
+            if self.core.has_work:
+                self._step()
 
     def _call(self, method: str, *arguments: Any) -> EngineStats | None:
         if method == "stats":
-            return self._stats()
+            stats = self.core.stats()
+            stats.threads, stats.resident_bytes = self._policy.threads, resident_bytes()
+            stats.step_seconds_mean = sum(self._recent) / len(self._recent) if self._recent else 0.0
+            stats.step_seconds_best = min(self._recent, default=0.0)
+            return stats
         if method == "load":
-            self.core.load_adapter(*arguments)
+            self.core.adapters.load(*arguments)
         else:
-            self.core.unload_adapter(*arguments)
+            self.core.adapters.unload(*arguments)
         return None
 
     def _step(self) -> None:
@@ -112,11 +101,9 @@ class Runner:
                 self._connection.send(Reply(event.number, error=self._failure(event.failure)))
         if broken:
             sys.exit("ERROR the device may not work any more after a failed step")
-        self._measure(time.perf_counter() - began)
-
-    def _measure(self, seconds: float) -> None:
-        self._steps += 1
-        self._step_seconds += seconds
+        seconds = time.perf_counter() - began
+        self.core.totals.steps += 1
+        self.core.totals.step_seconds += seconds
         self._recent.append(seconds)
         prompts, generating = self.core.last_prompts, self.core.last_decodes
         if prompts:
@@ -133,15 +120,6 @@ class Runner:
             return error
         logger.error("a request failed", exc_info=error)
         return EngineFailed(f"{type(error).__name__}: {error}")
-
-    def _stats(self) -> EngineStats:
-        stats = EngineStats(state="ready", threads=self._policy.threads)
-        self.core.fill_stats(stats)
-        stats.steps, stats.step_seconds = self._steps, self._step_seconds
-        stats.step_seconds_mean = sum(self._recent) / len(self._recent) if self._recent else 0.0
-        stats.step_seconds_best = min(self._recent, default=0.0)
-        stats.resident_bytes = resident_bytes()
-        return stats
 
 
 def share_of_memory(device: torch.device) -> int:

@@ -1,9 +1,4 @@
-"""Choosing tokens from logits: greedy, or at random under temperature, min_p, top_k and top_p.
-
-Randomness is a function of a request's seed and the position in its output alone, and one uniform number chooses one
-token by the inverse of the cumulative distribution in the order of token ids. So neighbours, the size of the batch,
-a preemption or a restart change no draw.
-"""
+"""Choosing tokens from logits: greedy, or at random under temperature, min_p, top_k and top_p."""
 
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
@@ -14,7 +9,61 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heddle.inference.engine.base import Sampling
-from heddle.inference.engine.local.tops import drop_below, sum_above, top
+
+GROUPS = 16
+LEAST_GAIN = 8
+"""Looking at groups first pays when there are this many more of them than entries wanted."""
+
+
+def find_best(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The highest entry of each row, [rows], and its place, the lowest of equal ones."""
+    if scores.device.type == "cpu":
+        places = torch.from_numpy(scores.numpy().argmax(1))
+        return scores.gather(1, places[:, None]).squeeze(1), places
+    values, places = scores.max(1)
+    return values, places
+
+
+def count_above(scores: Tensor, limits: Tensor) -> list[int]:
+    """How many entries of each row are above its limit, [rows, 1]."""
+    if scores.device.type == "cpu":
+        return (scores.numpy() > limits.numpy()).sum(1, dtype=np.int32).tolist()  # type: ignore[no-any-return]
+    return (scores > limits).sum(1).tolist()
+
+
+def drop_below(chances: Tensor, limits: Tensor) -> None:
+    """Make entries that are below the limit of their row, [rows, 1], zero, in place."""
+    if chances.device.type == "cpu":
+        values = chances.numpy()
+        np.multiply(values, values >= limits.numpy(), out=values)
+    else:
+        chances.masked_fill_(chances < limits, 0.0)
+
+
+def sum_above(chances: Tensor, limits: Tensor) -> Tensor:
+    """The sum of the entries of each row that are above its limit, both [rows, 1]; entries are not negative."""
+    counts = torch.tensor(count_above(chances, limits), dtype=torch.float32, device=chances.device)[:, None]
+    return (chances - limits).clamp_(min=0.0).sum(1, keepdim=True) + counts * limits
+
+
+def find_top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` highest entries of each row in falling order, and their places.
+
+    Every entry of the result lies in one of the `count` groups with the highest maxima: only those are searched.
+    """
+    rows, width = scores.shape
+    if width // GROUPS < LEAST_GAIN * count:
+        found = scores.topk(count, dim=1)
+        return found.values, found.indices
+    if width % GROUPS:
+        scores = torch.nn.functional.pad(scores, (0, -width % GROUPS), value=float("-inf"))
+    strided = scores.view(rows, GROUPS, -1)
+    groups = strided.amax(1).topk(count, dim=1, sorted=False).indices
+    inside = strided.gather(2, groups[:, None, :].expand(-1, GROUPS, -1)).reshape(rows, -1)
+    found = inside.topk(count, dim=1)
+    member, group = found.indices // count, found.indices % count
+    return found.values, member * strided.shape[2] + groups.gather(1, group)
+
 
 GREEDY_BELOW = 1e-5
 LOWEST_TEMPERATURE = 0.01
@@ -113,7 +162,7 @@ def _cut_top(chances: Tensor, parameters: DrawParameters) -> list[int]:
     assert rows is not None and top_k is not None and top_p is not None
     every = len(rows) == len(chances)
     part = chances if every else chances[rows]
-    highest = top(part, parameters.look)[0]
+    highest = find_top(part, parameters.look)[0]
     whole = top_k == 0
     inside = torch.where(whole, FIRST_LOOK, top_k)
     highest.masked_fill_(torch.arange(parameters.look, device=chances.device) >= inside, 0.0)
@@ -151,15 +200,10 @@ def _redraw(tokens: Tensor, chances: Tensor, parameters: DrawParameters, uniform
             return
         index, part, limit = index[wrong], part[wrong], limit[wrong]
         if attempt == TRIES:
-            drop_below(part, _sorted_border(part, limit))
+            falling = part.sort(dim=1, descending=True).values
+            kept = falling.cumsum(1) - falling < limit
+            drop_below(part, falling.gather(1, kept.sum(1, keepdim=True).sub_(1).clamp_(min=0)))
         tokens[index] = _pick(part, uniform[attempt][index])
-
-
-def _sorted_border(chances: Tensor, limit: Tensor) -> Tensor:
-    """The lowest of the best chances that together reach the limit, both [rows, 1]."""
-    falling = chances.sort(dim=1, descending=True).values
-    kept = falling.cumsum(1) - falling < limit
-    return falling.gather(1, kept.sum(1, keepdim=True).sub_(1).clamp_(min=0))
 
 
 def _pick(weights: Tensor, uniform: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
 """The embedded engine without processes: requests in, one step at a time, events out."""
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
 
 from heddle.inference.engine.base import (
     AdapterRef,
@@ -15,25 +15,84 @@ from heddle.inference.engine.base import (
     RequestRefused,
     TokenRequest,
 )
-from heddle.inference.engine.local.adapters import Adapters
-from heddle.inference.engine.local.constraint import Grammars
-from heddle.inference.engine.local.counts import TokenCounts
-from heddle.inference.engine.local.logprobs import describe
+from heddle.inference.engine.local.grammar import Grammars
 from heddle.inference.engine.local.options import LocalOptions
-from heddle.inference.engine.local.sampler import Choices, Sampler
+from heddle.inference.engine.local.sampler import Choices, Sampler, describe_logprobs
 from heddle.inference.engine.local.scheduler import Plan, Scheduler
-from heddle.inference.engine.local.sequence import Event, Sequence, end_of
-from heddle.models.interfaces import Batch, CausalModel, KeyValueCache, Span
+from heddle.inference.engine.local.sequence import Event, Sequence, TokenCounts, find_end
+from heddle.models.interfaces import Batch, CausalModel, Span
 
 
 @dataclass(slots=True)
-class Totals:
-    """Figures since the start."""
+class _Loaded:
+    users: int = 0
+    forgotten: bool = False
+    """Goes when its last user has gone."""
 
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    requests: int = 0
-    aborted: int = 0
+
+class Adapters:
+    """Loads versions when they are needed; the least recently used idle ones make room."""
+
+    def __init__(self, model: "CausalModel", most: int) -> None:
+        self._model = model
+        self._most = most
+        self._loaded: OrderedDict[str, _Loaded] = OrderedDict()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Loaded versions, the least recently used one first."""
+        return tuple(self._loaded)
+
+    def load(self, adapter: AdapterRef) -> None:
+        """Make a version ready. Raises RequestRefused when it does not fit the model."""
+        self._ensure_loaded(adapter).forgotten = False
+
+    def acquire(self, adapter: AdapterRef) -> None:
+        """Count a request that uses a version, loaded if need be."""
+        self._ensure_loaded(adapter).users += 1
+
+    def _ensure_loaded(self, adapter: AdapterRef) -> _Loaded:
+        from heddle.models.interfaces import ModelError
+
+        state = self._loaded.get(adapter.id)
+        if state is None:
+            try:
+                self._model.load_adapter(adapter.id, adapter.path)
+            except ModelError as error:
+                raise RequestRefused(f"adapter {adapter.id}: {error}", param="model") from error
+            except OSError as error:
+                raise RequestRefused(f"adapter {adapter.id} is not there any more", param="model") from error
+            state = self._loaded[adapter.id] = _Loaded()
+        self._loaded.move_to_end(adapter.id)
+        self._trim(adapter.id)
+        return state
+
+    def release(self, adapter: AdapterRef) -> None:
+        """A request that used a version has ended."""
+        state = self._loaded[adapter.id]
+        state.users -= 1
+        if not state.users and state.forgotten:
+            self._drop(adapter.id)
+        self._trim(adapter.id)
+
+    def unload(self, adapter_id: str) -> None:
+        """Forget a version: now, or with the end of the last request that uses it."""
+        state = self._loaded.get(adapter_id)
+        if state is None:
+            return
+        state.forgotten = True
+        if not state.users:
+            self._drop(adapter_id)
+
+    def _trim(self, kept: str) -> None:
+        """Drop idle versions, the least recently used first, while there are too many."""
+        idle = [name for name, state in self._loaded.items() if not state.users and name != kept]
+        for name in idle[: max(0, len(self._loaded) - self._most)]:
+            self._drop(name)
+
+    def _drop(self, adapter_id: str) -> None:
+        del self._loaded[adapter_id]
+        self._model.unload_adapter(adapter_id)
 
 
 @dataclass(slots=True)
@@ -45,8 +104,18 @@ class Rows:
     """Sequences that get a new token, in the order of their rows."""
     due_rows: list[int] = field(default_factory=list)
     """Of the logits."""
+    pooled: list[tuple[Sequence, int]] = field(default_factory=list)
+    """Sequences whose last state is wanted, each with its row."""
     prompts: list[tuple[Sequence, int, int]] = field(default_factory=list)
     """Sequences whose prompt is scored: first row of the logits, and their number."""
+
+    def add_due(self, sequence: Sequence, row: int) -> None:
+        """A sequence whose tokens are all computed with this batch."""
+        if sequence.request.pools:
+            self.pooled.append((sequence, row))
+        else:
+            self.due.append(sequence)
+            self.due_rows.append(row)
 
 
 class EngineCore:
@@ -58,12 +127,21 @@ class EngineCore:
         self.eos = eos
         self.cache = model.new_cache()
         blocks = max(1, kv_bytes // self.cache.block_bytes)
-        self.max_model_len = longest(options.max_model_len, model.max_positions, self.cache, blocks)
+        most = min(options.max_model_len or model.max_positions, model.max_positions)
+        if self.cache.blocks_for(1) > blocks:
+            raise EngineFailed(
+                f"{blocks * self.cache.block_bytes} bytes for keys and values are too few: "
+                f"one sequence takes at least {self.cache.blocks_for(1) * self.cache.block_bytes}"
+            )
+        self.max_model_len = bisect_right(range(1, most + 1), blocks, key=self.cache.blocks_for)
         self.scheduler = Scheduler(options, self.cache, blocks, model.vocab_size)
         self.adapters = Adapters(model, options.max_adapters)
         self.grammars = Grammars(options.tokenizer_file, model.vocab_size, eos)
         self.sampler = Sampler(model.vocab_size, eos, self.grammars.words)
-        self.totals = Totals()
+        self.totals = EngineStats(
+            state="ready", device=str(model.device), dtype=str(model.dtype).removeprefix("torch.")
+        )
+        """Of what does not change, and counts since the start."""
         self._sequences: dict[int, Sequence] = {}
         self._arrivals = 0
         self._events: list[Event] = []
@@ -80,7 +158,18 @@ class EngineCore:
 
     def add(self, number: int, request: TokenRequest) -> None:
         """Queue a request under a number of the caller. Raises RequestRefused or EngineBusy, and then forgets it."""
-        self._check(request)
+        check_tokens(request, self.model.vocab_size)
+        prompt, output = len(request.prompt), 0 if request.pools else request.sampling.max_tokens
+        if output < 1 and not request.pools:
+            raise RequestRefused(f"max_tokens is {output}, at least 1 is needed", param="max_tokens")
+        if prompt + output > self.max_model_len:
+            raise RequestRefused(
+                f"the prompt has {prompt} tokens and max_tokens is {output}: together {prompt + output}, "
+                f"and this engine takes {self.max_model_len}",
+                param="max_tokens" if prompt < self.max_model_len else "prompt",
+            )
+        if request.priority and self.options.scheduling != "priority":
+            raise RequestRefused("priority needs an engine that schedules by priority", param="priority")
         if len(self.scheduler.waiting) >= self.options.max_waiting:
             raise EngineBusy(f"{len(self.scheduler.waiting)} requests wait already")
         matcher = self.grammars.matcher(request.constraint) if request.constraint else None
@@ -112,48 +201,50 @@ class EngineCore:
         rows = self._rows(plan)
         self.last_prompts = [(sequence.computed, count) for sequence, count in plan.prefills]
         self.last_decodes = len(plan.decodes)
-        logits = self.model.forward(rows.batch, self.cache)
-        self._advance(plan)
-        self._score_prompts(rows, logits)
-        choices = self._sample(rows, logits)
-        self._deliver(rows.due, choices)
-        return self._taken()
+        if rows.pooled:
+            logits, states = self.model.forward_with_states(rows.batch, self.cache)
+        else:
+            logits = self.model.forward(rows.batch, self.cache)
+        for sequence, count in plan.prefills:
+            sequence.computed += count
+            self.scheduler.save_blocks(sequence)
+        for sequence in plan.decodes:
+            sequence.computed += 1
+        for sequence, first, count in rows.prompts:
+            known, wanted = sequence.prompt_logprobs, sequence.request.sampling.prompt_logprobs
+            assert known is not None and wanted is not None
+            following = sequence.tokens[len(known) : len(known) + count]
+            known += describe_logprobs(logits[first : first + count], following, [wanted] * count)
+        if rows.pooled:
+            self._deliver_states(rows.pooled, states)
+        if rows.due:
+            own = logits if len(rows.due) == len(logits) else logits[rows.due_rows]
+            self._deliver(rows.due, self.sampler.sample(own, rows.due))
+        return self._take_events()
 
     def fail_all(self, error: Exception) -> list[Event]:
         """End every request after a step that broke, and start from clean memory; what it delivered still counts."""
-        events = [*self._taken(), *(Event(number, None, failure=error) for number in self._sequences)]
+        events = [*self._take_events(), *(Event(number, None, failure=error) for number in self._sequences)]
         for sequence in list(self._sequences.values()):
             self._forget(sequence)
         self.scheduler.clear()
         return events
 
-    def fill_stats(self, stats: EngineStats) -> None:
-        """Write the core's figures."""
+    def stats(self) -> EngineStats:
+        """What the core knows now; threads and times of steps are added by the process."""
         scheduler = self.scheduler
-        stats.running, stats.waiting = len(scheduler.running), len(scheduler.waiting)
-        stats.kv_blocks_used, stats.kv_blocks_cached = scheduler.pool.used, scheduler.pool.cached
-        stats.kv_blocks_total = scheduler.pool.total
-        stats.prefix_query_tokens = scheduler.prefix_query_tokens
-        stats.prefix_hit_tokens = scheduler.prefix_hit_tokens
-        stats.preemptions = scheduler.preemptions
-        stats.prompt_tokens, stats.generated_tokens = self.totals.prompt_tokens, self.totals.generated_tokens
-        stats.requests, stats.aborted = self.totals.requests, self.totals.aborted
-        stats.adapters = self.adapters.ids
-        stats.device, stats.dtype = str(self.model.device), str(self.model.dtype).removeprefix("torch.")
-
-    def load_adapter(self, adapter: AdapterRef) -> None:
-        """Make a version ready. Raises RequestRefused when it does not fit."""
-        self.adapters.load(adapter)
-
-    def unload_adapter(self, adapter_id: str) -> None:
-        """Forget a version, with the end of its last request."""
-        self.adapters.unload(adapter_id)
-
-    def _check(self, request: TokenRequest) -> None:
-        check_tokens(request, self.model.vocab_size)
-        check_length(request, self.max_model_len)
-        if request.priority and self.options.scheduling != "priority":
-            raise RequestRefused("priority needs an engine that schedules by priority", param="priority")
+        return replace(
+            self.totals,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            kv_blocks_used=scheduler.pool.used,
+            kv_blocks_cached=scheduler.pool.cached,
+            kv_blocks_total=scheduler.pool.total,
+            prefix_query_tokens=scheduler.prefix_query_tokens,
+            prefix_hit_tokens=scheduler.prefix_hit_tokens,
+            preemptions=scheduler.preemptions,
+            adapters=self.adapters.ids,
+        )
 
     def _rows(self, plan: Plan) -> Rows:
         """The batch of a plan; logits are asked for where a token or a prompt logprob comes from."""
@@ -164,59 +255,47 @@ class EngineCore:
             first, last = sequence.computed, sequence.computed + count
             assert sequence.lane is not None
             rows.batch.prefills.append(Span(sequence.lane, first, count, sequence.adapter_id))
-            scored = self._scored(sequence, first, last)
+            scored = self._positions_to_score(sequence, first, last)
             if scored:
                 rows.prompts.append((sequence, len(wanted), len(scored)))
                 wanted += range(len(tokens) + scored.start - first, len(tokens) + scored.stop - first)
             if last == len(sequence.tokens):
-                rows.due.append(sequence)
-                rows.due_rows.append(len(wanted))
+                rows.add_due(sequence, len(wanted))
                 wanted.append(len(tokens) + count - 1)
             tokens += sequence.tokens[first:last]
         for sequence in plan.decodes:
-            rows.due.append(sequence)
-            rows.due_rows.append(len(wanted))
+            rows.add_due(sequence, len(wanted))
             wanted.append(len(tokens))
             tokens.append(sequence.tokens[-1])
-            rows.batch.decodes.append(_decode_span(sequence))
+            span = sequence.span
+            if span is None:
+                assert sequence.lane is not None
+                span = sequence.span = Span(sequence.lane, sequence.computed, 1, sequence.adapter_id)
+            span.first_position = sequence.computed
+            rows.batch.decodes.append(span)
         rows.batch.token_ids = torch.tensor(tokens, dtype=torch.int64)
         return rows
 
     @staticmethod
-    def _scored(sequence: Sequence, first: int, last: int) -> range:
+    def _positions_to_score(sequence: Sequence, first: int, last: int) -> range:
         """Positions of a chunk whose next prompt token has no logprob yet."""
         if sequence.prompt_logprobs is None:
             return range(0)
         return range(max(first, len(sequence.prompt_logprobs) - 1), min(last, sequence.prompt_tokens - 1))
 
-    def _advance(self, plan: Plan) -> None:
-        """Keys and values of the plan are computed; prompts are offered to the prefix cache."""
-        for sequence, count in plan.prefills:
-            sequence.computed += count
-            self.scheduler.save_blocks(sequence)
-        for sequence in plan.decodes:
-            sequence.computed += 1
-
-    @staticmethod
-    def _score_prompts(rows: Rows, logits: Tensor) -> None:
-        """Logprobs of the prompt tokens that follow the scored positions."""
-        for sequence, first, count in rows.prompts:
-            known, wanted = sequence.prompt_logprobs, sequence.request.sampling.prompt_logprobs
-            assert known is not None and wanted is not None
-            following = sequence.tokens[len(known) : len(known) + count]
-            known += describe(logits[first : first + count], following, [wanted] * count)
-
-    def _sample(self, rows: Rows, logits: Tensor) -> Choices:
-        """Tokens of the sequences that are due."""
-        if not rows.due:
-            return Choices([])
-        own = logits if len(rows.due) == len(logits) else logits[rows.due_rows]
-        return self.sampler.sample(own, rows.due)
-
-    def _taken(self) -> list[Event]:
+    def _take_events(self) -> list[Event]:
         """The events so far; the next step begins a new list."""
         events, self._events = self._events, []
         return events
+
+    def _deliver_states(self, pooled: list[tuple[Sequence, int]], states: torch.Tensor) -> None:
+        """End sequences with the state of their last token."""
+        for sequence, row in pooled:
+            state = states[row].cpu().numpy().astype("<f4").tobytes()
+            first = (sequence.cached_tokens or 0, None)
+            self._events.append(Event(sequence.number, None, first=first, end=("stop", None), state=state))
+            self._forget(sequence)
+            self.scheduler.finish(sequence)
 
     def _deliver(self, due: list[Sequence], choices: Choices) -> None:
         """Append the new tokens, end what has ended, and say what happened."""
@@ -233,7 +312,8 @@ class EngineCore:
             if event.failure is not None:
                 self._drop(sequence)
             elif event.end is not None:
-                self._finish(sequence)
+                self._forget(sequence)
+                self.scheduler.finish(sequence)
 
     def _take(self, sequence: Sequence, event: Event, row: int, choices: Choices) -> None:
         """One new token of one sequence; whatever is raised here is this request's own failure."""
@@ -250,12 +330,7 @@ class EngineCore:
             sequence.counts.add(token)
         if sequence.matcher is not None and (token not in self.eos or sequence.request.sampling.ignore_eos):
             sequence.matcher.accept(sequence.tokens, sequence.output_count)
-        event.end = end_of(sequence, self.eos)
-
-    def _finish(self, sequence: Sequence) -> None:
-        """A request has come to its end."""
-        self._forget(sequence)
-        self.scheduler.finish(sequence)
+        event.end = find_end(sequence, self.eos)
 
     def _drop(self, sequence: Sequence) -> None:
         """A request ends without more tokens."""
@@ -266,30 +341,6 @@ class EngineCore:
         del self._sequences[sequence.number]
         if sequence.request.adapter:
             self.adapters.release(sequence.request.adapter)
-
-
-def _decode_span(sequence: Sequence) -> Span:
-    """The span of the newest token; one object serves a sequence for as long as it keeps its lane."""
-    span = sequence.span
-    if span is None:
-        assert sequence.lane is not None
-        span = sequence.span = Span(sequence.lane, sequence.computed, 1, sequence.adapter_id)
-    span.first_position = sequence.computed
-    return span
-
-
-def longest(wanted: int, positions: int, cache: KeyValueCache, blocks: int) -> int:
-    """The most tokens of one sequence that model, setting (0 = none) and memory allow.
-
-    Raises EngineFailed when memory is too small for the shortest lane.
-    """
-    most = min(wanted or positions, positions)
-    if cache.blocks_for(1) > blocks:
-        raise EngineFailed(
-            f"{blocks * cache.block_bytes} bytes for keys and values are too few: "
-            f"one sequence takes at least {cache.blocks_for(1) * cache.block_bytes}"
-        )
-    return bisect_right(range(1, most + 1), blocks, key=cache.blocks_for)
 
 
 def check_tokens(request: TokenRequest, vocab_size: int) -> None:
@@ -312,16 +363,3 @@ def check_tokens(request: TokenRequest, vocab_size: int) -> None:
         raise RequestRefused("allowed_token_ids is empty", param="allowed_token_ids")
     if not all(sampling.bad_words):
         raise RequestRefused("bad_words: a word has no tokens", param="bad_words")
-
-
-def check_length(request: TokenRequest, max_model_len: int) -> None:
-    """Raises RequestRefused when prompt and output are more than the engine holds."""
-    prompt, output = len(request.prompt), request.sampling.max_tokens
-    if output < 1:
-        raise RequestRefused(f"max_tokens is {output}, at least 1 is needed", param="max_tokens")
-    if prompt + output > max_model_len:
-        raise RequestRefused(
-            f"the prompt has {prompt} tokens and max_tokens is {output}: together {prompt + output}, "
-            f"and this engine takes {max_model_len}",
-            param="max_tokens" if prompt < max_model_len else "prompt",
-        )

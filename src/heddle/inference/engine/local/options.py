@@ -55,6 +55,16 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What the process replies to `start` once the model is loaded."""
+
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: tuple[int, ...]
+    load_seconds: float
+
+
 def read_facts(options: LocalOptions) -> ModelFacts:
     """The facts of the model folder; raises OSError or ValueError with the file's name."""
     config = _read(options.folder / "config.json", required=True)
@@ -63,7 +73,10 @@ def read_facts(options: LocalOptions) -> ModelFacts:
         raise ValueError(f"{options.folder / 'config.json'}: vocab_size is missing")
     eos = [*_token_ids(_read(options.folder / "generation_config.json")), *_token_ids(config)]
     if not eos:
-        eos = _eos_of_tokenizer(options)
+        token = _read(options.folder / "tokenizer_config.json").get("eos_token")
+        text = token.get("content") if isinstance(token, dict) else token
+        added = _read(options.tokenizer_file).get("added_tokens") or []
+        eos = [item["id"] for item in added if item.get("content") == text]
     positions = config.get("max_position_embeddings")
     return ModelFacts(
         vocab_size=vocab_size,
@@ -89,11 +102,3 @@ def _token_ids(config: dict[str, Any]) -> list[int]:
     """`eos_token_id` of a config, which is a number, a list or absent."""
     value = config.get("eos_token_id")
     return [value] if isinstance(value, int) else [item for item in value or [] if isinstance(item, int)]
-
-
-def _eos_of_tokenizer(options: LocalOptions) -> list[int]:
-    """The id of the tokenizer's `eos_token`, for folders whose configs name none."""
-    token = _read(options.folder / "tokenizer_config.json").get("eos_token")
-    text = token.get("content") if isinstance(token, dict) else token
-    added = _read(options.tokenizer_file).get("added_tokens") or []
-    return [item["id"] for item in added if item.get("content") == text]

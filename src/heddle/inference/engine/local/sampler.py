@@ -1,6 +1,7 @@
 """One token for each sequence of a step: logprobs, adjustments and the draw, each on the rows that need it."""
 
 import math
+from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,11 +10,115 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heddle.inference.engine.base import EngineFailed, RequestRefused
-from heddle.inference.engine.local import adjust
-from heddle.inference.engine.local.draw import DrawParameters, draw, is_greedy, uniforms
-from heddle.inference.engine.local.logprobs import describe
-from heddle.inference.engine.local.sequence import RawLogprobs, Sequence
-from heddle.inference.engine.local.tops import best
+from heddle.inference.engine.local.draw import (
+    DrawParameters,
+    count_above,
+    draw,
+    find_best,
+    find_top,
+    is_greedy,
+    uniforms,
+)
+from heddle.inference.engine.local.sequence import RawLogprobs, Sequence, TokenCounts
+from heddle.models.scoring import find_scale
+
+LOWEST = -9999.0
+"""What stands for minus infinity, which JSON does not know."""
+
+
+def describe_logprobs(logits: Tensor, chosen: list[int], best: list[int]) -> list[RawLogprobs]:
+    """Logprobs of one chosen token per row of untouched logits [rows, vocabulary], and of the `best[row]` best ones."""
+    highest, total = find_scale(logits)
+    picked = logits.gather(1, torch.tensor(chosen, device=logits.device)[:, None])
+    ranks = count_above(logits, picked)
+    values = ((picked - highest) - total).squeeze(1).tolist()
+    tops = _top(logits, highest, total, best)
+    return [
+        (token, max(value, LOWEST), rank + 1, several)
+        for token, value, rank, several in zip(chosen, values, ranks, tops, strict=True)
+    ]
+
+
+def _top(logits: Tensor, highest: Tensor, total: Tensor, best: list[int]) -> list[tuple[tuple[int, float], ...]]:
+    """The best tokens of each row, ties by lower id; one more is looked at, to see a tie across the border."""
+    most = min(max(best), logits.shape[1])
+    if not most:
+        return [()] * len(best)
+    seen = min(most + 1, logits.shape[1])
+    raw, ids = (tensor.cpu() for tensor in find_top(logits, seen))
+    values, ids = _sort_ties(raw, ids)
+    values = ((values - highest.cpu()) - total.cpu()).clamp_(min=LOWEST)
+    raw_rows, id_rows, value_rows = raw.tolist(), ids.tolist(), values.tolist()
+    result = []
+    for row, wanted in enumerate(best):
+        k = min(wanted, most)
+        if 0 < k < seen and raw_rows[row][k - 1] == raw_rows[row][k]:
+            result.append(_top_with_ties(logits[row], float(highest[row]), float(total[row]), raw_rows[row][k - 1], k))
+        else:
+            result.append(tuple(zip(id_rows[row][:k], value_rows[row][:k], strict=True)))
+    return result
+
+
+def _sort_ties(raw: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Values in falling order with their ids, equal values by rising id."""
+    by_id = ids.argsort(1)
+    values = raw.gather(1, by_id)
+    falling = values.argsort(dim=1, descending=True, stable=True)
+    return values.gather(1, falling), ids.gather(1, by_id).gather(1, falling)
+
+
+def _top_with_ties(
+    logits: Tensor, highest: float, total: float, border: float, count: int
+) -> tuple[tuple[int, float], ...]:
+    """The best of one row when values equal to the last one are left out."""
+    whole = logits.cpu().numpy()
+    ids = np.flatnonzero(whole >= np.float32(border))
+    order = np.lexsort((ids, -whole[ids]))[:count]
+    values = np.maximum((whole[ids[order]] - np.float32(highest)) - np.float32(total), LOWEST)
+    return tuple(zip(ids[order].tolist(), values.tolist(), strict=True))
+
+
+NEVER = float("-inf")
+
+
+def forbidden_tokens(sequence: Sequence, eos: Rows[int]) -> list[int]:
+    """Last tokens of bad words whose start was just generated, and ends before the minimum length."""
+    sampling = sequence.request.sampling
+    output = sequence.output_count
+    tokens = []
+    for word in sampling.bad_words:
+        start = len(word) - 1
+        if start <= output and (not start or tuple(sequence.tokens[-start:]) == word[:-1]):
+            tokens.append(word[-1])
+    if output < sampling.min_tokens:
+        tokens += [*eos, *sampling.stop_token_ids]
+    return tokens
+
+
+def forbid(logits: Tensor, tokens: list[tuple[int, list[int]]]) -> None:
+    """Forbid tokens of rows, given as (row, tokens)."""
+    width = logits.shape[1]
+    flat = [row * width + token for row, several in tokens for token in several]
+    if flat:
+        logits.view(-1)[torch.tensor(flat, device=logits.device)] = NEVER
+
+
+def penalise(logits: Tensor, rows: Rows[tuple[int, TokenCounts]]) -> None:
+    """Repetition penalty on tokens of prompt and output, then frequency and presence penalty on those of the output."""
+    sizes = [len(counts.ids) for _, counts in rows]
+    if not any(sizes):
+        return
+    width = logits.shape[1]
+    places = np.concatenate([counts.ids + row * width for row, counts in rows])
+    times = np.concatenate([counts.counts for _, counts in rows])
+    factors = np.repeat([counts.repetition for _, counts in rows], sizes).astype(np.float32)
+    lowered = np.repeat([counts.frequency for _, counts in rows], sizes) * times
+    lowered += np.repeat([counts.presence for _, counts in rows], sizes) * (times > 0)
+    flat, index = logits.view(-1), torch.from_numpy(places).to(logits.device)
+    factor = torch.from_numpy(factors).to(logits.device)
+    values = flat[index]
+    values = torch.where(values > 0, values / factor, values * factor)
+    flat[index] = values - torch.from_numpy(lowered.astype(np.float32)).to(logits.device)
 
 
 @dataclass(slots=True)
@@ -81,7 +186,17 @@ class Sampler:
             raw = logits[plan.logprobs]
         choices = Choices([])
         if plan.adjusted:
-            self._adjust(logits, sequences, plan, choices)
+            for row, allowed in plan.allowed:
+                kept = logits[row, allowed]
+                logits[row].fill_(NEVER)
+                logits[row, allowed] = kept
+            forbid(logits, [(row, forbidden_tokens(sequences[row], self._eos)) for row in plan.words])
+            if len(plan.bias_places):
+                logits.view(-1).index_add_(0, plan.bias_places, plan.bias_values)
+            if plan.counted:
+                penalise(logits, plan.counted)
+            if plan.constrained:
+                self._constrain(logits, sequences, plan, choices)
         highest = self._choose(logits, sequences, plan, choices)
         if not all(map(math.isfinite, highest)):
             self._explain(highest, sequences, plan, choices)
@@ -89,20 +204,8 @@ class Sampler:
             if plan.logprobs_temperature is not None:
                 raw = raw / plan.logprobs_temperature
             chosen = [choices.tokens[row] for row in plan.logprobs]
-            choices.logprobs = dict(zip(plan.logprobs, describe(raw, chosen, plan.best), strict=True))
+            choices.logprobs = dict(zip(plan.logprobs, describe_logprobs(raw, chosen, plan.best), strict=True))
         return choices
-
-    def _adjust(self, logits: Tensor, sequences: list[Sequence], plan: RowPlan, choices: Choices) -> None:
-        """Allowed ids, bad words, minimum length, bias, penalties, grammar: in this order."""
-        for row, allowed in plan.allowed:
-            adjust.keep_allowed(logits, row, allowed)
-        adjust.forbid(logits, [(row, adjust.forbidden_now(sequences[row], self._eos)) for row in plan.words])
-        if len(plan.bias_places):
-            logits.view(-1).index_add_(0, plan.bias_places, plan.bias_values)
-        if plan.counted:
-            adjust.penalise(logits, plan.counted)
-        if plan.constrained:
-            self._constrain(logits, sequences, plan, choices)
 
     def _constrain(self, logits: Tensor, sequences: list[Sequence], plan: RowPlan, choices: Choices) -> None:
         """Grammar masks; a grammar that breaks fails its own request only."""
@@ -119,12 +222,16 @@ class Sampler:
             else:
                 rows.append(row)
         if rows:
-            adjust.mask_rows(logits, rows, bits[: len(rows)])
+            width = logits.shape[1]
+            allowed = np.unpackbits(bits[: len(rows)].view(np.uint8), axis=1, bitorder="little", count=width)
+            forbidden = torch.from_numpy(allowed == 0).to(logits.device)
+            for row, mask in zip(rows, forbidden, strict=True):
+                logits[row].masked_fill_(mask, NEVER)
 
     def _choose(self, logits: Tensor, sequences: list[Sequence], plan: RowPlan, choices: Choices) -> list[float]:
         """Fill in the tokens; returns the highest logit of each row."""
         if not plan.random:
-            highest, tokens = best(logits)
+            highest, tokens = find_best(logits)
         else:
             positions = [sequences[row].output_count for row in plan.random]
             uniform = torch.from_numpy(uniforms(plan.seeds, positions, plan.parameters.columns)).to(logits.device)
@@ -134,7 +241,7 @@ class Sampler:
                 tokens = torch.empty(len(sequences), dtype=torch.int64, device=logits.device)
                 highest = torch.empty(len(sequences), device=logits.device)
                 greedy, random = plan.greedy_index, plan.random_index
-                highest[greedy], tokens[greedy] = best(logits[greedy])
+                highest[greedy], tokens[greedy] = find_best(logits[greedy])
                 tokens[random], highest[random] = draw(logits[random], plan.parameters, uniform)
         choices.tokens = tokens.tolist()
         return highest.tolist()
@@ -147,7 +254,7 @@ class Sampler:
             matcher = sequences[row].matcher
             if matcher is not None and matcher.complete:
                 choices.ended.add(row)
-            elif value == adjust.NEVER and plan.adjusted:
+            elif value == NEVER and plan.adjusted:
                 choices.failures[row] = RequestRefused("the constraints of this request leave no token to generate")
             else:
                 choices.failures[row] = EngineFailed("the model's logits are not numbers")

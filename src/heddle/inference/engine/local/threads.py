@@ -57,16 +57,12 @@ class ThreadPolicy:
         self._best[shape] = best
         self._ratios.append(seconds / best)
         if self.threads > 1 and len(self._ratios) == WINDOW and sum(self._ratios) / WINDOW > TOO_SLOW:
-            return self._drop()
+            soon = self._raised and self._clock() - self._changed_at < self._pause
+            self._pause = min(LONGEST_PAUSE, self._pause * 2) if soon else FIRST_PAUSE
+            return self._change(self.threads // 2)
         if self.threads < self.most and self._clock() - self._changed_at >= self._pause:
             return self._change(min(self.most, self.threads * 2))
         return False
-
-    def _drop(self) -> bool:
-        """Half the threads; a longer pause when they had just been raised."""
-        soon = self._raised and self._clock() - self._changed_at < self._pause
-        self._pause = min(LONGEST_PAUSE, self._pause * 2) if soon else FIRST_PAUSE
-        return self._change(self.threads // 2)
 
     def _change(self, threads: int) -> bool:
         """Use so many; what was measured with the other number is forgotten."""

@@ -2,12 +2,16 @@
 
 import asyncio
 import dataclasses
+import json
 import logging
+import re
 import socket
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from functools import cached_property
+from hashlib import blake2b
+from struct import pack
 from urllib.parse import urlsplit
 
 from heddle.inference.engine.base import (
@@ -16,19 +20,83 @@ from heddle.inference.engine.base import (
     EngineFailed,
     EngineInfo,
     EngineStats,
+    RequestRefused,
     TokenEvent,
     TokenRequest,
 )
 from heddle.inference.engine.local.options import LocalOptions, read_facts
-from heddle.inference.engine.vllm.adapter_check import check_adapter
 from heddle.inference.engine.vllm.http import Client
-from heddle.inference.engine.vllm.metrics import add_figures
-from heddle.inference.engine.vllm.options import KV_TRANSFER, VllmOptions
-from heddle.inference.engine.vllm.process import Supervisor
-from heddle.inference.engine.vllm.replica import Replica, ReplicaFailed
-from heddle.inference.engine.vllm.routing import choose, prefix_key
-from heddle.inference.tokenization.tokenizer import Tokenizer
-from heddle.wire.tensors import Shapes, folder_shapes
+from heddle.inference.engine.vllm.replica import Replica, ReplicaFailed, add_metrics
+from heddle.inference.engine.vllm.server import KV_TRANSFER, Supervisor, VllmOptions
+from heddle.inference.tokenizer import Tokenizer
+from heddle.wire.tensors import Shapes, folder_shapes, tensor_shapes
+
+PREFIX_TOKENS = 128
+"""So many first tokens decide; one block of a prefix cache or several."""
+MARGIN = 4
+"""Requests that the preferred server may have more than the least busy one; a quarter of that one's comes on top."""
+
+
+def prefix_key(request: TokenRequest) -> bytes:
+    """What requests have in common that can share cached keys and values: adapter, salt, first tokens."""
+    head = request.prompt[:PREFIX_TOKENS]
+    adapter = request.adapter.id if request.adapter is not None else ""
+    named = f"{adapter}\0{request.cache_salt or ''}\0".encode()
+    return blake2b(named + pack(f"<{len(head)}q", *head), digest_size=16).digest()
+
+
+def preferred(key: bytes, names: Iterable[str]) -> str:
+    """The server that keeps a prefix: when servers come or go, only their own prefixes move (rendezvous hashing)."""
+    return max(names, key=lambda name: blake2b(name.encode(), key=key, digest_size=8).digest())
+
+
+def choose_server(key: bytes, loads: Mapping[str, float]) -> str:
+    """The server for a request; `loads` are the requests that each one has now, and not empty."""
+    first = preferred(key, loads)
+    least = min(loads, key=lambda name: loads[name])
+    return first if loads[first] <= loads[least] * 1.25 + MARGIN else least
+
+
+_NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.(?:default\.)?weight")
+_CONFIG = "adapter_config.json"
+_WEIGHTS = "adapter_model.safetensors"
+
+
+def check_adapter(adapter: AdapterRef, base: Shapes) -> None:
+    """Raise RequestRefused for a folder that is no LoRA adapter, or not one of a model with these tensors.
+
+    `base` is empty where the model's weights lie with the servers only; then shapes are not compared.
+    """
+    try:
+        config = json.loads((adapter.path / _CONFIG).read_text(encoding="utf-8"))
+        shapes = tensor_shapes(adapter.path / _WEIGHTS)
+    except (OSError, ValueError) as error:
+        raise _refusal(adapter, str(error)) from error
+    kind = config.get("peft_type") if isinstance(config, dict) else None
+    if kind != "LORA":
+        raise _refusal(adapter, f"its peft_type is {kind!r}, not 'LORA'")
+    known = [_compare(adapter, name, shape, base) for name, shape in shapes.items()] if base else [True]
+    if not any(known):
+        raise _refusal(adapter, "the model has none of the linears that it changes")
+
+
+def _compare(adapter: AdapterRef, name: str, shape: list[int], base: Shapes) -> bool:
+    """A goes from the inputs of a linear, B to its outputs, in whichever order the model keeps them.
+
+    False for a linear that the files of the model call something else.
+    """
+    match = _NAME.fullmatch(name)
+    linear = base.get(f"{match[1]}.weight") if match is not None else None
+    if match is None or linear is None or len(linear) != 2:
+        return False
+    if shape[-1 if match[2] == "A" else 0] not in linear:
+        raise _refusal(adapter, f"{name} has shape {shape}, and the model's linear {linear}")
+    return True
+
+
+def _refusal(adapter: AdapterRef, reason: str) -> RequestRefused:
+    return RequestRefused(f"adapter {adapter.id}: {reason}", param="model")
+
 
 __all__ = ["VllmEngine", "VllmOptions"]
 
@@ -72,7 +140,17 @@ class VllmEngine:
     async def start(self) -> None:
         """Wait for the first server that is ready. Raises EngineFailed when there is none and none is loading."""
         if not self._tasks:
-            self._begin()
+            loop = asyncio.get_running_loop()
+            for number in range(len(self.options.urls) or self.options.replicas):
+                port = 0 if self.options.urls else _free_port()
+                url = self.options.urls[number] if self.options.urls else f"http://127.0.0.1:{port}"
+                name = f"vllm server {urlsplit(url).netloc.rpartition('@')[2] if self.options.urls else number}"
+                replica = Replica(name, Client(url, self.options.key), bool(port), self._adapters, self._note_change)
+                self.replicas.append(replica)
+                if port:
+                    command = self.options.command_line(number, port)
+                    self._tasks.append(loop.create_task(Supervisor(name, command, replica.process_ended).run()))
+                self._tasks.append(loop.create_task(replica.watch()))
         while not self._ready():
             if all(replica.state == "failed" for replica in self.replicas):
                 raise EngineFailed("no server of vLLM answers: " + "; ".join(one.reason for one in self.replicas))
@@ -100,7 +178,13 @@ class VllmEngine:
         await self.start()
         if request.adapter is not None and request.adapter.id not in self._adapters:
             await asyncio.to_thread(self._check, request.adapter)
-        self._admit(request)
+        running = sum(replica.running for replica in self.replicas)
+        if running >= self.options.max_running * len(self._ready()) + self.options.max_waiting:
+            raise EngineBusy(f"{running} requests run or wait already")
+        self._totals.requests += 1
+        if request.adapter is not None:
+            self._running[request.adapter.id] += 1
+            self._use(request.adapter)
         ended = False
         try:
             async with aclosing(self._answers(request)) as events:
@@ -116,7 +200,10 @@ class VllmEngine:
     async def _answers(self, request: TokenRequest) -> AsyncGenerator[TokenEvent]:
         tried: list[Replica] = []
         while True:
-            replica = self._choose(request, tried)
+            free = {replica.name: replica for replica in self._ready(tried)}
+            if not free:
+                raise EngineFailed("no server of vLLM answers")
+            replica = free[choose_server(prefix_key(request), {name: replica.load for name, replica in free.items()})]
             has_begun = False
             try:
                 events = replica.generate(request, self._info.eos_token_ids, self._decode)
@@ -130,24 +217,8 @@ class VllmEngine:
                 if has_begun or len(tried) > 1 or not self._ready(tried):
                     raise EngineFailed(str(error)) from error
 
-    def _choose(self, request: TokenRequest, tried: list[Replica]) -> Replica:
-        free = {replica.name: replica for replica in self._ready(tried)}
-        if not free:
-            raise EngineFailed("no server of vLLM answers")
-        return free[choose(prefix_key(request), {name: replica.load for name, replica in free.items()})]
-
     def _ready(self, without: list[Replica] | None = None) -> list[Replica]:
         return [replica for replica in self.replicas if replica.state == "ready" and replica not in (without or ())]
-
-    def _admit(self, request: TokenRequest) -> None:
-        """Count a request in. Raises EngineBusy."""
-        running = sum(replica.running for replica in self.replicas)
-        if running >= self.options.max_running * len(self._ready()) + self.options.max_waiting:
-            raise EngineBusy(f"{running} requests run or wait already")
-        self._totals.requests += 1
-        if request.adapter is not None:
-            self._running[request.adapter.id] += 1
-            self._use(request.adapter)
 
     async def _release(self, request: TokenRequest) -> None:
         if request.adapter is None:
@@ -202,7 +273,7 @@ class VllmEngine:
         stats.state = next((state for state in ("ready", "loading", "failed") if state in states), "idle")
         stats.error = "; ".join(one.reason for one in self.replicas) if stats.state == "failed" else None
         stats.adapters = tuple(self._adapters)
-        add_figures(stats, [replica.figures for replica in ready])
+        add_metrics(stats, [replica.metrics for replica in ready])
         return stats
 
     def _use(self, adapter: AdapterRef) -> None:
@@ -238,20 +309,6 @@ class VllmEngine:
 
     def _decode(self, token_ids: tuple[int, ...]) -> str:
         return self._tokenizer.decode(list(token_ids))
-
-    def _begin(self) -> None:
-        """Make the servers known, started where they are ours, and watch them."""
-        loop = asyncio.get_running_loop()
-        for number in range(len(self.options.urls) or self.options.replicas):
-            port = 0 if self.options.urls else _free_port()
-            url = self.options.urls[number] if self.options.urls else f"http://127.0.0.1:{port}"
-            name = f"vllm server {urlsplit(url).netloc.rpartition('@')[2] if self.options.urls else number}"
-            replica = Replica(name, Client(url, self.options.key), bool(port), self._adapters, self._note_change)
-            self.replicas.append(replica)
-            if port:
-                command = self.options.command_line(number, port)
-                self._tasks.append(loop.create_task(Supervisor(name, command, replica.process_ended).run()))
-            self._tasks.append(loop.create_task(replica.watch()))
 
     def _note_change(self) -> None:
         lengths = [replica.max_model_len for replica in self._ready() if replica.max_model_len]

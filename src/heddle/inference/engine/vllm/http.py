@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
     async def head(self) -> int:
         """Wait for the status; raises Unanswered."""
         while not self.has_status:
-            await self._more()
+            await self._wait_for_data()
         return self.status
 
     async def read(self) -> bytes:
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         while not self._parts:
             if self.is_whole:
                 return b""
-            await self._more()
+            await self._wait_for_data()
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts, self._waiting_bytes = [], 0
         if self._paused and self._transport is not None:
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         """True when all of the answer has come and was read."""
         return self.is_whole and not self._parts
 
-    async def _more(self) -> None:
+    async def _wait_for_data(self) -> None:
         if self.lost:
             raise Unanswered("the connection was closed before the end of the answer")
         if self._broken is not None:
@@ -171,11 +171,12 @@ class Client:
 
         Raises Refused and Unanswered.
         """
-        request = self._request(method, path, body)
-        connection = await self._sent(request)
+        head = f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._fixed}Content-Length: {len(body)}\r\n\r\n"
+        request = head.encode("latin-1") + body
+        connection = await self._send(request)
         try:
             if connection.status != 200:
-                raise Refused(connection.status, await _whole(connection))
+                raise Refused(connection.status, await _read_body(connection))
             while part := await connection.read():
                 yield part
         finally:
@@ -187,14 +188,10 @@ class Client:
             connection.close()
         self._idle.clear()
 
-    def _request(self, method: str, path: str, body: bytes) -> bytes:
-        head = f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._fixed}Content-Length: {len(body)}\r\n\r\n"
-        return head.encode("latin-1") + body
-
-    async def _sent(self, request: bytes) -> Connection:
+    async def _send(self, request: bytes) -> Connection:
         """A connection with the head of its answer."""
         while True:
-            kept = self._kept()
+            kept = self._take_idle()
             connection = kept or await self._open()
             self._busy.add(connection)
             connection.send(request)
@@ -208,7 +205,7 @@ class Client:
                 raise
             return connection
 
-    def _kept(self) -> Connection | None:
+    def _take_idle(self) -> Connection | None:
         oldest = time.monotonic() - IDLE_SECONDS
         while self._idle:
             connection = self._idle.pop()
@@ -238,7 +235,7 @@ class Client:
             connection.close()
 
 
-async def _whole(connection: Connection) -> bytes:
+async def _read_body(connection: Connection) -> bytes:
     body = b""
     while (part := await connection.read()) and len(body) < _WHOLE_BYTES:
         body += part

@@ -3,18 +3,53 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Literal
 
 import orjson
 
-from heddle.inference.engine.base import AdapterRef, EngineBusy, RequestRefused, TokenEvent, TokenRequest
-from heddle.inference.engine.vllm.body import Decode, body_of, streams
-from heddle.inference.engine.vllm.events import Reader, Strange
+from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineStats, RequestRefused, TokenEvent, TokenRequest
 from heddle.inference.engine.vllm.http import Client, Refused, Unanswered
-from heddle.inference.engine.vllm.metrics import read_figures
+from heddle.inference.engine.vllm.protocol import Decode, ProtocolError, Reader, is_streamed, make_body, read_embedding
 from heddle.wire.jsontypes import Json
+
+_LINE = re.compile(r"^(vllm:\w+|process_resident_memory_bytes)(?:\{(.*)\})? ([-+.\deE]+)$", re.MULTILINE)
+_BLOCKS = re.compile(r'num_gpu_blocks="(\d+)"')
+
+Metrics = Mapping[str, float]
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """The values of a server by name, labels added up; `blocks` is the size of its cache."""
+    found: dict[str, float] = {}
+    for name, labels, value in _LINE.findall(text):
+        if name == "vllm:cache_config_info":
+            blocks = _BLOCKS.search(labels)
+            found["blocks"] = found.get("blocks", 0.0) + (float(blocks[1]) if blocks else 0.0)
+        elif not name.endswith(("_bucket", "_created")):
+            found[name.removeprefix("vllm:")] = found.get(name.removeprefix("vllm:"), 0.0) + float(value)
+    return found
+
+
+def add_metrics(stats: EngineStats, servers: Iterable[Metrics]) -> None:
+    """Add what the servers say to the stats of the engine."""
+    for found in servers:
+        value = found.get
+        blocks = value("blocks", 0.0)
+        stats.running += int(value("num_requests_running", 0.0))
+        stats.waiting += int(value("num_requests_waiting", 0.0))
+        stats.kv_blocks_total += int(blocks)
+        stats.kv_blocks_used += round(value("kv_cache_usage_perc", 0.0) * blocks)
+        stats.prefix_query_tokens += int(value("prefix_cache_queries_total", 0.0))
+        stats.prefix_hit_tokens += int(value("prefix_cache_hits_total", 0.0))
+        stats.preemptions += int(value("num_preemptions_total", 0.0))
+        stats.prompt_tokens += int(value("prompt_tokens_total", 0.0))
+        stats.generated_tokens += int(value("generation_tokens_total", 0.0))
+        stats.steps += int(value("iteration_tokens_total_count", 0.0))
+        stats.resident_bytes += int(value("process_resident_memory_bytes", 0.0))
+
 
 logger = logging.getLogger("heddle.inference.engine")
 
@@ -27,7 +62,7 @@ PATIENCE = 3
 HEALTH_SECONDS = 10.0
 """A server with much to do is slow to answer, and not gone."""
 ADAPTER_SECONDS = 120.0
-FIGURES_SECONDS = 1.0
+METRICS_SECONDS = 1.0
 State = Literal["loading", "ready", "failed"]
 
 
@@ -57,7 +92,7 @@ class Replica:
         self.max_model_len = 0
         self.running = 0
         """Requests of ours."""
-        self.figures: Mapping[str, float] = {}
+        self.metrics: Mapping[str, float] = {}
         self._client = client
         self._is_ours = is_ours
         self._wanted = wanted
@@ -78,9 +113,19 @@ class Replica:
         while True:
             self._look_now.clear()
             try:
-                await self._look()
-            except (Unanswered, Refused, Strange, ReplicaFailed) as error:
-                self._miss(_text(error))
+                await self._client.ask("GET", "/health", seconds=HEALTH_SECONDS)
+                if self.state != "ready":
+                    await self._recover()
+                await self._read_metrics(HEALTH_SECONDS)
+                seen = self.metrics.get("num_requests_running", 0.0) + self.metrics.get("num_requests_waiting", 0.0)
+                self._others = max(0.0, seen - self.running)
+                self._missed = 0
+                self._set_state("ready", "")
+            except (Unanswered, Refused, ProtocolError, ReplicaFailed) as error:
+                self._missed += 1
+                waits = self._is_ours if self.state == "loading" else self.state == "ready" and self._missed < PATIENCE
+                if not waits:
+                    self._set_state("failed", f"{self.name}: {_text(error)}")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS if self.state == "ready" else SOON_SECONDS):
                     await self._look_now.wait()
@@ -88,31 +133,21 @@ class Replica:
     def process_ended(self, reason: str | None) -> None:
         """Its process, which is ours, died; with None it is started again."""
         if reason is None:
-            self._become("loading", f"{self.name} is being started again")
+            self._set_state("loading", f"{self.name} is being started again")
         else:
-            self._become("failed", reason)
+            self._set_state("failed", reason)
 
     def close(self) -> None:
         """Break off all its requests."""
         self._client.cut()
 
     async def refresh(self) -> None:
-        """Ask for its figures; those of an earlier moment stay when it does not answer at once."""
+        """Ask for its metrics; those of an earlier moment stay when it does not answer at once."""
         with contextlib.suppress(Unanswered, Refused):
-            await self._read_figures(FIGURES_SECONDS)
+            await self._read_metrics(METRICS_SECONDS)
 
-    async def _read_figures(self, seconds: float) -> None:
-        self.figures = read_figures((await self._client.ask("GET", "/metrics", seconds=seconds)).decode("latin-1"))
-
-    async def _look(self) -> None:
-        await self._client.ask("GET", "/health", seconds=HEALTH_SECONDS)
-        if self.state != "ready":
-            await self._recover()
-        await self._read_figures(HEALTH_SECONDS)
-        seen = self.figures.get("num_requests_running", 0.0) + self.figures.get("num_requests_waiting", 0.0)
-        self._others = max(0.0, seen - self.running)
-        self._missed = 0
-        self._become("ready", "")
+    async def _read_metrics(self, seconds: float) -> None:
+        self.metrics = parse_metrics((await self._client.ask("GET", "/metrics", seconds=seconds)).decode("latin-1"))
 
     async def _recover(self) -> None:
         """Learn what it serves, and give it every adapter that it must have: it may have been started anew."""
@@ -121,7 +156,7 @@ class Replica:
         models = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
         base = next((entry for entry in models if not entry.get("parent")), None)
         if base is None:
-            raise Strange("it serves no model")
+            raise ProtocolError("it serves no model")
         length = base.get("max_model_len")
         self.model, self.max_model_len = str(base.get("id")), length if isinstance(length, int) else 0
         self._adapters = {str(entry.get("id")) for entry in models if entry.get("parent")}
@@ -131,18 +166,12 @@ class Replica:
             except RequestRefused as error:
                 logger.warning("%s does not take %s: %s", self.name, adapter.id, error)
 
-    def _miss(self, reason: str) -> None:
-        self._missed += 1
-        waits = self._is_ours if self.state == "loading" else self.state == "ready" and self._missed < PATIENCE
-        if not waits:
-            self._become("failed", f"{self.name}: {reason}")
-
-    def _suspect(self) -> None:
+    def _check_soon(self) -> None:
         """A request failed: the next look decides."""
         self._missed = max(self._missed, PATIENCE - 1)
         self._look_now.set()
 
-    def _become(self, state: State, reason: str) -> None:
+    def _set_state(self, state: State, reason: str) -> None:
         if state != self.state:
             logger.log(logging.WARNING if state == "failed" else logging.INFO, "%s: %s %s", self.name, state, reason)
             if state == "failed":
@@ -156,15 +185,15 @@ class Replica:
         try:
             async for event in self._answers(request, eos, decode):
                 yield event
-        except (Unanswered, Strange) as error:
-            self._suspect()
+        except (Unanswered, ProtocolError) as error:
+            self._check_soon()
             raise ReplicaFailed(f"{self.name}: {error}") from error
         finally:
             self.running -= 1
 
     async def _answers(self, request: TokenRequest, eos: tuple[int, ...], decode: Decode) -> AsyncGenerator[TokenEvent]:
         adapter = request.adapter
-        body = body_of(request, self.model, decode)
+        body = make_body(request, self.model, decode)
         if adapter is not None:
             await self.load_adapter(adapter)
         try:
@@ -185,9 +214,12 @@ class Replica:
             raise self._refusal(error) from error
 
     async def _events(self, request: TokenRequest, body: bytes, eos: tuple[int, ...]) -> AsyncGenerator[TokenEvent]:
+        if request.pools:
+            yield await self._pool(request, body)
+            return
         reader = Reader(request, eos)
         async with aclosing(self._client.stream("POST", "/v1/completions", body)) as parts:
-            if not streams(request):
+            if not is_streamed(request):
                 yield reader.whole(b"".join([part async for part in parts]))
                 return
             async for part in parts:
@@ -203,6 +235,18 @@ class Replica:
                     return
         raise Unanswered("the stream ended before the answer did")
 
+    async def _pool(self, request: TokenRequest, body: bytes) -> TokenEvent:
+        """The state of the last position, which only servers that pool instead of generating give."""
+        try:
+            async with aclosing(self._client.stream("POST", "/v1/embeddings", body)) as parts:
+                return read_embedding(b"".join([part async for part in parts]), request)
+        except Refused as error:
+            if error.status in (404, 405, 501) and "does not exist" not in _reason(error)[0]:
+                raise RequestRefused(
+                    "embeddings need a server of vLLM that pools (--runner pooling); this one generates"
+                ) from error
+            raise
+
     def _refusal(self, error: Refused) -> Exception:
         """What a status means to whoever asked."""
         message, param = _reason(error)
@@ -210,7 +254,7 @@ class Replica:
             return EngineBusy(message)
         if 400 <= error.status < 500 and error.status not in (401, 403, 404):
             return RequestRefused(message, param=param)
-        self._suspect()
+        self._check_soon()
         return ReplicaFailed(f"{self.name}: {message}")
 
     async def load_adapter(self, adapter: AdapterRef) -> None:
@@ -228,7 +272,7 @@ class Replica:
                 if "already" not in message:
                     raise RequestRefused(message, param="lora_path") from error
             except Unanswered as error:
-                self._suspect()
+                self._check_soon()
                 raise ReplicaFailed(f"{self.name}: {error}") from error
             self._adapters.add(adapter.id)
 
@@ -251,7 +295,7 @@ def _json(body: bytes) -> Json:
     except orjson.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        raise Strange("the answer is no JSON object")
+        raise ProtocolError("the answer is no JSON object")
     return value
 
 
@@ -259,7 +303,7 @@ def _reason(error: Refused) -> tuple[str, str | None]:
     """The message of an error body, and the parameter that it names."""
     try:
         found = _json(error.body).get("error")
-    except Strange:
+    except ProtocolError:
         found = None
     if not isinstance(found, dict):
         return f"it answered {error.status} {found or ''}".rstrip(), None

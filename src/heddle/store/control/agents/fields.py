@@ -1,22 +1,51 @@
-"""What requests can name of an agent span, as SQL: fields, custom attributes, derived values, costs.
+"""What requests can name of an agent span, as SQL: fields, custom attributes, derived values, costs, conditions.
 
 Names of the GenAI semantic conventions (`gen_ai.agent.name`), of the service (`weave.agent.name`) and without a prefix
-(`agent.name`) mean the same field as `agent_name`.
+(`agent.name`) mean the same field as `agent_name`. In a query a name that is no field means the custom attribute of
+that key and of the type of the constant that it stands beside; `custom_attrs_int.retries` and its like name one type. A
+text that is not said equals both null and the empty text.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
-from heddle.errors import InvalidField
-from heddle.store.control.agents.table import CUSTOM, MORE_NUMBERS, MORE_TEXTS, OWN_AGENT, TEXTS, TOKENS, agent_spans
-from heddle.store.control.expressions import Column, Expression, JsonRead
+from heddle.errors import InvalidField, InvalidRequest
+from heddle.store.control.agents.table import (
+    CUSTOM,
+    MORE_NUMBERS,
+    MORE_TEXTS,
+    OWN_AGENT,
+    SHOWN,
+    TEXTS,
+    TOKENS,
+    agent_spans,
+)
+from heddle.store.control.costs import PriceRow
+from heddle.store.control.row_queries import Column, DistinctList, Expression, JsonRead, Listed, QueryCondition
 from heddle.store.query.compiler import Kind
-from heddle.wire import times
+from heddle.wire.aggregates import Key, Measure, Value
+from heddle.wire.query import (
+    And,
+    Compare,
+    Contains,
+    Convert,
+    Field,
+    In,
+    Literal,
+    Not,
+    Operand,
+    Operation,
+    Or,
+    Search,
+    Size,
+)
 
 NUMBER, STRING, BOOLEAN, DATETIME = "number", "string", "boolean", "datetime"
+TEXTS_TYPE = "list of strings"
 COSTS = ("input_cost_usd", "output_cost_usd", "cache_read_cost_usd", "cache_creation_cost_usd", "total_cost_usd")
 DERIVED = {
     "duration_ms": NUMBER,
@@ -37,43 +66,21 @@ CUSTOM_TYPES = {
     "custom_attrs_bool": BOOLEAN,
 }
 _READINGS = {STRING: "scalar", NUMBER: "number", BOOLEAN: "boolean"}
-_DOTTED = {
-    "operation.name": "operation_name",
-    "provider.name": "provider_name",
+_DOTTED = (
+    *("operation.name", "provider.name", "agent.name", "agent.id", "agent.description", "agent.version"),
+    *("request.model", "response.model", "response.id", "conversation.id", "conversation.name", "tool.name"),
+    *("tool.type", "tool.call.id", "output.type", "request.max_tokens", "request.seed", "request.choice.count"),
+    *("request.temperature", "request.top_p", "request.frequency_penalty", "request.presence_penalty"),
+    *("compaction.items_before", "compaction.items_after", "error.type", "server.address", "server.port"),
+)
+_USAGE = ("input_tokens", "output_tokens", "reasoning_tokens", "cache_creation.input_tokens", "cache_read.input_tokens")
+_SPELLED = {
+    **{name: name.replace(".", "_") for name in _DOTTED},
+    **{f"usage.{name}": name.replace(".", "_") for name in _USAGE},
     "system": "provider_name",
-    "agent.name": "agent_name",
-    "agent.id": "agent_id",
-    "agent.description": "agent_description",
-    "agent.version": "agent_version",
-    "request.model": "request_model",
-    "response.model": "response_model",
-    "response.id": "response_id",
-    "conversation.id": "conversation_id",
-    "conversation.name": "conversation_name",
-    "tool.name": "tool_name",
-    "tool.type": "tool_type",
-    "tool.call.id": "tool_call_id",
-    "output.type": "output_type",
-    "usage.input_tokens": "input_tokens",
-    "usage.output_tokens": "output_tokens",
-    "usage.reasoning_tokens": "reasoning_tokens",
     "usage.reasoning.output_tokens": "reasoning_tokens",
-    "usage.cache_creation.input_tokens": "cache_creation_input_tokens",
-    "usage.cache_read.input_tokens": "cache_read_input_tokens",
-    "request.max_tokens": "request_max_tokens",
-    "request.seed": "request_seed",
-    "request.choice.count": "request_choice_count",
-    "request.temperature": "request_temperature",
-    "request.top_p": "request_top_p",
-    "request.frequency_penalty": "request_frequency_penalty",
-    "request.presence_penalty": "request_presence_penalty",
-    "compaction.items_before": "compaction_items_before",
-    "compaction.items_after": "compaction_items_after",
-    "error.type": "error_type",
-    "server.address": "server_address",
-    "server.port": "server_port",
 }
-ALIASES = {prefix + name: column for name, column in _DOTTED.items() for prefix in ("", "weave.", "gen_ai.")}
+ALIASES = {prefix + name: column for name, column in _SPELLED.items() for prefix in ("", "weave.", "gen_ai.")}
 UNREAD = (
     *("input_messages", "output_messages", "system_instructions", "reasoning_content", "tool_definitions"),
     *("tool_description", "tool_call_arguments", "tool_call_result", "compaction_summary", "raw_span_dump"),
@@ -90,16 +97,9 @@ INVOKES = sa.and_(
 """Spans that are an agent at work. One that names no agent while others of its trace do only wraps around theirs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPrice:
-    """US dollars per token of a model for spans that start at `since` (microseconds; None: always) or later."""
-
-    model: str
-    since: int | None
-    prompt: float
-    completion: float
-    cache_read: float
-    cache_creation: float
+Prices = Sequence[tuple[int | None, PriceRow]]
+"""Prices of models, newest first per model, each for spans that start at an instant (microseconds; None: always) or
+later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +124,118 @@ def column_name(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-class Fields:
-    """Resolves names; `prices` is what costs are computed with, newest first per model."""
+_FIELDS = frozenset((*TEXTS, *TOKENS, *MORE_TEXTS, *MORE_NUMBERS, "started_at", "ended_at"))
+_COMPUTED = frozenset(("duration_ms", "total_tokens", *COSTS))
+_MAPS: dict[type, str] = {
+    bool: "custom_attrs_bool",
+    int: "custom_attrs_int",
+    float: "custom_attrs_float",
+    str: "custom_attrs_string",
+}
+_READ_AS: dict[str, type] = {"int": int, "double": float, "bool": bool, "string": str, "exists": str}
 
-    def __init__(self, prices: Sequence[ModelPrice] = ()) -> None:
+
+AGGREGATIONS = {
+    DATETIME: frozenset(("min", "max", "count", "count_distinct")),
+    NUMBER: frozenset(("sum", "avg", "min", "max", "count", "count_distinct")),
+    BOOLEAN: frozenset(("count", "count_distinct", "count_true", "count_false")),
+    STRING: frozenset(("count", "count_distinct")),
+}
+"""What can be computed over values of a type."""
+ZERO_OF_NOTHING = frozenset(("sum", "count", "count_distinct", "count_true", "count_false"))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFilter:
+    """Keeps the groups whose measure lies in `[low, high]`; instants are microseconds."""
+
+    group_by: tuple[Key, ...]
+    measure: Measure
+    low: float | None
+    high: float | None
+    is_instant: bool = False
+
+
+class Fields:
+    """Resolves names; `prices` is what costs are computed with."""
+
+    def __init__(self, prices: Prices = ()) -> None:
         self._prices = prices
 
-    def value(self, path: str) -> Column:
+    def operand(self, path: str) -> Column:
         """The operand of a condition or an order; raises InvalidField for an unknown name."""
         source, dot, key = path.partition(".")
         if dot and key and source in CUSTOM_TYPES:
-            typed = self.custom(source, key)
+            typed = self._custom(source, key)
             return Column(Kind.TEXT if typed.type == STRING else Kind.NUMBER, typed.expression)
-        if path in ("duration_ms", "total_tokens") or path in COSTS:
+        if path in _COMPUTED:
             return Column(Kind.NUMBER, self.derived(path).expression)
-        typed = self.field(path)
+        typed = self._field(path)
         kinds = {STRING: Kind.TEXT, NUMBER: Kind.NUMBER, DATETIME: Kind.INSTANT}
         return Column(kinds[typed.type], typed.expression)
 
-    def field(self, name: str) -> Typed:
+    def value(self, value: Value, expected: str | None = None) -> Typed:
+        """A value whose nothing is null; raises InvalidField for an unknown one, InvalidRequest for another type."""
+        if value.source in CUSTOM:
+            typed = self._custom(value.source, value.key)
+        else:
+            typed = self.derived(value.key) if value.source == "derived" else self._field(value.key)
+        if expected is not None and typed.type != expected:
+            raise InvalidRequest(f"{value.key[:200]} is of the type {typed.type}, not {expected}")
+        if typed.type == STRING and value.source == "field":
+            return Typed(sa.func.nullif(typed.expression, ""), STRING)
+        return typed
+
+    def key(self, key: Key) -> Typed:
+        """What a key groups by; raises InvalidField where spans cannot be grouped by it."""
+        if key.source in CUSTOM_TYPES:
+            return self._custom(key.source, key.key)
+        column = column_name(key.key)
+        if column in (*TEXTS, *MORE_TEXTS):
+            return self._field(column)
+        raise InvalidField(f"Spans cannot be grouped by {key.key[:200]}")
+
+    def measure(self, measure: Measure) -> Typed:
+        """What a measure computes; raises InvalidRequest for a function that its type does not allow."""
+        kept = None if measure.filter is None else condition(measure.filter, self)
+        if measure.value is None:
+            if measure.function != "count":
+                raise InvalidRequest(f"{measure.function} needs a value (measure {measure.alias})")
+            return Typed(sa.func.count() if kept is None else sa.func.count(sa.case((kept, 1))), NUMBER)
+        value, name = self.value(measure.value, measure.value_type), measure.function
+        if name == "list":
+            return Typed(DistinctList(value.expression), TEXTS_TYPE)
+        if name != "total" and name not in AGGREGATIONS[value.type]:
+            raise InvalidRequest(f"{name} cannot be computed over values of the type {value.type}")
+        taken = value.expression if kept is None else sa.case((kept, value.expression))
+        if name == "count":
+            return Typed(sa.func.count(taken), NUMBER)
+        if name == "count_distinct":
+            return Typed(sa.func.count(sa.distinct(taken)), NUMBER)
+        if name in ("count_true", "count_false"):
+            return Typed(sa.func.count(sa.case((taken == (1 if name == "count_true" else 0), 1))), NUMBER)
+        if name in ("sum", "avg", "total"):
+            added = taken if name == "avg" else value.summed if kept is None else sa.case((kept, value.summed))
+            # As floating point: sums of whole numbers would fail beyond 64 bits.
+            added = sa.cast(added, sa.Float())
+            total = sa.func.coalesce(sa.func.sum(added), 0) if name == "total" else getattr(sa.func, name)(added)
+            return Typed(total, NUMBER)
+        return Typed(getattr(sa.func, name)(taken), value.type)
+
+    def having(self, filters: Sequence[GroupFilter]) -> list[Expression]:
+        """The conditions that group filters put on groups; raises InvalidRequest for bounds of another type."""
+        tests: list[Expression] = []
+        for item in filters:
+            found = self.measure(item.measure)
+            if item.is_instant != (found.type == DATETIME):
+                raise InvalidRequest(f"The bounds of {item.measure.alias} must be of its type, {found.type}")
+            if item.low is not None:
+                tests.append(found.expression >= item.low)
+            if item.high is not None:
+                tests.append(found.expression <= item.high)
+        return tests
+
+    def _field(self, name: str) -> Typed:
         """A field of the span; raises InvalidField for an unknown one."""
         column = column_name(name)
         if column in TEXTS:
@@ -160,7 +253,7 @@ class Fields:
         raise InvalidField(f"Unknown field: {name[:200]}")
 
     @staticmethod
-    def custom(source: str, key: str) -> Typed:
+    def _custom(source: str, key: str) -> Typed:
         """A custom attribute; null where a span lacks it."""
         kind = CUSTOM_TYPES[source]
         return Typed(JsonRead(_c.custom, (source, key), _READINGS[kind]), kind)
@@ -181,12 +274,6 @@ class Fields:
             return Typed(sa.case((INVOKES, 1), else_=0), BOOLEAN)
         raise InvalidField(f"Unknown derived value: {name[:200]}; known are {', '.join(DERIVED)}")
 
-    def value_of(self, source: str, key: str) -> Typed:
-        """The value of a reference `{source, key}`."""
-        if source in CUSTOM:
-            return self.custom(source, key)
-        return self.derived(key) if source == "derived" else self.field(key)
-
     def _cost(self, name: str) -> Expression:
         """The cost of a span; null where its model has no price."""
         if name == "total_cost_usd":
@@ -197,30 +284,149 @@ class Fields:
         taken = sa.func.coalesce(_c.input_tokens, 0)
         # More cached tokens than input tokens can only be counted beside them.
         uncached = sa.case((read + created <= taken, taken - read - created), else_=taken)
-        tokens: dict[str, tuple[Expression, Callable[[ModelPrice], float]]] = {
-            "input_cost_usd": (uncached, lambda price: price.prompt),
-            "output_cost_usd": (sa.func.coalesce(_c.output_tokens, 0), lambda price: price.completion),
-            "cache_read_cost_usd": (read, lambda price: price.cache_read),
-            "cache_creation_cost_usd": (created, lambda price: price.cache_creation),
-        }
-        count, price_of = tokens[name]
-        branches: list[Any] = [(_applies(price), sa.literal(price_of(price), sa.Float())) for price in self._prices]
+        count, paid = {
+            "input_cost_usd": (uncached, "prompt_token_cost"),
+            "output_cost_usd": (sa.func.coalesce(_c.output_tokens, 0), "completion_token_cost"),
+            "cache_read_cost_usd": (read, "cache_read_input_token_cost"),
+            "cache_creation_cost_usd": (created, "cache_creation_input_token_cost"),
+        }[name]
+        branches: list[Any] = [
+            (_applies(price, since), sa.literal(getattr(price, paid), sa.Float())) for since, price in self._prices
+        ]
         return count * sa.case(*branches) if branches else sa.cast(sa.null(), sa.Float())
 
 
-def _applies(price: ModelPrice) -> Expression:
-    is_model = sa.literal(price.model, sa.Text()) == MODEL
-    return is_model if price.since is None else sa.and_(is_model, _c.started_at >= price.since)
+def _applies(price: PriceRow, since: int | None) -> Expression:
+    is_model = sa.literal(price.llm_id, sa.Text()) == MODEL
+    return is_model if since is None else sa.and_(is_model, _c.started_at >= since)
 
 
-def shown(typed_kind: str, value: Any) -> Any:
-    """A value read by one of these expressions as an answer shows it."""
-    if value is None:
-        return None
-    if typed_kind == BOOLEAN:
-        return bool(value)
-    if typed_kind == DATETIME:
-        return times.to_iso(int(value))
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Spans that stand out by what was said about them, their turn (trace) or their conversation."""
+
+    span_ids: Sequence[str] = ()
+    trace_ids: Sequence[str] = ()
+    conversation_ids: Sequence[str] = ()
+
+    def condition(self) -> Expression:
+        """The spans as a condition."""
+        c = agent_spans.c
+        named = ((c.span_id, self.span_ids), (c.trace_id, self.trace_ids), (c.conversation_id, self.conversation_ids))
+        tests = [Listed(column, items) for column, items in named if items]
+        return sa.or_(*tests) if tests else sa.false()
+
+
+@dataclass(frozen=True, slots=True)
+class SpanFilter:
+    """Which spans of a project: started in `[after, before)` microseconds, matching a query and all targets."""
+
+    project: str
+    after: int | None = None
+    before: int | None = None
+    query: Operation | None = None
+    targets: Sequence[Targets] = ()
+    conditions: Sequence[Expression] = field(default=())
+
+    async def compiled(self, fields: "Fields") -> Expression:
+        """The filter as one condition, made off the event loop where a client's query is in it."""
+        return self.compile(fields) if self.query is None else await asyncio.to_thread(self.compile, fields)
+
+    def compile(self, fields: Fields) -> Expression:
+        """The filter as one condition."""
+        c = agent_spans.c
+        tests: list[Expression] = [c.project == self.project, SHOWN]
+        if self.after is not None:
+            tests.append(c.started_at >= self.after)
+        if self.before is not None:
+            tests.append(c.started_at < self.before)
+        if self.query is not None:
+            tests.append(condition(self.query, fields))
+        tests += [target.condition() for target in self.targets]
+        return sa.and_(*tests, *self.conditions)
+
+
+def condition(query: Operation, fields: Fields) -> Expression:
+    """A query as a condition; raises InvalidField for a name that means nothing, InvalidRequest for bad constants."""
+    resolved = _typed(query, None)
+    assert not isinstance(resolved, (Literal, Field, Convert, Size))
+    return QueryCondition(resolved, fields.operand)
+
+
+def _typed(operand: Operand, beside: type | None) -> Operand:
+    """The operand with every name resolved; `beside` is the type of the constant that it stands beside."""
+    match operand:
+        case Search():
+            raise InvalidRequest("Only calls can be searched with $search")
+        case Field(path):
+            return Field(_path(path, beside))
+        case Literal():
+            return operand
+        case Convert(inner, to):
+            return Convert(_typed(inner, _READ_AS[to]), to)
+        case Size(inner):
+            return Size(_typed(inner, None))
+        case And(operands):
+            return And(tuple(_typed(item, None) for item in operands))
+        case Or(operands):
+            return Or(tuple(_typed(item, None) for item in operands))
+        case Not(inner):
+            return Not(_typed(inner, None))
+        case Compare(op, left, right):
+            return _compared(Compare(op, left, right))
+        case In(left, items):
+            return In(_typed(left, _common(items)), tuple(_typed(item, None) for item in items))
+        case Contains(whole, part, folded):
+            return Contains(_typed(whole, str), _typed(part, None), folded)
+
+
+def _compared(test: Compare) -> Operand:
+    for value, other in ((test.left, test.right), (test.right, test.left)):
+        if isinstance(other, Literal) and other.value is None:
+            if test.op != "eq":
+                raise InvalidRequest(f"${test.op} cannot compare with null")
+            return _missing(value)
+    return Compare(test.op, _typed(test.left, _kind(test.right)), _typed(test.right, _kind(test.left)))
+
+
+def _missing(value: Operand) -> Operand:
+    """A condition that holds where nothing is said."""
+    named = _typed(value, None)
+    if isinstance(named, Field) and Fields().operand(named.path).kind is Kind.TEXT and "." not in named.path:
+        return Compare("eq", named, Literal(""))
+    return Compare("eq", Convert(named, "exists"), Literal(0))
+
+
+def _path(path: str, beside: type | None) -> str:
+    column = column_name(path)
+    if column in _FIELDS or column in _COMPUTED:
+        return column
+    source, dot, key = path.partition(".")
+    if source in CUSTOM_TYPES:
+        if not (dot and key):
+            raise InvalidField(f"{source} needs a key: {source}.<key>")
+        return path
+    if column in UNREAD:
+        return column
+    if beside is None:
+        raise InvalidField(
+            f"Unknown field: {path[:200]}; a custom attribute stands beside a constant or is named with its type: "
+            f"{', '.join(f'{name}.<key>' for name in CUSTOM_TYPES)}"
+        )
+    return f"{_MAPS[beside]}.{path}"
+
+
+def _kind(operand: Operand) -> type | None:
+    if isinstance(operand, Literal):
+        return None if operand.value is None else type(operand.value)
+    return _READ_AS[operand.to] if isinstance(operand, Convert) else None
+
+
+def _common(items: Sequence[Operand]) -> type | None:
+    kinds = {kind for item in items if (kind := _kind(item)) is not None}
+    if kinds == {int, float}:
+        return float
+    if len(kinds) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InvalidRequest(f"The constants of one $in list must have one type, got {names}")
+    return kinds.pop() if kinds else None

@@ -1,4 +1,4 @@
-"""Reads of the index of agent spans: pages of spans, groups, custom attributes, conversations, traces."""
+"""Reads of the index of agent spans: pages of spans, custom attributes, conversations, traces."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,17 +9,14 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.errors import InvalidField
-from heddle.store.control.agents.fields import COSTS, MODEL, Fields, ModelPrice
-from heddle.store.control.agents.query import SpanFilter
-from heddle.store.control.agents.sql import Listed
+from heddle.store.control.agents.aggregates import STREAMED
+from heddle.store.control.agents.fields import COSTS, MODEL, Fields, Prices, SpanFilter
 from heddle.store.control.agents.table import CUSTOM, EVALUATED, OWN_AGENT, SHOWN, TEXTS, TOKENS, agent_spans
-from heddle.store.control.expressions import CodePoints, Expression
-from heddle.store.control.rowtable import Sort
-from heddle.store.control.schema import Executor
+from heddle.store.control.repository import Executor, reads
+from heddle.store.control.row_queries import CodePoints, Expression, Listed, Sort
 from heddle.store.query.compiler import Kind
 
 Row = dict[str, Any]
-STREAMED = 2000
 _c = agent_spans.c
 _COLUMNS = ("seq", *TEXTS, "started_at", "ended_at", *TOKENS, "more", "custom", "own")
 
@@ -34,7 +31,7 @@ class SpansRequest:
     sort: Sequence[Sort] = ()
     limit: int = 100
     offset: int = 0
-    prices: Sequence[ModelPrice] | None = None
+    prices: Prices | None = None
 
 
 class Node(NamedTuple):
@@ -115,8 +112,9 @@ class AgentReads:
 
         return await self._executor.read(work)
 
-    async def turns(
-        self, project: str, conversation_id: str, after: int | None, limit: int, offset: int
+    @reads
+    def turns(
+        self, connection: sa.Connection, project: str, conversation_id: str, after: int | None, limit: int, offset: int
     ) -> tuple[list[str], int]:
         """The traces of a conversation, oldest first within the page, `offset` of the newest left out; and how many."""
         mine = SpanFilter(project, after=after, conditions=(_c.conversation_id == conversation_id,)).compile(Fields())
@@ -124,30 +122,25 @@ class AgentReads:
         by_trace = sa.select(_c.trace_id).where(mine).group_by(_c.trace_id)
         page = by_trace.order_by(started.desc(), _c.trace_id.desc()).limit(limit).offset(offset)
         count = sa.select(sa.func.count(sa.distinct(_c.trace_id))).where(mine)
+        traces = list(connection.execute(page).scalars())
+        return traces[::-1], int(connection.execute(count).scalar_one())
 
-        def work(connection: sa.Connection) -> tuple[list[str], int]:
-            traces = list(connection.execute(page).scalars())
-            return traces[::-1], int(connection.execute(count).scalar_one())
-
-        return await self._executor.read(work)
-
-    async def nodes(self, project: str, trace_ids: Sequence[str], after: int | None) -> dict[str, list[Node]]:
+    @reads
+    def nodes(
+        self, connection: sa.Connection, project: str, trace_ids: Sequence[str], after: int | None
+    ) -> dict[str, list[Node]]:
         """All spans of some traces; in each the first started first, of equals the last ended."""
         mine = SpanFilter(project, after=after, conditions=(_c.trace_id.in_(trace_ids),)).compile(Fields())
         columns = [
             MODEL.label("model") if name == "model" else _c[name] for name in Node._fields if name not in _OF_MORE
         ]
         statement = sa.select(_c.more, *columns).where(mine).order_by(_c.started_at, _c.ended_at.desc(), _c.span_id)
-
-        def work(connection: sa.Connection) -> dict[str, list[Node]]:
-            found: dict[str, list[Node]] = {trace_id: [] for trace_id in trace_ids}
-            for text, *values in connection.execute(statement):
-                more = orjson.loads(text) if text else {}
-                node = Node(*values, *(more.get(name, "") for name in _OF_MORE))
-                found[node.trace_id].append(node)
-            return found
-
-        return await self._executor.read(work)
+        found: dict[str, list[Node]] = {trace_id: [] for trace_id in trace_ids}
+        for text, *values in connection.execute(statement):
+            more = orjson.loads(text) if text else {}
+            node = Node(*values, *(more.get(name, "") for name in _OF_MORE))
+            found[node.trace_id].append(node)
+        return found
 
     async def conversations(
         self, selected: SpanFilter, conversation_ids: Sequence[str], most: int
@@ -155,9 +148,7 @@ class AgentReads:
         """The newest `most` spans of each conversation, oldest first; conversations without any are left out."""
         names = ("conversation_id", "operation_name", "trace_id", "span_id", "status_code", "started_at", "ended_at")
         newest = (_c.started_at.desc(), _c.span_id.desc())
-        rank = sa.func.row_number().over(partition_by=_c.conversation_id, order_by=newest).label("rank")
-        mine = sa.and_(await selected.compiled(Fields()), Listed(_c.conversation_id, conversation_ids))
-        ranked = sa.select(*[_c[name] for name in names], rank).where(mine).subquery()
+        ranked = await _ranked(selected, conversation_ids, names, newest)
         statement = sa.select(*[ranked.c[name] for name in names]).where(ranked.c.rank <= most)
         statement = statement.order_by(ranked.c.started_at, ranked.c.span_id)
 
@@ -174,24 +165,21 @@ class AgentReads:
     ) -> list[tuple[str, str]]:
         """The span at a rank of each conversation, counted from its first start or its last end: (conversation, id)."""
         order = (_c.ended_at.desc(), _c.seq.desc()) if last else (_c.started_at, _c.seq)
-        place = sa.func.row_number().over(partition_by=_c.conversation_id, order_by=order).label("rank")
-        mine = sa.and_(await selected.compiled(Fields()), Listed(_c.conversation_id, conversation_ids))
-        ranked = sa.select(_c.conversation_id, _c.span_id, place).where(mine).subquery()
+        ranked = await _ranked(selected, conversation_ids, ("conversation_id", "span_id"), order)
         statement = sa.select(ranked.c.conversation_id, ranked.c.span_id).where(ranked.c.rank == rank)
         return await self._executor.read(lambda connection: [(row[0], row[1]) for row in connection.execute(statement)])
 
-    async def of_evaluated(self, project: str, call_ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    @reads
+    def of_evaluated(
+        self, connection: sa.Connection, project: str, call_ids: Sequence[str]
+    ) -> dict[str, list[tuple[str, str]]]:
         """The spans (trace id, span id) that say they belong to predict_and_score calls, by call id, oldest first."""
         mine = sa.and_(_c.project == project, SHOWN, EVALUATED, Listed(_c.eval_predict_and_score_call_id, call_ids))
         statement = sa.select(_c.eval_predict_and_score_call_id, _c.trace_id, _c.span_id).where(mine)
-
-        def work(connection: sa.Connection) -> dict[str, list[tuple[str, str]]]:
-            found: dict[str, list[tuple[str, str]]] = {}
-            for call_id, trace_id, span_id in connection.execute(statement.order_by(_c.started_at, _c.seq)):
-                found.setdefault(call_id, []).append((trace_id, span_id))
-            return found
-
-        return await self._executor.read(work)
+        found: dict[str, list[tuple[str, str]]] = {}
+        for call_id, trace_id, span_id in connection.execute(statement.order_by(_c.started_at, _c.seq)):
+            found.setdefault(call_id, []).append((trace_id, span_id))
+        return found
 
     async def newest(self, selected: SpanFilter, before: tuple[int, int] | None, limit: int) -> list[Row]:
         """Spans from the newest on, behind a position (started_at, seq); what search needs to know of each."""
@@ -208,12 +196,21 @@ class AgentReads:
         )
 
 
+async def _ranked(
+    selected: SpanFilter, conversation_ids: Sequence[str], names: Sequence[str], order: Sequence[Expression]
+) -> sa.Subquery:
+    """Spans of conversations with their rank in each."""
+    rank = sa.func.row_number().over(partition_by=_c.conversation_id, order_by=order).label("rank")
+    mine = sa.and_(await selected.compiled(Fields()), Listed(_c.conversation_id, conversation_ids))
+    return sa.select(*[_c[name] for name in names], rank).where(mine).subquery()
+
+
 def _ordering(fields: Fields, sort: Sequence[Sort]) -> list[Expression]:
     terms: list[Expression] = []
     for term in sort:
         if term.field.partition(".")[0] in CUSTOM and "." not in term.field:
             raise InvalidField(f"{term.field} needs a key: {term.field}.<key>")
-        value = fields.value(term.field)
+        value = fields.operand(term.field)
         expression = CodePoints(value.expression) if value.kind is Kind.TEXT else value.expression
         terms.append((sa.desc(expression) if term.descending else sa.asc(expression)).nulls_last())
     newest_first = not sort or sort[-1].descending

@@ -12,14 +12,11 @@ from typing import Any, NamedTuple
 import orjson
 import sqlalchemy as sa
 
-from heddle.store.control.agents.groups import AgentGroups
+from heddle.store.control.agents.aggregates import AgentAggregates
 from heddle.store.control.agents.reads import AgentReads
-from heddle.store.control.agents.sql import Listed
-from heddle.store.control.agents.stats import AgentStats
 from heddle.store.control.agents.table import (
     AGENT,
     CUSTOM,
-    MODEL_OPERATIONS,
     MORE,
     OWN_AGENT,
     OWN_CONVERSATION,
@@ -28,9 +25,9 @@ from heddle.store.control.agents.table import (
     agent_spans,
     agent_traces,
 )
-from heddle.store.control.schema import Executor
-from heddle.store.control.upsert import Prepared, Upsert
-from heddle.wire.spans import AgentSpan
+from heddle.store.control.repository import Executor, Prepared, Upsert
+from heddle.store.control.row_queries import Listed
+from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
 
 _ROW_BYTES = 600
 _Trace = tuple[str, str]
@@ -99,7 +96,7 @@ class _Identity(NamedTuple):
         return found
 
 
-class AgentSpans(AgentReads, AgentGroups, AgentStats):
+class AgentSpans(AgentReads, AgentAggregates):
     """What can be done with agent spans; projects are internal ids, instants microseconds."""
 
     def __init__(self, executor: Executor) -> None:
@@ -154,7 +151,7 @@ def write(connection: sa.Connection, spans: Sequence[AgentSpan]) -> None:
     for trace in changed:
         if trace in stored:
             _spread(connection, trace, stored[trace], known[trace])
-    _write_traces(connection, [_trace_row(trace, known[trace], newest[trace]) for trace in changed])
+    _write_traces(connection, [(*trace, *known[trace].agent, *known[trace][1:], newest[trace]) for trace in changed])
 
 
 def _stored(connection: sa.Connection, traces: Iterable[_Trace]) -> dict[_Trace, _Identity]:
@@ -243,10 +240,6 @@ def _json(names: Iterable[str], values: Sequence[Any]) -> str:
     else:
         said = dict(compress(zip(names, values, strict=True), values))
     return orjson.dumps(said).decode()
-
-
-def _trace_row(trace: _Trace, identity: _Identity, seen_at: int) -> tuple[Any, ...]:
-    return (*trace, *identity.agent, *identity[1:], seen_at)
 
 
 def _listed(texts: Sequence[str]) -> str:

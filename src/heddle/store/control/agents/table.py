@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from heddle.store.control.schema import metadata
+from heddle.store.control.repository import metadata
 
 AGENT = ("agent_name", "agent_version", "agent_id")
 TEXTS = (
@@ -39,10 +39,6 @@ CUSTOM = {
     "custom_attrs_bool": "bool",
 }
 """Custom attributes by the type of their values: keys of the JSON object in the column `custom`, null without any."""
-
-MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "embeddings")
-"""Operations that use tokens themselves; others repeat what the spans below them used. Of spans with such operations
-that lie within each other the outermost counts: a library and what it is built on may both report one request."""
 
 OWN_AGENT, OWN_CONVERSATION = 1, 2
 """Bits of the column `own`: the span itself names its agent, its conversation."""

@@ -1,22 +1,25 @@
-"""How each family of instrumentation libraries writes models, messages, tools and tokens; one file per family.
+"""How each instrumentation library writes models, messages, tools and tokens.
 
-Tokens are normalised: `input_tokens` has the cached tokens inside, and each family's file says what its libraries send.
+Tokens are normalised: `input_tokens` has the cached tokens inside, and each convention says what its libraries send.
 """
 
-from heddle.trace.otel.conventions import (
-    adk,
-    genai,
-    langfuse,
-    logfire,
-    mlflow,
-    openinference,
-    openllmetry,
-    vercel,
-    weave,
-)
 from heddle.trace.otel.conventions.convention import Convention
+from heddle.trace.otel.conventions.frameworks import ADK, VERCEL
+from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
+from heddle.trace.otel.conventions.langfuse import LANGFUSE
+from heddle.trace.otel.conventions.langsmith import LANGSMITH
+from heddle.trace.otel.conventions.products import LOGFIRE, MLFLOW, OPENINFERENCE
 
-CONVENTIONS: tuple[Convention, ...] = tuple(
-    module.CONVENTION for module in (weave, vercel, openllmetry, openinference, logfire, mlflow, adk, langfuse, genai)
+CONVENTIONS: tuple[Convention, ...] = (
+    WEAVE,
+    VERCEL,
+    OPENLLMETRY,
+    OPENINFERENCE,
+    LOGFIRE,
+    MLFLOW,
+    ADK,
+    LANGFUSE,
+    LANGSMITH,
+    GENAI,
 )
 """In the order of reading: those with names of their own before the general one, whose names many of them write too."""

@@ -4,13 +4,12 @@ Exporters write values in more types than they should, so every field has one co
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-import orjson
-
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.conversation.values import as_text, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
@@ -42,8 +41,22 @@ class Convention:
     """Beginnings of the names of its libraries."""
     events: frozenset[str] = frozenset()
     """Span events that show a span of the family."""
+    context: Fields = field(default_factory=dict)
+    """The attributes of `user`, `tags`, `metadata` and `display_name`. They remain custom attributes as well.
+
+    One that ends with a dot is the beginning of several; metadata may also be an object, or its JSON text.
+    """
+    details: Fields = field(default_factory=dict)
+    """Attributes that a call has besides those of all libraries, and where spans have them; a subtree is one too."""
+    roots: frozenset[str] = frozenset()
+    """Subtrees of attributes that the convention reads wholly, so that a call need not show them as they came."""
+    outermost: tuple[str, ...] = ()
+    """Attributes that show, when true, that the parent of a span is never exported."""
+    trace_name: str | None = None
+    """The attribute with the name of the trace: what its outermost call is called."""
     tool: tuple[str, str] | None = None
-    """The attributes of what a tool was given and gave; then `messages` is not asked about spans of tools."""
+    """The attributes of what a tool, or a step without messages, was given and gave; `messages` is not asked about
+    spans of tools then."""
     derive: Callable[[OtelSpan, AgentSpan], None] | None = None
     """Fills names, models and numbers that the table cannot, after it."""
     messages: Callable[[OtelSpan, AgentSpan], None] | None = None
@@ -63,7 +76,7 @@ class Convention:
         return any(event.name in self.events for event in span.events)
 
 
-def text(value: Any) -> str | None:
+def to_text(value: Any) -> str | None:
     """A text that says something; numbers as their text, anything else is None."""
     if isinstance(value, str):
         return value or None
@@ -72,7 +85,7 @@ def text(value: Any) -> str | None:
     return None
 
 
-def whole(value: Any) -> int | None:
+def to_integer(value: Any) -> int | None:
     """An integer of 64 bits, also out of a float or a text that is one; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -85,13 +98,13 @@ def whole(value: Any) -> int | None:
     return found if -_INT64 <= found < _INT64 else None
 
 
-def count(value: Any) -> int | None:
+def to_count(value: Any) -> int | None:
     """A count of tokens or the like: a whole number that is not negative, and that JavaScript can still hold."""
-    found = whole(value)
+    found = to_integer(value)
     return found if found is not None and 0 <= found <= _MOST else None
 
 
-def number(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
     """A finite number, also out of a text."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -102,56 +115,29 @@ def number(value: Any) -> float | None:
     return found if found - found == 0 else None
 
 
-def texts(value: Any) -> list[str] | None:
+def to_texts(value: Any) -> list[str] | None:
     """A list of texts; one text is a list of one, JSON text of a list is that list; None when nothing is in it."""
     if isinstance(value, str):
-        found = parsed(value) if value[:1] == "[" else value
+        found = parse_json(value) if value[:1] == "[" else value
         value = found if isinstance(found, list) else [value]
     if not isinstance(value, list):
         return None
     return [item if isinstance(item, str) else as_text(item) for item in value if item not in (None, "")] or None
 
 
-def parsed(value: Any) -> Any:
-    """The value of a JSON text that holds an object, a list or a quoted text; everything else as it is."""
-    if isinstance(value, str) and value[:1] in ("{", "[", '"'):
-        try:
-            return orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return value
-    return value
-
-
-def as_object(value: Any) -> Json:
-    """An object, also out of its JSON text; empty for anything else."""
-    found = parsed(value)
-    return found if isinstance(found, dict) else {}
-
-
-def as_list(value: Any) -> list[Any]:
-    """A list, also out of its JSON text; empty for anything else."""
-    found = parsed(value)
-    return found if isinstance(found, list) else []
-
-
-def as_text(value: Any) -> str:
-    """A text as it is, anything else as JSON text."""
-    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
-
-
-def told(value: Any) -> str | None:
+def to_json_text(value: Any) -> str | None:
     """A value as text, JSON text in one spelling whatever spelling it came in; None for no value."""
-    return None if value is None else as_text(parsed(value))
+    return None if value is None else as_text(parse_json(value))
 
 
 _BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
-    str | None: text,
-    int | None: count,
-    float | None: number,
-    list[str]: texts,
+    str | None: to_text,
+    int | None: to_count,
+    float | None: to_number,
+    list[str]: to_texts,
 }
 CONVERTERS = {one.name: _BY_TYPE[one.type] for one in fields(AgentSpan) if one.type in _BY_TYPE}
-CONVERTERS |= {"request_seed": whole, "eval_trial_index": whole}
+CONVERTERS |= {"request_seed": to_integer, "eval_trial_index": to_integer}
 """How a value of any type becomes one of the field's, None when it cannot."""
 PARAMETERS: Fields = {
     "request_temperature": ("temperature",),
@@ -164,40 +150,52 @@ PARAMETERS: Fields = {
     "request_choice_count": ("n",),
 }
 """The parameters of a request to a model, as its body names them."""
+OPERATIONS = {
+    **dict.fromkeys(("llm", "chat_model", "generation"), "chat"),
+    **dict.fromkeys(("chain", "workflow"), "invoke_workflow"),
+    "agent": "invoke_agent",
+    "embedding": "embeddings",
+    "evaluator": "evaluator",
+    "guardrail": "guardrail",
+    "reranker": "rerank",
+    "retriever": "retrieval",
+    "tool": "execute_tool",
+}
+"""The kinds of spans that libraries write, as operations of the GenAI conventions."""
 
 
-def present(table: Fields, keys: Collection[str]) -> Rows:
+def select_rows(table: Fields, keys: Collection[str]) -> Rows:
     """The rows of a table that some of these attributes can fill."""
-    found = ((field, tuple(name for name in names if name in keys)) for field, names in table.items())
-    return tuple((field, CONVERTERS[field], names) for field, names in found if names)
+    found = ((filled, tuple(name for name in names if name in keys)) for filled, names in table.items())
+    return tuple((filled, CONVERTERS[filled], names) for filled, names in found if names)
 
 
 def fill(rows: Rows, values: Mapping[str, Any], into: AgentSpan) -> None:
     """Set every field that is still empty and that `values` have something for."""
-    for field, convert, names in rows:
-        if not filled(into, field):
+    for filled, convert, names in rows:
+        if not is_filled(into, filled):
             for name in names:
                 value = convert(values[name]) if values[name] is not None else None
                 if value is not None:
-                    setattr(into, field, value)
+                    setattr(into, filled, value)
                     break
 
 
 def fill_from(table: Fields, values: Mapping[str, Any], into: AgentSpan) -> None:
     """As `fill`, from a body or an event that holds some of the attributes of a table."""
-    fill(present(table, values), values, into)
+    fill(select_rows(table, values), values, into)
 
 
-def filled(into: AgentSpan, field: str) -> bool:
+def is_filled(into: AgentSpan, name: str) -> bool:
     """True when the field holds something; 0 is something."""
-    value = getattr(into, field)
+    value = getattr(into, name)
     return value is not None and value != [] and value != ""
 
 
-def offer(into: AgentSpan, field: str, value: Any) -> None:
+def offer(into: AgentSpan, name: str, value: Any) -> None:
     """Set the field unless there is nothing to set or something else is there."""
-    if value is not None and value != [] and value != "" and not filled(into, field):
-        setattr(into, field, value)
+    if value is not None and value != [] and value != "" and not is_filled(into, name):
+        setattr(into, name, value)
 
 
 def offer_name(into: AgentSpan, name: str | None) -> None:
@@ -208,7 +206,7 @@ def offer_name(into: AgentSpan, name: str | None) -> None:
         offer(into, "agent_name", name)
 
 
-def branch(attributes: Mapping[str, Any], prefix: str) -> Any:
+def nest_attributes(attributes: Mapping[str, Any], prefix: str) -> Any:
     """What stands below a dotted prefix, as nested objects; objects with the keys 0, 1, ... become lists.
 
     `branch({"a.0.b": 1, "a.0.c": 2}, "a.")` is `[{"b": 1, "c": 2}]`; an index that is missing leaves no hole. None
@@ -235,8 +233,3 @@ def _lists(node: Any) -> Any:
     if node and all(key.isdecimal() for key in node):
         return [_lists(node[key]) for key in sorted(node, key=int)]
     return {key: _lists(value) for key, value in node.items()}
-
-
-def objects(value: Any) -> list[Json]:
-    """The objects of a list; empty for anything else."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,21 +1,23 @@
-"""The OpenTelemetry GenAI semantic conventions, old and new shapes.
-
-Old: `gen_ai.system`, `gen_ai.prompt` and `gen_ai.completion` as one JSON text, `gen_ai.usage.prompt_tokens`, messages
-as span events (`gen_ai.user.message`, `gen_ai.choice`, `gen_ai.content.prompt`). New: `gen_ai.provider.name`,
-`gen_ai.input.messages`, `gen_ai.output.messages` and `gen_ai.system_instructions` as attributes (JSON text or
-structured) or on the event `gen_ai.client.inference.operation.details`.
-
-Tokens: `gen_ai.usage.input_tokens` counts cached tokens inside, by the conventions and by what the OpenTelemetry, the
-Anthropic and the OpenLLMetry libraries send. `gen_ai.aggregated_usage.*` of pydantic-ai's agent spans is the sum of the
-spans below it and is therefore not counted again: it stays a custom attribute.
-"""
+"""Spans named by the OpenTelemetry GenAI semantic conventions, and what weave and OpenLLMetry write besides."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from heddle.trace.otel.conventions.convention import Convention, Fields, as_text, branch, fill_from, offer, parsed, told
-from heddle.trace.otel.conventions.messages import message, messages_of
+from heddle.trace.otel.conventions.convention import (
+    OPERATIONS,
+    Convention,
+    Fields,
+    fill_from,
+    nest_attributes,
+    offer,
+    offer_name,
+    to_json_text,
+    to_text,
+)
 from heddle.trace.otel.span import OtelSpan
+from heddle.wire.conversation.bodies import read_answer, read_request
+from heddle.wire.conversation.messages import join_calls, message, messages_of, text_message
+from heddle.wire.conversation.values import as_object, as_text, objects, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import AgentSpan
 
@@ -71,7 +73,7 @@ FIELDS: Fields = {
     "server_address": ("server.address",),
     "server_port": ("server.port",),
 }
-OPERATIONS = frozenset(
+_GENAI_OPERATIONS = frozenset(
     {
         "chat",
         "create_agent",
@@ -88,7 +90,7 @@ INPUT, OUTPUT, SYSTEM = "gen_ai.input.messages", "gen_ai.output.messages", "gen_
 TOOLS, ARGUMENTS, RESULT = "gen_ai.tool.definitions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 DETAILS = "gen_ai.client.inference.operation.details"
 MESSAGES = (INPUT, OUTPUT, SYSTEM, TOOLS, ARGUMENTS, RESULT, "gen_ai.prompt", "gen_ai.completion")
-_EVENTS = {
+EVENTS = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
     "gen_ai.assistant.message": "assistant",
@@ -98,13 +100,14 @@ _EVENTS = {
     "gen_ai.content.completion": "assistant",
     DETAILS: "",
 }
+"""Events of which messages are read, and whose; those with details name roles themselves."""
 
 
 def _derive(span: OtelSpan, into: AgentSpan) -> None:
     for event in span.events:
         if event.name == DETAILS:
             fill_from(FIELDS, event.attributes, into)
-        elif event.name in _EVENTS and into.operation_name is None:
+        elif event.name in EVENTS and into.operation_name is None:
             into.operation_name = "chat"
     if into.operation_name is None:
         into.operation_name = _operation(span, into)
@@ -117,7 +120,7 @@ def _messages(span: OtelSpan, into: AgentSpan) -> None:
         if event.name == DETAILS:
             read_attributes(event.attributes, into)
     if span.events:
-        found = ({"event.name": event.name, **event.attributes} for event in span.events if event.name in _EVENTS)
+        found = ({"event.name": event.name, **event.attributes} for event in span.events if event.name in EVENTS)
         read_events(found, into)
         if into.operation_name == "execute_tool":
             _tool_of_events(into)
@@ -126,7 +129,7 @@ def _messages(span: OtelSpan, into: AgentSpan) -> None:
 def _operation(span: OtelSpan, into: AgentSpan) -> str | None:
     """What a span of the first years does, which does not say it: by its name, by what it is about."""
     first = span.name.split(" ", 1)[0]
-    if first in OPERATIONS:
+    if first in _GENAI_OPERATIONS:
         return first
     if into.tool_name is not None:
         return "execute_tool"
@@ -138,18 +141,18 @@ def read_attributes(values: Json, into: AgentSpan) -> None:
     asked = values.get(INPUT, values.get("gen_ai.prompt"))
     answered = values.get(OUTPUT, values.get("gen_ai.completion"))
     if asked is not None:
-        offer(into, "input_messages", messages_of(asked, "user"))
+        offer(into, "input_messages", read_request(asked))
     if answered is not None:
-        offer(into, "output_messages", messages_of(answered, "assistant"))
+        offer(into, "output_messages", read_answer(answered))
     offer(into, "system_instructions", instructions(values.get(SYSTEM)))
-    for key, field in ((TOOLS, "tool_definitions"), (ARGUMENTS, "tool_call_arguments"), (RESULT, "tool_call_result")):
-        if (value := values.get(key, branch(values, key + ".") if field != "tool_definitions" else None)) is not None:
-            offer(into, field, told(value))
+    offer(into, "tool_definitions", to_json_text(values.get(TOOLS)))
+    for key, field in ((ARGUMENTS, "tool_call_arguments"), (RESULT, "tool_call_result")):
+        offer(into, field, to_json_text(values.get(key, nest_attributes(values, key + "."))))
 
 
 def instructions(value: Any) -> list[str]:
     """System instructions as texts: out of parts, of a text or of their JSON."""
-    value = parsed(value)
+    value = parse_json(value)
     if value is None or value == "":
         return []
     if not isinstance(value, list):
@@ -167,7 +170,7 @@ def read_events(events: Iterable[Json], into: AgentSpan) -> None:
     answered: list[Json] = []
     for event in events:
         name = str(event.get("event.name", ""))
-        role = _EVENTS.get(name)
+        role = EVENTS.get(name)
         if not role:
             continue
         if name == "gen_ai.content.prompt":
@@ -188,11 +191,11 @@ def _tool_of_events(into: AgentSpan) -> None:
         parts = [part for one in messages for part in one["parts"]]
         if parts:
             held = (parts[0][key] for key in ("arguments", "response", "content") if key in parts[0])
-            offer(into, field, told(next(held, None)))
+            offer(into, field, to_json_text(next(held, None)))
 
 
 def _choice(event: Json) -> Json:
-    inner = parsed(event.get("message", branch(event, "message.")))
+    inner = parse_json(event.get("message", nest_attributes(event, "message.")))
     if not isinstance(inner, dict):
         inner = {"content": inner if inner is not None else _content(event)}
     tools = {"tool_calls": event["tool_calls"]} if "tool_calls" in event else {}
@@ -202,15 +205,170 @@ def _choice(event: Json) -> Json:
 
 def _content(event: Json) -> Any:
     content = event.get("content")
-    return content if content is not None else branch(event, "content.")
+    return content if content is not None else nest_attributes(event, "content.")
 
 
-CONVENTION = Convention(
+GENAI = Convention(
     "genai",
     FIELDS,
     more=MESSAGES,
     shared=frozenset({"server.address", "server.port"}),
-    events=frozenset(_EVENTS),
+    events=frozenset(EVENTS),
     derive=_derive,
     messages=_messages,
 )
+"""The OpenTelemetry GenAI semantic conventions, old and new shapes.
+
+Old: `gen_ai.system`, `gen_ai.prompt` and `gen_ai.completion` as one JSON text, `gen_ai.usage.prompt_tokens`, messages
+as span events (`gen_ai.user.message`, `gen_ai.choice`, `gen_ai.content.prompt`). New: `gen_ai.provider.name`,
+`gen_ai.input.messages`, `gen_ai.output.messages` and `gen_ai.system_instructions` as attributes (JSON text or
+structured) or on the event `gen_ai.client.inference.operation.details`.
+
+Tokens: `gen_ai.usage.input_tokens` counts cached tokens inside, by the conventions and by what the OpenTelemetry, the
+Anthropic and the OpenLLMetry libraries send. `gen_ai.aggregated_usage.*` of pydantic-ai's agent spans is the sum of the
+spans below it and is therefore not counted again: it stays a custom attribute.
+"""
+
+
+_ALIASES = {
+    field: tuple(
+        "weave." + name.removeprefix("gen_ai.")
+        for name in names
+        if name.startswith("gen_ai.") and ".details." not in name
+    )
+    for field, names in FIELDS.items()
+}
+_WEAVE_MESSAGES = {"weave." + key.removeprefix("gen_ai."): key for key in MESSAGES}
+_WEAVE_FIELDS: Fields = {
+    **_ALIASES,
+    "eval_run_id": ("weave.eval.run_id",),
+    "eval_predict_and_score_call_id": ("weave.eval.predict_and_score_call_id",),
+    "eval_kind": ("weave.eval.kind",),
+    "eval_row_digest": ("weave.eval.row_digest",),
+    "eval_example_id": ("weave.eval.example_id",),
+    "eval_trial_index": ("weave.eval.trial_index",),
+    "eval_evaluation_name": ("weave.eval.evaluation_name",),
+    "compaction_summary": ("weave.compaction.summary",),
+    "compaction_items_before": ("weave.compaction.items_before",),
+    "compaction_items_after": ("weave.compaction.items_after",),
+    "content_refs": ("weave.content_refs",),
+    "artifact_refs": ("weave.artifact_refs",),
+    "object_refs": ("weave.object_refs",),
+    "error_type": ("weave.error.type",),
+    "server_address": ("weave.server.address",),
+    "server_port": ("weave.server.port",),
+}
+
+
+def _messages_of_weave(span: OtelSpan, into: AgentSpan) -> None:
+    """Messages and tools under their weave names."""
+    offer(into, "reasoning_content", to_text(span.attributes.get("weave.reasoning_content")))
+    found = {_WEAVE_MESSAGES[key]: value for key, value in span.attributes.items() if key in _WEAVE_MESSAGES}
+    if found:
+        read_attributes(found, into)
+
+
+WEAVE = Convention(
+    "weave", _WEAVE_FIELDS, more=(*_WEAVE_MESSAGES, "weave.reasoning_content"), messages=_messages_of_weave
+)
+"""What the weave SDK's own tracers write besides the GenAI conventions: `weave.*`.
+
+Evaluation context (`weave.eval.*`), references to stored content, compaction of a conversation's history, and every
+GenAI name also with `weave.` in the place of `gen_ai.`. `weave.parent_call.*`, which names the call that a span belongs
+below, is left among the custom attributes: the index of spans finds it there.
+
+Tokens: as the GenAI conventions have them.
+"""
+
+
+_TYPES = {"completion": "text_completion", "embedding": "embeddings"}
+_PROPERTIES = "traceloop.association.properties."
+_FIRST_ROLE = "gen_ai.prompt.0.role"
+_INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
+
+
+def _derive_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation, the entity's name, the provider as the conventions spell it."""
+    values = span.attributes
+    offer(into, "operation_name", _operation_of_openllmetry(values))
+    system = values.get("gen_ai.system")
+    if isinstance(system, str) and system != system.lower():
+        offer(into, "provider_name", system.lower())
+    offer_name(into, to_text(values.get("traceloop.entity.name")))
+
+
+def _messages_of_openllmetry(span: OtelSpan, into: AgentSpan) -> None:
+    """Numbered messages and functions, and what went into an entity and came out."""
+    values = span.attributes
+    offer(into, "input_messages", _numbered(values, "gen_ai.prompt.", "user"))
+    offer(into, "output_messages", join_calls(_numbered(values, "gen_ai.completion.", "assistant")))
+    if tools := objects(nest_attributes(values, "llm.request.functions.")):
+        offer(into, "tool_definitions", as_text([{key: parse_json(one[key]) for key in one} for one in tools]))
+    given, came = values.get(_INPUT), values.get(_OUTPUT)
+    if into.operation_name == "execute_tool":
+        offer(into, "tool_call_arguments", to_json_text(_bare(given)))
+        offer(into, "tool_call_result", to_json_text(_bare(came)))
+    else:
+        offer(into, "input_messages", [text_message("user", given)] if given else None)
+        offer(into, "output_messages", [text_message("assistant", came)] if came else None)
+
+
+def _numbered(attributes: Json, prefix: str, role: str) -> list[Json]:
+    """Messages that stand at numbered keys below a prefix, such as `gen_ai.prompt.0.content`."""
+    return [message(one, role) for one in objects(nest_attributes(attributes, prefix))]
+
+
+def _bare(value: Any) -> Any:
+    """What a tool was given or gave: without the record that the LangChain callbacks keep it in."""
+    record = as_object(value)
+    if "input_str" in record:
+        given = record.get("inputs")
+        return record["input_str"] if given is None else given
+    if record.keys() != {"output", "kwargs"}:
+        return value
+    came = record["output"]
+    # A message of LangChain, as its own serialisation writes it.
+    return came["kwargs"].get("content") if isinstance(came, dict) and isinstance(came.get("kwargs"), dict) else came
+
+
+def _operation_of_openllmetry(values: Json) -> str | None:
+    asked_for = to_text(values.get("llm.request.type"))
+    if asked_for is None:
+        return "chat" if _FIRST_ROLE in values else OPERATIONS.get(str(values.get("traceloop.span.kind")))
+    # Anthropic's chats are called completions.
+    return "chat" if _FIRST_ROLE in values and asked_for == "completion" else _TYPES.get(asked_for, asked_for)
+
+
+OPENLLMETRY = Convention(
+    "openllmetry",
+    {
+        "conversation_id": tuple(_PROPERTIES + name for name in ("session_id", "thread_id", "conversation_id")),
+        "finish_reasons": ("gen_ai.completion.0.finish_reason",),
+    },
+    more=(
+        "traceloop.span.kind",
+        "traceloop.entity.name",
+        "llm.request.type",
+        "gen_ai.prompt.0.content",
+        "gen_ai.completion.0.content",
+        "gen_ai.completion.0.role",
+        _FIRST_ROLE,
+        _INPUT,
+        _OUTPUT,
+        "llm.usage.total_tokens",
+        "gen_ai.usage.total_tokens",
+    ),
+    prefixes=("gen_ai.prompt.", "gen_ai.completion.", "llm.request.functions."),
+    context={"user": tuple(_PROPERTIES + name for name in ("user_id", "userId", "user")), "metadata": (_PROPERTIES,)},
+    derive=_derive_openllmetry,
+    messages=_messages_of_openllmetry,
+)
+"""OpenLLMetry (Traceloop): workflows and tasks, and the shape its model instrumentations had until 2025.
+
+Its newer model spans follow the GenAI conventions. The older ones number their messages (`gen_ai.prompt.0.content`,
+`gen_ai.completion.0.tool_calls.0.name`), tell the operation by `llm.request.type` and the tools by
+`llm.request.functions.N`. `traceloop.span.kind`, `traceloop.entity.*` and `traceloop.association.properties.*` are
+written by its decorators.
+
+Tokens: inside, also for Anthropic, whose three counts the library adds up.
+"""

@@ -1,26 +1,31 @@
 // Calls become rows of a dataset: which one, and which field of a call fills which column.
+import { changeCalls } from "./changecalls.js";
 import { lines, postProject } from "./data.js";
 import { loadedDialog, toast } from "./dialog.js";
 import { each, h, signal } from "./dom.js";
-import { oneLine } from "./format.js";
+import { publicSelection } from "./filterquery.js";
+import { lineText } from "./line.js";
 import { field } from "./panels.js";
 import { button } from "./parts.js";
 import { link, path, projectId } from "./router.js";
 
 const BATCH = 200;
+const SAMPLE = 20;
+const NEWEST_FIRST = [{ field: "started_at", direction: "desc" }];
 
 /**
  * Ask for a dataset and the columns, then append one row per call; resolves to {name, digest, rows}, or null when left.
- * @param {string[]} callIds
+ * @param {string[]|{selection: any, count: number}} target calls by their ids, or all that match
  * @returns {Promise<{name: string, digest: string, rows: number}|null>}
  */
-export async function addToDataset(callIds) {
-  if (!callIds.length) return null;
-  const many = callIds.length === 1 ? "the call" : `${callIds.length} calls`;
+export async function addToDataset(target) {
+  const count = Array.isArray(target) ? target.length : target.count;
+  if (!count) return null;
+  const many = count === 1 ? "the call" : `${count} calls`;
   const result = await loadedDialog(
     `Add ${many} to a dataset`,
-    () => start(callIds),
-    (found, close) => chooser(found, callIds, close),
+    () => start(target),
+    (found, close) => chooser(found, target, count, close),
     { wide: true },
   );
   if (result) {
@@ -32,15 +37,19 @@ export async function addToDataset(callIds) {
   return result;
 }
 
-async function start(callIds) {
+async function start(target) {
+  const chosen = Array.isArray(target) ? { filter: { call_ids: target.slice(0, SAMPLE) } }
+    : { ...publicSelection({ from: null, to: null, ...target.selection }), limit: SAMPLE, sort_by: NEWEST_FIRST };
   const [datasets, calls] = await Promise.all([
     postProject("/objs/query", {
       filter: { base_object_classes: ["Dataset"], latest_only: true },
       metadata_only: true,
       limit: 1000,
     }),
-    lines("/calls/stream_query", { filter: { call_ids: callIds.slice(0, 20) }, columns: ["inputs", "output"] }),
+    lines("/calls/stream_query", { ...chosen, columns: ["id", "inputs", "output"] }),
   ]);
+  // The first that was selected is shown.
+  if (Array.isArray(target)) calls.sort((one, other) => target.indexOf(one.id) - target.indexOf(other.id));
   return { names: datasets.objs.map((entry) => entry.object_id).sort(), samples: calls };
 }
 
@@ -67,7 +76,7 @@ function rowOf(call, columns) {
   return Object.fromEntries(columns.map(({ name, source }) => [name, valueAt(call, source) ?? null]));
 }
 
-function chooser({ names, samples }, callIds, close) {
+function chooser({ names, samples }, callIds, count, close) {
   const all = sources(samples);
   let next = 0;
   const column = (source) => ({ id: next++, source, name: source.replace(/^inputs\./, "").replace(/^output\./, "") });
@@ -102,7 +111,7 @@ function chooser({ names, samples }, callIds, close) {
     h(
       "div.actions",
       button("Cancel", () => close()),
-      h("button.button.primary", { type: "submit" }, callIds.length === 1 ? "Add row" : `Add ${callIds.length} rows`),
+      h("button.button.primary", { type: "submit" }, count === 1 ? "Add row" : `Add ${count} rows`),
     ),
   );
 }
@@ -136,7 +145,7 @@ function columnEditor(columns, all, column, sample) {
             all.map((source) => h("option", { value: source, selected: source === held.peek().source }, source)),
           ),
         ),
-        h("td.dim", { dir: "auto" }, () => oneLine(sample ? valueAt(sample, held.value.source) : null, 60)),
+        h("td.dim", { dir: "auto" }, () => lineText(sample ? valueAt(sample, held.value.source) : null, 60)),
         h(
           "td",
           button(
@@ -188,6 +197,13 @@ function checked(columns) {
 
 async function append(name, isNew, columns, callIds) {
   if (!/^[\w.-]{1,128}$/.test(name)) throw new Error("A dataset's name holds letters, digits, - _ and . only");
+  if (!Array.isArray(callIds)) {
+    const action = { type: "dataset", name, is_new: isNew,
+      columns: Object.fromEntries(columns.map((column) => [column.name, column.source])) };
+    const made = await changeCalls(callIds, action, "Add rows to the dataset");
+    if (!made) throw new Error("No rows were added");
+    return { name, digest: made.digest, rows: made.done };
+  }
   const known = await newest(name);
   if (isNew && known) throw new Error(`There is a dataset ${name} already: choose it above`);
   const rows = await rowsOf(columns, callIds);

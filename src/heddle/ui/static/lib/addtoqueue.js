@@ -1,5 +1,6 @@
 // Calls become items of an annotation queue: an existing one, or a new one with what annotators fill in.
 import { lines, postProject, post } from "./data.js";
+import { publicSelection } from "./filterquery.js";
 import { loadedDialog, toast } from "./dialog.js";
 import { h, signal } from "./dom.js";
 import { field } from "./panels.js";
@@ -10,13 +11,14 @@ const FIELDS = ["inputs", "output"];
 
 /**
  * Ask for a queue and add the calls to it; resolves to {queue, name, added, duplicates}, or null when left.
- * @param {string[]} callIds
+ * @param {string[]|{selection: any, count: number}} target calls by their ids, or all that match
  * @returns {Promise<{queue: string, name: string, added: number, duplicates: number}|null>}
  */
-export async function addToQueue(callIds) {
-  if (!callIds.length) return null;
-  const many = callIds.length === 1 ? "the call" : `${callIds.length} calls`;
-  const result = await loadedDialog(`Add ${many} to an annotation queue`, start, (found, close) => chooser(found, callIds, close));
+export async function addToQueue(target) {
+  const count = Array.isArray(target) ? target.length : target.count;
+  if (!count) return null;
+  const many = count === 1 ? "the call" : `${count} calls`;
+  const result = await loadedDialog(`Add ${many} to an annotation queue`, start, (found, close) => chooser(found, target, close));
   if (result) toast([...told(result), h("a", { href: link(path`/queues/${result.queue}`) }, h("b", result.name))]);
   return result;
 }
@@ -93,8 +95,10 @@ async function create(name, refs) {
   return (await postProject("/annotation_queues", { name, scorer_refs: refs })).id;
 }
 
-async function add(queue, name, callIds) {
-  const body = { project_id: projectId(), call_ids: callIds, display_fields: FIELDS };
+async function add(queue, name, target) {
+  const chosen = Array.isArray(target) ? { call_ids: target }
+    : { call_ids: [], ...publicSelection({ from: null, to: null, ...target.selection }), limit: target.count };
+  const body = { project_id: projectId(), ...chosen, display_fields: FIELDS };
   const answer = await post(path`/annotation_queues/${queue}/items`, body);
   return { queue, name, added: answer.added_count, duplicates: answer.duplicates };
 }

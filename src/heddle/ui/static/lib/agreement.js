@@ -59,7 +59,7 @@ export async function agreements(abort) {
   return found;
 }
 
-/** True for praise, false for blame, null where neither can be told. */
+/** True for praise, false for blame, null if it is neither. */
 function personsVerdict({ feedback_type: type, payload }) {
   if (type.startsWith("wandb.reaction.")) {
     const emoji = payload?.emoji ?? "";

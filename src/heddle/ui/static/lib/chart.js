@@ -1,30 +1,52 @@
 // Charts as SVG in the colours of the style sheet: lines with bands, bars, sparks.
 import { computed, effect, h, onCleanup, signal } from "./dom.js";
-import { date, number, when } from "./format.js";
+import { axisTexts, date, number, when } from "./format.js";
 import { timeText, timeTicks } from "./timeaxis.js";
 import { loadStyle } from "./router.js";
 
 await loadStyle("lib/chart");
 
-/** The room around a plot for its axes. */
+/** The margins around a plot for its axes. */
 export const MARGIN = { left: 46, right: 12, top: 10, bottom: 24 };
 
 /** The colours of series, in order. */
 export const SERIES = ["var(--series-1)", "var(--series-2)", "var(--series-3)", "var(--series-4)", "var(--series-5)",
   "var(--series-6)"];
 
-/** Round values between two ends, about `count` of them. */
-export function ticks(low, high, count) {
-  const raw = (high - low) / Math.max(1, count) || 1;
+/** Round values between two ends, about `count` of them; `whole` numbers only where that is said. */
+export function ticks(low, high, count, whole = false) {
+  const raw = Math.max((high - low) / Math.max(1, count) || 1, whole ? 1 : 0);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw) * power;
+  const factors = whole && power < 10 ? [1, 2, 5, 10] : [1, 2, 2.5, 5, 10];
+  const step = factors.find((factor) => factor * power >= raw) * power;
   const found = [];
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-6; value += step) found.push(
     Number(value.toFixed(10)));
   return found;
 }
 
-/** Names beside their colours: [[color, text], …]. */
+const CHARACTER = 6.2;
+const APART = 8;
+
+/** How wide a label of an axis is, roughly, in pixels. */
+const widthOfText = (text) => String(text).length * CHARACTER;
+
+/** The room at the left of a plot for the labels of its y axis. */
+export const roomFor = (texts) => Math.max(MARGIN.left, ...texts.map((text) => widthOfText(text) + 10));
+
+/** Labels in a row at `y`, each centred at its place or pushed inside the ends; one that would touch the last is left out. */
+export function labelsAt(y, entries, [low, high]) {
+  let free = -Infinity;
+  return entries.flatMap(([place, text]) => {
+    const half = widthOfText(text) / 2;
+    const at = Math.max(low + half, Math.min(place, high - half));
+    if (at - half < free) return [];
+    free = at + half + APART;
+    return [h("text", { class: "axis", x: at.toFixed(1), y, "text-anchor": "middle" }, text)];
+  });
+}
+
+/** A legend, names with their colours: [[color, text], …]. */
 export function legend(entries) {
   return entries.map(([color, text]) => h("span", h("i", { style: { background: color } }), text));
 }
@@ -38,7 +60,41 @@ export function widthOf(box) {
   return width;
 }
 
-/** The lowest and highest value of some series with room around them, or null without any. */
+const FEWEST_VALUES = 8;
+const FAR = 4;
+
+/**
+ * Where a scale is cut off, so that a few values far above all others do not flatten them: a little above what 95 of 100
+ * stay below; null where no value is that far out.
+ * @param {number[]} values
+ */
+export function cutOf(values) {
+  const known = values.filter((value) => Number.isFinite(value) && value > 0).sort((one, other) => one - other);
+  if (known.length < FEWEST_VALUES) return null;
+  const usual = known[Math.floor(0.95 * (known.length - 1))];
+  return known.at(-1) > FAR * usual ? usual * 1.25 : null;
+}
+
+/** A mark for a value beyond the end of the scale, with its text. */
+export const beyond = (left, text, color) =>
+  h("path", { class: "beyond", fill: color, d: `M${left - 5} ${MARGIN.top}h10l-5 -7z` }, h("title", text));
+
+/**
+ * The switch of a chart with values beyond its scale: `count()` of them are cut off, or none when `whole` is on.
+ * @param {() => number} count
+ * @param {import("./dom.js").Signal<boolean>} whole
+ */
+export function cutSwitch(count, whole) {
+  const stop = (event) => event.stopPropagation();
+  const text = () => (whole.value ? "Cut off outliers" : `${count()} beyond the scale: show all`);
+  const toggle = (event) => {
+    stop(event);
+    whole.value = !whole.peek();
+  };
+  return h("button.cutswitch", { type: "button", hidden: () => !whole.value && !count(), onpointerdown: stop, onclick: toggle }, text);
+}
+
+/** The lowest and highest value of some series with margins, or null without any. */
 export function rangeOf(rows, series, logarithmic, zero = false) {
   let low = Infinity;
   let high = -Infinity;
@@ -54,7 +110,7 @@ export function rangeOf(rows, series, logarithmic, zero = false) {
   if (low > high) return null;
   if (logarithmic) return high === low ? [low / 2, high * 2] : [low, high];
   if (low > 0 && (zero || low < high - low)) low = 0;
-  // A range far narrower than its values is widened, so that the marks beside it differ.
+  // A range far narrower than its values is widened, so that the labels of its axis differ.
   const pad = (high === low ? Math.abs(high) * 0.1 : Math.max((high - low) * 0.06, Math.abs(high) * 0.005)) || 1;
   return [low === 0 ? 0 : low - pad, high + pad];
 }
@@ -63,35 +119,46 @@ export function rangeOf(rows, series, logarithmic, zero = false) {
  * Lines of live data. `rows()` are objects in the order of `x`; series are {key, label, color, band, dots, dashed}.
  * `hover` (a signal of an x value) shares the crosshair between charts; `time` says that x is seconds since 1970;
  * `onrange(from, to)` lets a part be brushed; `logarithmic()` switches the y axis; `domain()` fixes the ends of the x axis;
- * `wholeX` and `wholeY` mark whole numbers only, `zero` lets the y axis begin at 0.
+ * `wholeX` and `wholeY` mark whole numbers only, `zero` lets the y axis begin at 0. `nameX` and `nameY` are written at the
+ * axes. A click or Enter gives the nearest row to `onpick`, or its `step` of time to `onrange`; `opens` says what that opens.
  * @param {{rows: () => any[], x: string, series: any[] | (() => any[]), label: string, height?: number, time?: boolean,
  *   hover?: import("./dom.js").Signal<number|null>, formatY?: (value: number) => string,
- *   formatX?: (value: number) => string, onrange?: (from: number, to: number) => void, logarithmic?: () => boolean,
- *   domain?: () => [number, number]|null, nameX?: string, wholeX?: boolean, wholeY?: boolean, zero?: boolean}} options
+ *   formatX?: (value: number) => string, onrange?: (from: number, to: number) => void, onpick?: (row: any) => void,
+ *   logarithmic?: () => boolean, domain?: () => [number, number]|null, nameX?: string, nameY?: string, step?: number,
+ *   opens?: string, wholeX?: boolean, wholeY?: boolean, zero?: boolean}} options
  */
 export function lineChart({ rows, x, series, label, height = 200, time = false, hover = signal(null), formatY = number, formatX,
-  onrange, logarithmic = () => false, domain, nameX = x, wholeX = false, wholeY = false, zero = false }) {
+  onrange, onpick, logarithmic = () => false, domain, nameX = x, nameY = "", step = 0, opens = "its calls", wholeX = false,
+  wholeY = false, zero = false }) {
   const showX = formatX ?? (time ? (value) => when(date(value * 1000)) : number);
   const list = typeof series === "function" ? series : () => series;
   const svg = h("svg.chart", { role: "img", "aria-label": label, height, width: "100%" });
   const tip = h("div.tip", { hidden: true });
   const box = h("div.chartbox", svg, tip);
   const width = widthOf(box);
+  const whole = signal(false);
+  const cut = computed(() => (!time || logarithmic() || whole.value ? null
+    : cutOf(rows().flatMap((row) => list().map(({ key }) => row[key])))));
+  box.append(cutSwitch(() => (cut.value === null ? 0
+    : rows().filter((row) => list().some(({ key }) => row[key] > cut.value)).length), whole));
   const scales = computed(() => {
     const data = rows();
     const range = rangeOf(data, list(), logarithmic(), zero);
     if (!data.length || !range) return null;
+    if (cut.value !== null) range[1] = cut.value;
     const [first, last] = domain?.() ?? [data[0][x], data.at(-1)[x]];
-    const inner = { width: width.value - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
+    const left = roomFor(textsOf(marksOf(range, height, wholeY, logarithmic()), formatY, logarithmic()));
+    const top = MARGIN.top + (nameY ? NAME : 0);
+    const inner = { width: width.value - left - MARGIN.right, height: height - top - MARGIN.bottom };
     const bend = logarithmic() ? (value) => Math.log10(Math.max(value, range[0])) : (value) => value;
     const isShown = logarithmic() ? (value) => value > 0 && Number.isFinite(value) : Number.isFinite;
     const [low, high] = range.map(bend);
     const span = last - first || 1;
     return {
-      data, range, first, last, inner, isShown, wholeX, wholeY,
-      x: (value) => MARGIN.left + ((value - first) / span) * inner.width,
-      y: (value) => MARGIN.top + (1 - (bend(value) - low) / (high - low || 1)) * inner.height,
-      back: (pixel) => first + ((pixel - MARGIN.left) / inner.width) * span,
+      data, range, first, last, left, inner, isShown, wholeX, wholeY, nameX: time ? "" : nameX, nameY,
+      x: (value) => left + ((value - first) / span) * inner.width,
+      y: (value) => top + (1 - (Math.min(high, bend(value)) - low) / (high - low || 1)) * inner.height,
+      back: (pixel) => first + ((pixel - left) / inner.width) * span,
     };
   });
   effect(() => {
@@ -99,7 +166,9 @@ export function lineChart({ rows, x, series, label, height = 200, time = false, 
     if (!scale) svg.replaceChildren(h("text", { class: "axis", x: width.value / 2, y: height / 2, "text-anchor": "middle" },
       "No data yet"));
     else svg.replaceChildren(...axes(scale, width.value, height, formatX ?? (time ? null : showX), formatY, logarithmic()),
-      ...list().flatMap((entry) => drawSeries(scale, entry, x)));
+      ...list().flatMap((entry) => drawSeries(scale, entry, x)),
+      ...(cut.value === null ? [] : list().flatMap(({ key, color }) => scale.data.filter((row) => row[key] > cut.value)
+        .map((row) => beyond(scale.x(row[x]), `${showX(row[x])}: ${formatY(row[key])}`, color)))));
   });
   const cross = h("line", { class: "cross", y1: MARGIN.top, y2: height - MARGIN.bottom });
   effect(() => {
@@ -119,29 +188,48 @@ export function lineChart({ rows, x, series, label, height = 200, time = false, 
         h("span", formatY(row[entry.key])))));
     tip.style.setProperty("left", `${left > width.value / 2 ? left - tip.offsetWidth - 12 : left + 12}px`);
   });
+  const pick = onpick ?? (onrange && step ? (row) => onrange(row[x] - step / 2, row[x] + step / 2) : null);
+  const pickAt = pick && ((value) => scales.peek() && pick(nearest(scales.peek().data, x, value)));
   pointer(box, (pixel) => { hover.value = pixel === null || !scales.peek() ? null : scales.peek().back(pixel); },
-    onrange && ((from, to) => scales.peek() && onrange(scales.peek().back(from), scales.peek().back(to))));
+    onrange && ((from, to) => scales.peek() && onrange(scales.peek().back(from), scales.peek().back(to))),
+    pickAt && ((pixel) => scales.peek() && pickAt(scales.peek().back(pixel))));
+  if (pickAt) steps(box, { label, opens, places: () => (scales.peek()?.data ?? []).map((row) => row[x]), hover, pick: pickAt });
   return box;
 }
 
+const NAME = 14;
+
+/**
+ * The values that are marked on a y axis.
+ * @param {number[]} range
+ */
+function marksOf(range, height, wholeY, logarithmic) {
+  const [low, high] = range;
+  if (logarithmic) return ticks(Math.log10(low), Math.log10(high), 4).map((power) => 10 ** power);
+  return ticks(low, high, height > 220 ? 7 : 5, wholeY);
+}
+
+const textsOf = (marks, showY, logarithmic) => (logarithmic ? marks.map((value) => showY(value)) : axisTexts(showY, marks));
+
 /** The grid and the labels of a plot. */
 export function axes(scale, width, height, showX, showY, logarithmic) {
-  const [low, high] = scale.range;
-  const marks = logarithmic
-    ? ticks(Math.log10(low), Math.log10(high), 4).map((power) => 10 ** power)
-    : ticks(low, high, height > 220 ? 7 : 5).filter((value) => !scale.wholeY || Number.isInteger(value));
-  const lines = marks.flatMap((value) => [
-    h("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: scale.y(value), y2: scale.y(value) }),
-    h("text", { class: "axis", x: MARGIN.left - 8, y: scale.y(value) + 3.5, "text-anchor": "end" }, showY(value)),
+  const { left = MARGIN.left, nameX = "", nameY = "" } = scale;
+  const marks = marksOf(scale.range, height, scale.wholeY, logarithmic);
+  const written = textsOf(marks, showY, logarithmic);
+  const lines = marks.flatMap((value, index) => [
+    h("line", { class: "grid", x1: left, x2: width - MARGIN.right, y1: scale.y(value), y2: scale.y(value) }),
+    h("text", { class: "axis", x: left - 8, y: scale.y(value) + 3.5, "text-anchor": "end" }, written[index]),
   ]);
   const marked = showX ? null : timeTicks(scale.first, scale.last, width / 110);
   const places = marked?.places ?? ticks(scale.first, scale.last, width / 90)
     .filter((value) => value >= scale.first && value <= scale.last && (!scale.wholeX || Number.isInteger(value)));
   const write = marked ? timeText(marked.step) : showX;
-  const texts = places.map(
-    (value) => h("text", { class: "axis", x: Math.min(scale.x(value), width - 30), y: height - 6, "text-anchor": "middle" },
-    write(value)));
-  return [...lines, ...texts];
+  const end = width - (nameX ? widthOfText(nameX) + APART : 0);
+  const names = [
+    nameX && h("text", { class: "axis", x: width, y: height - 6, "text-anchor": "end" }, nameX),
+    nameY && h("text", { class: "axis", x: 0, y: 10 }, nameY),
+  ].filter(Boolean);
+  return [...lines, ...labelsAt(height - 6, places.map((value) => [scale.x(value), write(value)]), [0, end]), ...names];
 }
 
 function drawSeries(scale, { key, color, band, dots, dashed }, x) {
@@ -173,29 +261,54 @@ function nearest(rows, x, value) {
   return low && value - rows[low - 1][x] < rows[low][x] - value ? rows[low - 1] : rows[low];
 }
 
-/** Follow the pointer over a chart: its place in pixels (null when it leaves), and a dragged range. */
-export function pointer(box, onhover, onrange) {
+/** Arrow keys that go through a chart's places, and Enter that picks one. */
+export function steps(box, { label, opens = "its calls", places, hover, pick }) {
+  const move = (event) => {
+    const all = places();
+    const at = all.findIndex((place) => place === hover.peek());
+    const to = { ArrowRight: at + 1, ArrowLeft: at < 0 ? all.length - 1 : at - 1, Home: 0, End: all.length - 1 }[event.key];
+    if (to !== undefined) hover.value = all[Math.max(0, Math.min(all.length - 1, to))] ?? null;
+    else if (event.key === "Enter" && at >= 0) pick(hover.peek());
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  for (const [name, value] of Object.entries({ tabindex: "0", role: "group",
+    "aria-label": `${label}: arrow keys choose, Enter opens ${opens}` })) box.setAttribute(name, value);
+  box.addEventListener("keydown", move);
+  box.addEventListener("blur", () => { hover.value = null; });
+}
+
+/** Follow the pointer over a chart: its place in pixels (null when it leaves), a dragged range, and a clicked place with what is drawn there. */
+export function pointer(box, onhover, onrange, onpick) {
   const brush = h("div.brush", { hidden: true });
   box.append(brush);
   let start = null;
+  let hit = null;
   const left = (event) => event.clientX - box.getBoundingClientRect().left;
   box.addEventListener("pointermove", (event) => {
     onhover?.(left(event));
-    if (start === null) return;
+    if (start === null || !onrange) return;
     brush.hidden = false;
     brush.style.setProperty("left", `${Math.min(start, left(event))}px`);
     brush.style.setProperty("width", `${Math.abs(left(event) - start)}px`);
   });
   box.addEventListener("pointerleave", () => onhover?.(null));
-  if (!onrange) return;
-  box.classList.add("brushable");
+  if (!onrange && !onpick) return;
+  box.classList.add(onrange ? "brushable" : "pickable");
   box.addEventListener("pointerdown", (event) => {
     start = left(event);
+    hit = event.target;
     box.setPointerCapture(event.pointerId);
   });
   box.addEventListener("pointerup", (event) => {
     const end = left(event);
-    if (start !== null && Math.abs(end - start) > 4) onrange(Math.min(start, end), Math.max(start, end));
+    if (start !== null && Math.abs(end - start) > 4) onrange?.(Math.min(start, end), Math.max(start, end));
+    else if (start !== null) onpick?.(end, hit);
+    start = null;
+    brush.hidden = true;
+  });
+  box.addEventListener("pointercancel", () => {
     start = null;
     brush.hidden = true;
   });
@@ -223,7 +336,11 @@ export function shareBar(share, text, color = SERIES[0]) {
     h("span", text));
 }
 
-/** Vertical bars of counts: bins are {from, to, count, color}; for distributions. */
+/**
+ * Vertical bars of counts: bins are {from, to, count, color}; for distributions.
+ * @param {{bins: () => any[], label: string, height?: number, formatX?: (value: any) => string,
+ *   onpick?: ((bin: any) => void)|null}} options
+ */
 export function bars({ bins, label, height = 120, formatX = number, onpick = null }) {
   const svg = h("svg.chart", { role: "img", "aria-label": label, height, width: "100%" });
   const box = h("div.chartbox", svg);
@@ -232,7 +349,8 @@ export function bars({ bins, label, height = 120, formatX = number, onpick = nul
     const data = bins();
     const most = Math.max(1, ...data.map(({ count }) => count));
     const step = (width.value - 8) / Math.max(1, data.length);
-    const each_ = Math.ceil(data.length / Math.max(1, Math.floor(width.value / 70)));
+    const middle = (index) => 4 + index * step + Math.min(40, step / 2);
+    const counts = data.every(({ count }) => widthOfText(count) < step);
     svg.replaceChildren(...data.flatMap((bin, index) => {
       const tall = (bin.count / most) * (height - 34);
       const left = 4 + index * step;
@@ -240,12 +358,10 @@ export function bars({ bins, label, height = 120, formatX = number, onpick = nul
         h("rect", { class: onpick ? "bar pick" : "bar", x: left + 1, y: height - 20 - tall,
           width: Math.max(1, Math.min(80, step - 2)), height: tall, rx: 2, fill: bin.color ?? SERIES[0],
           onclick: () => onpick?.(bin) }, h("title", `${formatX(bin.from)}: ${bin.count}`)),
-        bin.count ? h("text", { class: "axis", x: left + Math.min(40, step / 2), y: height - 24 - tall,
+        bin.count && counts ? h("text", { class: "axis", x: middle(index), y: height - 24 - tall,
           "text-anchor": "middle" }, bin.count) : null,
-        index % each_ === 0 ? h("text", { class: "axis", x: left + Math.min(40, step / 2), y: height - 6,
-          "text-anchor": "middle" }, bin.text ?? formatX(bin.from)) : null,
       ].filter(Boolean);
-    }));
+    }), ...labelsAt(height - 6, data.map((bin, index) => [middle(index), bin.text ?? formatX(bin.from)]), [0, width.value]));
   });
   return box;
 }

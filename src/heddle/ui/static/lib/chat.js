@@ -1,21 +1,24 @@
 // A conversation as people read it: role cards, Markdown, tool calls with their results, reasoning, media, choices.
 import { h, signal } from "./dom.js";
-import { stored } from "./data.js";
 import { int, oneLine } from "./format.js";
 import { json, longText } from "./json.js";
 import { markdown } from "./markdown.js";
-import { parsed } from "./message_parts.js";
-import { conversationOf, plainText } from "./messages.js";
-import { mediaNode } from "./chat_media.js";
+import { plainText, toolCallsOf } from "./messages.js";
+import { mediaNode } from "./media.js";
 import { tokenHeat } from "./chat_tokens.js";
 import { problemView } from "./problem.js";
 import { projectId } from "./router.js";
 import { copyButton } from "./panels.js";
-import { button, icon, segments } from "./parts.js";
+import { button, icon } from "./parts.js";
+import { mode, modeSwitch, valueView } from "./value.js";
+import { readValue } from "./values.js";
+import { lineText } from "./line.js";
 
 /**
- * @typedef {import("./message_parts.js").Message} Message
- * @typedef {{project?: string, finish?: string, logprobs?: any[]|null, results?: Map<any, Message>, extra?: any,
+ * @typedef {import("./messages.js").Message} Message
+ * @typedef {import("./messages.js").Part} Part
+ * @typedef {import("./messages.js").Conversation} Conversation
+ * @typedef {{project?: string, finish?: string, logprobs?: any[]|null, results?: Map<Part, Part>, extra?: any,
  *   answers?: Map<any, any>}} MessageOptions `answers` are nodes in the place of results that are missing
  */
 
@@ -25,49 +28,37 @@ const LONG_LINES = 40;
 const FIRST = 20;
 const LAST = 80;
 
-/** "rendered" or "raw", for all chats of this browser. */
-const mode = stored("chat", "rendered");
-
-/** The choice between Markdown and the text as it was sent. */
-export const modeSwitch = () =>
-  segments(
-    "Messages",
-    [
-      ["rendered", "Rendered"],
-      ["raw", "Raw"],
-    ],
-    () => mode.value,
-    (value) => {
-      mode.value = value;
-    },
-  );
-
-/** Whether a stored call holds a conversation. */
-export const hasChat = (call) => conversationOf(call) !== null;
+/** Whether a call, read with `include_conversation`, holds a conversation. */
+export const hasChat = (call) => Boolean(call?.conversation?.is_chat);
 
 /**
- * A call's conversation: its messages, then the answer or the answers to choose from.
- * @param {any} call a stored call with inputs and output
- * @param {{bar?: boolean}} [options] `bar: false` leaves out the line with the offered tools and the switch
+ * A conversation: its messages, then the answer or the answers to choose from.
+ * @param {Conversation} found
+ * @param {{bar?: boolean, project?: string, exception?: string}} [options] `bar: false` leaves out the line with the
+ *   offered tools and the switch; `exception` is why there is no answer
  */
-export function chatView(call, { bar = true } = {}) {
-  const found = conversationOf(call);
-  if (!found) return h("p.dim", "This call holds no messages.");
-  const project = call.project_id ?? projectId();
+export function conversationView(found, { bar = true, project = projectId(), exception = "" } = {}) {
   const only = found.choices.length === 1 ? found.choices[0] : null;
   return h(
     "div.chat",
     bar && h("div.chatbar", found.tools.length > 0 && offeredTools(found.tools), h("span.grow"), modeSwitch()),
-    messageList([...found.messages, ...(only?.messages ?? [])], { project, choice: only }),
-    found.choices.length > 1 && choicesView(found.choices, project),
-    call.exception &&
+    () => (mode.value === "json" ? json({ messages: found.messages, choices: found.choices }, 4)
+      : messageList([...found.messages, ...(only?.messages ?? [])], { project, choice: only })),
+    () => mode.value !== "json" && found.choices.length > 1 && choicesView(found.choices, project),
+    exception &&
       h(
         "article.message",
         { "data-role": "error", "aria-label": "Error" },
         h("header", h("b", "Error")),
-        problemView(call.exception),
+        problemView(exception),
       ),
   );
+}
+
+/** The conversation of a call that was read with `include_conversation`. */
+export function chatView(call, { bar = true } = {}) {
+  if (!hasChat(call)) return h("p.dim", "This call holds no messages.");
+  return conversationView(call.conversation, { bar, project: call.project_id, exception: call.exception });
 }
 
 /** The tools that a model was offered. */
@@ -103,7 +94,7 @@ export function messageList(messages, { project = projectId(), choice = null, ex
       project,
       results,
       extra: extraOf(item),
-      ...(isAnswer ? { finish: choice.finish, logprobs: choice.logprobs } : {}),
+      ...(isAnswer ? { finish: choice.finish_reason, logprobs: choice.logprobs } : {}),
     });
   };
   if (cards.length <= FIRST + LAST) return h("div.messages", cards.map(make));
@@ -124,26 +115,33 @@ export function messageList(messages, { project = projectId(), choice = null, ex
   );
 }
 
-/** Messages with the results of their tool calls: by id, where results have none by name and order. */
+/**
+ * Messages with the results of their tool calls: by id, where results have none by name and order. A message of which
+ * every part is such a result is shown there alone.
+ * @param {Message[]} messages
+ * @returns {[Message, Map<Part, Part>][]}
+ */
 function paired(messages) {
   const waiting = [];
   const shown = [];
   for (const item of messages) {
-    const asked =
-      item.role === "tool" &&
-      waiting.findIndex((entry) =>
-        item.toolCallId ? entry.call.id === item.toolCallId : !entry.call.id || !item.name || entry.call.name === item.name,
-      );
-    if (typeof asked === "number" && asked >= 0) {
-      const [{ call, results }] = waiting.splice(asked, 1);
-      results.set(call, item);
-      continue;
-    }
     const results = new Map();
-    waiting.push(...item.toolCalls.map((call) => ({ call, results })));
-    shown.push([item, results]);
+    const rest = item.parts.filter((part) => part.type !== "tool_call_response" || !answered(part, waiting));
+    waiting.push(...toolCallsOf(item).map((call) => ({ call, results })));
+    if (rest.length === item.parts.length) shown.push([item, results]);
+    else if (rest.length) shown.push([{ ...item, parts: rest }, results]);
   }
   return shown;
+}
+
+function answered(part, waiting) {
+  const at = waiting.findIndex(({ call }) =>
+    part.id ? call.id === part.id : !call.id || !part.name || call.name === part.name,
+  );
+  if (at < 0) return false;
+  const [{ call, results }] = waiting.splice(at, 1);
+  results.set(call, part);
+  return true;
 }
 
 /** Answers of one request, one at a time. */
@@ -157,7 +155,7 @@ export function choicesView(choices, project = projectId()) {
     { "aria-label": "Choices" },
     h(
       "header",
-      button(null, () => step(-1), { kind: "quiet", iconName: "left", label: "Choice before" }),
+      button(null, () => step(-1), { kind: "quiet", iconName: "left", label: "Previous choice" }),
       h("span", { "aria-live": "polite" }, () => `Choice ${at.value + 1} of ${choices.length}`),
       button(null, () => step(1), { kind: "quiet", iconName: "chevron", label: "Next choice" }),
     ),
@@ -208,11 +206,19 @@ export function messageCard(
         ? tokenHeat(logprobs)
         : collapsible(
             text,
-            item.parts.map((part) => partNode(part, project)),
+            item.parts
+              .filter((part) => part.type !== "tool_call")
+              .map((part, place, all) =>
+                part.type === "data" && place && all[0].type === "text" ? besides(part, project) : partNode(part, project),
+              ),
           ),
-    item.toolCalls.map((call) => toolCard(call, results.get(call) ?? null, project, answers.get(call))),
+    toolCallsOf(item).map((call) => toolCard(call, results.get(call) ?? null, project, answers.get(call))),
   );
 }
+
+/** What stands beside the words of a message that is no model's: ids, scores, sources. */
+const besides = (part, project) =>
+  h("details.besides", h("summary", { dir: "auto" }, lineText(part.content, 100)), valueView(part.content, { project }));
 
 function collapsible(text, nodes) {
   if (!nodes.length) return null;
@@ -235,41 +241,48 @@ function collapsible(text, nodes) {
   ];
 }
 
+/** The value of an object with one entry, whose name says nothing beside it; any other value. */
+function onlyOf(value) {
+  const values = value && typeof value === "object" && !Array.isArray(value) && !value._type ? Object.values(value) : [];
+  return values.length === 1 ? values[0] : value;
+}
+
 /** One part of a message. */
 export function partNode(part, project) {
-  if (part.type === "text") return textNode(part.text);
+  if (part.type === "text") return textNode(part.content);
   if (part.type === "reasoning") {
     return h(
       "details.reasoning",
-      h("summary", "Reasoning ", h("span.faint", `${int(part.text.trim().split(/\s+/).length)} words`)),
-      textNode(part.text),
+      h("summary", "Reasoning ", h("span.faint", `${int(part.content.trim().split(/\s+/).length)} words`)),
+      textNode(part.content),
     );
   }
-  if (part.type === "refusal") return h("p.refusal", { dir: "auto" }, h("span.badge.warn", "refused"), " ", part.text);
-  if (part.type === "data") return json(part.value, 2);
+  if (part.type === "refusal") return h("p.refusal", { dir: "auto" }, h("span.badge.warn", "refused"), " ", part.content);
+  if (part.type === "tool_call_response") return (part.response ?? []).map((one) => partNode(one, project));
+  if (part.type === "data") return valueView(onlyOf(part.content), { project });
   return mediaNode(part, project);
 }
 
 /** A text by the reader's choice: as Markdown (as a tree where it is JSON), or as it was sent. */
 export function textNode(text) {
   return h("div.text", () => {
-    if (mode.value === "raw") return h("pre.plaintext", { dir: "auto", tabindex: 0 }, longText(text, 20_000));
-    const value = text.length < 200_000 ? parsed(text) : text;
-    return typeof value === "object" ? json(value, 3) : markdown(text);
+    if (mode.value !== "rendered") return h("pre.plaintext", { dir: "auto", tabindex: 0 }, longText(text, 20_000));
+    return ["text", "markdown"].includes(readValue(text).kind) ? markdown(text) : valueView(text);
   });
 }
 
 /** A tool call with what came back, or that nothing has yet. */
 export function toolCard(call, result, project, answer = null) {
-  const isSmall = JSON.stringify([call.arguments, result?.parts]).length < 4000;
-  const isPlain = call.arguments === null || typeof call.arguments !== "object";
+  const isSmall = JSON.stringify([call.arguments, result?.response]).length < 4000;
+  const name = call.name ?? "tool";
+  const isPlain = call.arguments == null || typeof call.arguments !== "object";
   return h(
     "details.toolcall",
     { open: isSmall },
     h(
       "summary",
       icon("code"),
-      h("b.one-line", { title: call.name }, call.name),
+      h("b.one-line", { title: name }, name),
       h("span.faint.one-line", oneLine(call.arguments, 80)),
       h("span.grow"),
       !result && h("span.badge", answer ? "result wanted" : "no result"),
@@ -277,12 +290,12 @@ export function toolCard(call, result, project, answer = null) {
     h(
       "div.toolbody",
       h("small", "Arguments"),
-      isPlain ? h("pre.plaintext", { dir: "auto" }, longText(String(call.arguments ?? ""))) : json(call.arguments, 3),
+      isPlain ? h("pre.plaintext", { dir: "auto" }, longText(String(call.arguments ?? ""))) : valueView(call.arguments, { project }),
       result && h("small", "Result"),
       result &&
         h(
           "div.toolresult",
-          result.parts.map((part) => partNode(part, project)),
+          partNode(result, project),
         ),
       answer,
     ),

@@ -1,18 +1,23 @@
 // Runs against a baseline, row by row: which rows got worse, by how much, and how sure a measure's difference is.
 import { onCleanup, signal } from "./dom.js";
+import { scaleOf } from "./runs.js";
 import { interval, isScore, lessIsBetter, measuresInOrder, paired, verdict } from "./statistics.js";
 
 /**
- * What `/_ui/api/evaluation_values` told, by run; runs that it does not know have no values.
- * @param {{rows: string[], runs: any[]}} answer
+ * What `loadValues` answers, by run; runs that it does not know have no values. Rows are keys: a digest, and which of
+ * the rows with this content it is.
+ * @param {{rows: string[], indexes: (number|null)[], runs: any[]}} answer
  */
 export function comparisonOf(answer) {
   const byRun = new Map(answer.runs.map((run) => [run.id, run]));
-  const names = measuresInOrder(answer.runs.flatMap((run) => Object.keys(run.values ?? {})));
+  const names = measuresInOrder(answer.runs.flatMap((run) => Object.keys(run.means ?? {})));
   const column = (run, name) => byRun.get(run)?.values?.[name] ?? null;
   return {
     rows: answer.rows,
+    index: (row) => answer.indexes[row] ?? row,
     names,
+    mean: (run, name) => byRun.get(run)?.means?.[name] ?? null,
+    scale: (name) => scaleOf(name, answer.runs),
     byRun,
     column,
     value: (run, name, row) => column(run, name)?.[row] ?? null,
@@ -106,7 +111,7 @@ export function differences(comparison, baseline, others) {
   return found;
 }
 
-/** The rows' content, asked for as they come into view, so many at a time: `need(digest)` is a signal of a row or null. */
+/** The rows' content, asked for as they come into view, so many at a time: `need(row)` is a signal of a row or null. */
 export function rowContents(load, batch = 50) {
   const held = new Map();
   let waiting = [];
@@ -121,7 +126,7 @@ export function rowContents(load, batch = 50) {
     const digests = waiting.splice(0, batch);
     if (waiting.length) timer = setTimeout(send, 0);
     try {
-      for (const row of await load(digests, abort.signal)) if (held.has(row.row_digest)) held.get(row.row_digest).value = row;
+      for (const found of await load(digests, abort.signal)) if (held.has(found.row)) held.get(found.row).value = found;
     } catch (error) {
       if (error.name !== "AbortError") for (const digest of digests) held.get(digest).value = { problem: error.message };
     }
@@ -134,4 +139,15 @@ export function rowContents(load, batch = 50) {
     }
     return held.get(digest);
   };
+}
+
+const EXPECTED = ["target", "expected", "expected_output", "expected_answer", "answer", "ground_truth", "reference", "label"];
+
+/** {input, expected} of a row; expected is undefined where no column has a name for it. */
+export function splitRow(row) {
+  if (row === null || typeof row !== "object" || Array.isArray(row)) return { input: row, expected: undefined };
+  const name = EXPECTED.find((key) => key in row);
+  if (!name) return { input: row, expected: undefined };
+  const { [name]: expected, ...input } = row;
+  return { input, expected };
 }

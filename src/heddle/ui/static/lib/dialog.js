@@ -130,7 +130,9 @@ export function menu(text, items, options = {}) {
     open = null;
     opener.setAttribute("aria-expanded", "false");
     removeEventListener("pointerdown", outside, true);
+    removeEventListener("scroll", scrolled, true);
   };
+  const scrolled = (event) => !open?.contains(event.target) && placeNear(open, opener);
   const outside = (event) => !box.contains(event.target) && hide();
   const step = (event) => {
     const entries = /** @type {HTMLElement[]} */ ([...open.querySelectorAll("button:not(:disabled)")]);
@@ -147,17 +149,30 @@ export function menu(text, items, options = {}) {
   };
   const show = () => {
     const list = typeof items === "function" ? items() : items;
-    open = h("div.menu", { role: "menu", onkeydown: step }, list.filter(Boolean)
+    open = h("div.menu", { role: "menu", popover: "manual", onkeydown: step }, list.filter(Boolean)
       .map(([label, action, { iconName = "", danger = false, disabled = false } = {}]) =>
       h("button", { type: "button", role: "menuitem", disabled, class: danger ? "danger" : "",
         onclick: () => { hide(); action(); } }, iconName && icon(iconName), label)));
     box.append(open);
-    if (open.getBoundingClientRect().bottom > innerHeight) open.classList.add("upward");
+    // Above everything, so that no box around the button cuts it.
+    open.showPopover();
+    placeNear(open, opener);
     opener.setAttribute("aria-expanded", "true");
-    open.querySelector("button:not(:disabled)")?.focus();
+    open.querySelector("button:not(:disabled)")?.focus({ preventScroll: true });
     addEventListener("pointerdown", outside, true);
+    addEventListener("scroll", scrolled, true);
   };
   return box;
+}
+
+/** Put what floats below its button, or above it where there is no room; it ends at the button's nearer edge of the window. */
+function placeNear(floating, anchor) {
+  const [at, size] = [anchor.getBoundingClientRect(), floating.getBoundingClientRect()];
+  const left = at.left + at.width / 2 < innerWidth / 2 ? at.left : at.right - size.width;
+  const below = at.bottom + 4;
+  const top = below + size.height > innerHeight - 8 ? Math.max(8, at.top - 4 - size.height) : below;
+  floating.style.setProperty("left", `${Math.max(8, Math.min(left, innerWidth - size.width - 8))}px`);
+  floating.style.setProperty("top", `${top}px`);
 }
 
 let messages = null;

@@ -11,7 +11,7 @@ let running = null;
 let queue = null;
 
 /**
- * A value that tells whoever read it inside an effect when it changes.
+ * A value that notifies the effects that read it when it changes.
  * @template T
  * @param {T} value
  * @returns {Signal<T>}
@@ -43,7 +43,7 @@ function schedule(node) {
   queue.add(node);
 }
 
-/** Run what waits now; effects that set signals run again, up to 100 rounds. */
+/** Run the pending effects now; effects that set signals run again, up to 100 rounds. */
 export function flush() {
   for (let round = 0; queue?.size && round < 100; round++) {
     const batch = queue;
@@ -95,7 +95,7 @@ export function effect(action) {
 }
 
 /**
- * Run a function in an ownership of its own, reading signals without following them.
+ * Run a function with a separate owner, reading signals without following them.
  * @template T
  * @param {() => T} action
  * @param {boolean} [detached] it outlives the effect that is running now
@@ -192,13 +192,19 @@ export function append(parent, children) {
 }
 
 function slot(parent, make) {
-  // What lies between the two marks is the slot's, whatever slots inside it put there since.
+  // Everything between the two markers belongs to the slot, including what nested slots have added.
   const start = document.createComment("");
   const end = document.createComment("");
   parent.append(start, end);
   effect(() => {
+    const made = make();
+    const only = start.nextSibling;
+    if ((typeof made === "string" || typeof made === "number") && only instanceof Text && only.nextSibling === end) {
+      only.data = String(made);
+      return;
+    }
     const fragment = document.createDocumentFragment();
-    append(fragment, [make()]);
+    append(fragment, [made]);
     while (start.nextSibling && start.nextSibling !== end) start.nextSibling.remove();
     end.before(fragment);
   });

@@ -1,23 +1,29 @@
 // Conditions as the API wants them: a filter and an operation of the query language.
+import { sourceOps } from "./sources.js";
 import { projectId } from "./router.js";
 
 /**
- * The conditions of a state of the address in the form of the read models: {filter, query, cost, from, to}.
- * @param {{conditions: any[], text: string, roots: boolean, from: number|null, to: number|null}} state
+ * The conditions of a state of the address in the form of the read models: {filter, query, cost, used, source, from, to}.
+ * @param {{conditions: any[], text: string, roots: boolean, source?: string|null, from: number|null, to: number|null}} state
  */
-export function selectionOf({ conditions, text, roots, from, to }) {
+export function selectionOf({ conditions, text, roots, source = null, from, to }) {
   const filter = { trace_roots_only: roots };
   const parts = conditions.map((condition) => place(condition, filter)).filter(Boolean);
-  if (text) parts.push(textCondition(text));
+  if (/[\p{L}\p{N}]/u.test(text)) parts.push({ $search: roots ? { text, any_of_trace: true } : { text } });
   const cost = conditions.find(([field]) => field === "cost");
-  return { filter, query: conjunction(parts), cost: cost ? { op: cost[1], dollars: Number(cost[2]) || 0 } : null, from, to };
+  const used = conditions.find(([field]) => field === "used");
+  return { filter, query: conjunction(parts), cost: cost ? { op: cost[1], dollars: Number(cost[2]) || 0 } : null,
+    used: used ? String((used[1] === "is" && used[2]) || "") : null, source, from, to };
 }
 
 /** The same for the public API, which knows a range of time as conditions; costs it does not know. */
-export function publicSelection({ filter, query: chosen, from, to }, more = []) {
+export function publicSelection({ filter, query: chosen, source = null, from, to }, more = []) {
   const parts = chosen?.$expr.$and ?? (chosen ? [chosen.$expr] : []);
   const times = [from !== null && compare("$gte", "started_at", from), to !== null && negate(compare("$gte", "started_at", to))];
-  return { filter, query: conjunction([...parts, ...times.filter(Boolean), ...more]) };
+  const { source: known, ops } = sourceOps.peek();
+  const among = { $in: [get("op_name"), (ops.length ? ops : [""]).map((op) => ({ $literal: op }))] };
+  const sources = source && source === known && (source !== "user" || ops.length) ? [source === "user" ? negate(among) : among] : [];
+  return { filter, query: conjunction([...parts, ...sources, ...times.filter(Boolean), ...more]) };
 }
 
 const get = (field) => ({ $getField: field });
@@ -28,7 +34,12 @@ const anyOf = (parts) => (parts.length === 1 ? parts[0] : { $or: parts });
 const contains = (field, value) => ({ $contains: { input: get(field), substr: { $literal: value }, case_insensitive: true } });
 const present = (field) => negate(compare("$eq", field, ""));
 
-/** A free text: in the inputs, the output, or the name. */
+/** A query as views keep it: the SDKs know no text search, so that it stands there as what comes near it. */
+export function storedQuery(chosen) {
+  const parts = chosen?.$expr.$and ?? (chosen ? [chosen.$expr] : []);
+  return conjunction(parts.map((part) => (part.$search ? textCondition(part.$search.text) : part)));
+}
+
 function textCondition(text) {
   return { $or: ["inputs", "output", "summary.weave.trace_name"].map((field) => contains(field, text)) };
 }
@@ -57,15 +68,13 @@ function opNames(name) {
 }
 
 function operation(field, operator, values) {
-  if (field === "cost") return null;
+  if (field === "cost" || field === "used") return null;
   if (field === "feedback") return operator === "missing" ? compare("$eq", "feedback.[*].payload", "")
     : present("feedback.[*].payload");
   if (operator === "not") return negate(operation(field, "is", values));
-  if (field === "kind") return { $or: ["attributes.weave.kind", "attributes.kind"]
-    .map((path) => compare("$eq", path, values[0])) };
   if (field === "model") return { $or: [present(`summary.usage.${values[0].replaceAll(".", "\\.")}`),
     compare("$eq", "inputs.model", values[0])] };
-  const path = { op: "op_name", user: "wb_user_id", thread: "thread_id", status: "summary.weave.status",
+  const path = { op: "op_name", user: "wb_user_id", thread: "thread_id", status: "summary.weave.status", error: "error_group",
     duration: "summary.weave.latency_ms" }[field] ?? field;
   if (operator === "exists") return present(path);
   if (operator === "missing") return compare("$eq", path, "");

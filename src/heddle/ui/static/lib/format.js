@@ -20,15 +20,63 @@ export function number(value) {
   return Math.abs(value) >= 10_000 ? compact(value) : String(Number(value.toPrecision(4)));
 }
 
+/** How many digits behind the point tell values apart that are so many times a unit; at most 10. */
+function digitsOf(marks) {
+  for (let digits = 0; digits < 10; digits++)
+    if (marks.every((value) => Math.abs(value - Number(value.toFixed(digits))) <= Math.abs(value) * 1e-6)) return digits;
+  return 10;
+}
+
+/**
+ * Values with the same unit and the same digits.
+ * @param {number[]} marks
+ * @param {[number, string][]} units
+ * @param {(text: string, unit: string) => string} write
+ */
+function uniform(marks, units, write) {
+  const top = Math.max(0, ...marks.map(Math.abs));
+  const [unit, name] = units.findLast(([least]) => top >= least) ?? units[0];
+  const digits = digitsOf(marks.map((value) => value / unit));
+  return marks.map((value) => (value === 0 ? write("0", "") : write((value / unit).toFixed(digits), name)));
+}
+
+/** Large amounts in thousands, millions and so on. */
+function scaled(marks, write) {
+  const top = Math.max(0, ...marks.map(Math.abs));
+  return uniform(marks, top < 10_000 ? [[1, ""]] : [[1e3, "K"], [1e6, "M"], [1e9, "B"], [1e12, "T"]], write);
+}
+
+/**
+ * The texts of the marks of an axis: with one unit, with as many digits as tell them apart. A way of writing values may
+ * have its own for axes.
+ * @param {((value: number) => string) & {axis?: (marks: number[]) => string[]}} write
+ * @param {number[]} marks
+ * @returns {string[]}
+ */
+export function axisTexts(write, marks) {
+  const texts = write.axis ? write.axis(marks) : marks.map((value) => write(value));
+  return new Set(texts).size === texts.length ? texts : number.axis(marks);
+}
+
+number.axis = (/** @type {number[]} */ marks) => scaled(marks, (text, unit) => text + unit);
+int.axis = number.axis;
+compact.axis = number.axis;
+
 /** Seconds as "12 µs", "340 ms", "4.20 s", "3m 12s", "2h 5m". */
 export function duration(seconds) {
   if (seconds == null) return "";
+  if (seconds > 0 && seconds < 1e-6) return "< 1 µs";
+  if (seconds === 0) return "0 s";
   if (seconds < 0.001) return `${(seconds * 1e6).toFixed(0)} µs`;
   if (seconds < 1) return `${(seconds * 1e3).toFixed(0)} ms`;
   if (seconds < 60) return `${seconds.toFixed(2)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${Math.round(seconds % 60)}s`;
   return `${Math.floor(seconds / 3600)}h ${Math.round((seconds % 3600) / 60)}m`;
 }
+
+duration.axis = (/** @type {number[]} */ marks) => (Math.max(...marks) < 120
+  ? uniform(marks, [[1e-6, "µs"], [1e-3, "ms"], [1, "s"]], (text, unit) => (unit ? `${text} ${unit}` : text))
+  : marks.map((value) => (value === 0 ? "0" : duration(value))));
 
 /** Dollars; small amounts keep their digits. */
 export function money(dollars) {
@@ -37,6 +85,8 @@ export function money(dollars) {
   if (Math.abs(dollars) < 0.01) return `$${dollars.toFixed(5)}`;
   return `$${Math.abs(dollars) < 1000 ? dollars.toFixed(2) : wholes.format(Math.round(dollars))}`;
 }
+
+money.axis = (/** @type {number[]} */ marks) => scaled(marks, (text, unit) => `$${text.replace(/\.(\d)$/, ".$10")}${unit}`);
 
 /** Bytes as "12.3 kB" (decimal). */
 export function bytes(count) {
@@ -48,6 +98,8 @@ export function bytes(count) {
 
 /** 0.1234 as "12.3 %". */
 export const percent = (share, digits = 1) => (share == null ? "" : `${(share * 100).toFixed(digits)} %`);
+
+percent.axis = (/** @type {number[]} */ marks) => uniform(marks, [[0.01, "%"]], (text) => `${text} %`);
 
 /** A Date from what the API sends: an ISO text, or seconds or milliseconds since 1970; null for nothing. */
 export function date(value) {

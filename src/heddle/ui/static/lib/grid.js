@@ -2,12 +2,16 @@
 import { computed, each, effect, h, onCleanup, signal } from "./dom.js";
 import { menu } from "./dialog.js";
 import { kindOf, range } from "./cells.js";
+import { widthHandle } from "./columnwidths.js";
+import { stored } from "./data.js";
 import { cellEditor } from "./grid_editor.js";
 import { bindGrid } from "./grid_keys.js";
 import { int, oneLine } from "./format.js";
+import { isPlainJson, lineText, valueLine } from "./line.js";
+import { rowHeight } from "./windowed.js";
 
-const HEIGHT = 30;
-const HEAD = 34;
+const HEIGHT = rowHeight(30);
+const HEAD = rowHeight(34);
 const GUTTER = 80;
 const TALLEST = 15_000_000;
 const GLYPHS = { text: "Aa", number: "12", boolean: "✓", json: "{}" };
@@ -40,13 +44,14 @@ let grids = 0;
 export function grid(source) {
   const name = `grid${++grids}`;
   const cursor = signal({ row: 0, column: 0, toRow: 0, toColumn: 0 });
-  const widths = signal(new Map());
+  const kept = stored(`widths.${source.label}`, /** @type {Record<string, number>} */ ({}));
+  const widths = signal(new Map(Object.entries(kept.peek())));
   const top = signal(0);
   const space = signal(600);
   const scaled = () => source.count() * HEIGHT > TALLEST;
   const body = h("div.gridbody",
     { role: "rowgroup", style: () => ({ height: `${Math.min(TALLEST, source.count() * HEIGHT)}px` }) });
-  const head = h("div.gridhead", { role: "rowgroup" }, () => header(source, widths));
+  const head = h("div.gridhead", { role: "rowgroup" }, () => header(source, widths, kept));
   const box = h("div.grid", {
     role: "grid", tabindex: 0, "aria-label": source.label, "aria-multiselectable": "true",
     "aria-rowcount": () => source.count() + 1, "aria-colcount": () => source.columns().length + 1,
@@ -103,12 +108,14 @@ export function grid(source) {
 function template(columns, widths) {
   const each_ = columns.map((column) => widths.get(column.key) ?? 140);
   return {
+    "--row-height": `${HEIGHT}px`,
+    "--head-height": `${HEAD}px`,
     "--grid-columns": `${GUTTER}px ${each_.map((width) => `${width}px`).join(" ")} minmax(96px, 1fr)`,
     "--grid-width": `${GUTTER + 96 + each_.reduce((sum, width) => sum + width, 0)}px`,
   };
 }
 
-function header(source, widths) {
+function header(source, widths, kept) {
   const columns = source.columns();
   return h("div.gridrow", { role: "row", "aria-rowindex": 1 },
     h("div.gridnumber", { role: "columnheader" }, h("span.hidden-text", "Row")),
@@ -119,21 +126,27 @@ function header(source, widths) {
     menu([h("span.one-line", { dir: "auto" }, column.name),
       column.sorted && h("span", { "aria-hidden": "true" }, column.sorted === "descending" ? " ↓" : " ↑")],
       () => source.columnMenu(column), { kind: "quiet", iconName: "", tabindex: -1, "data-column": column.key }),
-    sizer(column, widths))),
+    sizer(column, widths, kept))),
     h("div.gridcolumn.gridplus", { role: "columnheader", "aria-label": "New column" },
       h("button.button.quiet", { type: "button", onclick: () => source.addColumn() }, "+ Column")));
 }
 
-function sizer(column, widths) {
-  const start = (event) => {
-    event.preventDefault();
-    const [from, first] = [event.clientX, widths.peek().get(column.key) ?? 140];
-    const move = (next) => { widths.value = new Map(widths.peek()).set(column.key, Math.max(56, first + next.clientX - from)); };
-    const end = () => { removeEventListener("pointermove", move); removeEventListener("pointerup", end); };
-    addEventListener("pointermove", move);
-    addEventListener("pointerup", end);
+function sizer(column, widths, kept) {
+  const change = (width) => {
+    const next = new Map(widths.peek());
+    const chosen = { ...kept.peek() };
+    if (width === null) {
+      next.delete(column.key);
+      delete chosen[column.key];
+    } else {
+      next.set(column.key, width);
+      chosen[column.key] = width;
+    }
+    widths.value = next;
+    kept.value = chosen;
   };
-  return h("i.gridsizer", { "aria-hidden": "true", onpointerdown: start });
+  return widthHandle({ label: column.name, width: () => widths.value.get(column.key) ?? 140, set: change,
+    reset: () => change(null) });
 }
 
 /** Give columns a width that fits the first rows that were loaded; what the reader has dragged stays. */
@@ -143,7 +156,7 @@ function sampleWidths(source, widths, visible) {
     const rows = visible.value.slice(0, 30).map((index) => source.row(index).values).filter(Boolean);
     for (const column of source.columns()) {
       if (next.has(column.key) || !rows.length) continue;
-      const longest = Math.max(column.name.length + 5, ...rows.map((values) => oneLine(values[column.key], 60).length));
+      const longest = Math.max(column.name.length + 5, ...rows.map((values) => lineText(values[column.key], 60).length));
       next.set(column.key, Math.round(Math.min(340, Math.max(96, longest * 7.6 + 30))));
     }
     if (next.size !== widths.peek().size) widths.value = next;
@@ -201,8 +214,8 @@ function cell(column, view, id, at) {
   const kind = kindOf(value);
   return h("div.gridcell", {
     ...attributes, "data-type": kind, class: changed ? "changed" : "", dir: kind === "text" ? "auto" : null,
-    title: changed ? `was: ${oneLine(view.before?.[column.key], 300) || "empty"}` : kind === "text" && value.length > 40
+    title: changed ? `was: ${lineText(view.before?.[column.key], 300) || "empty"}` : kind === "text" && value.length > 40
       ? value.slice(0, 2000) : null,
   }, kind === "null" ? (value === null ? h("span.faint", "null") : "") : kind === "boolean" ? String(value)
-    : oneLine(value, 200));
+    : kind === "json" && isPlainJson(value) ? oneLine(value, 200) : valueLine(value));
 }

@@ -150,7 +150,7 @@ function item(body, depth) {
   const task = /^\[([ xX])\]\s+/.exec(body[0]);
   if (task) body[0] = body[0].slice(task[0].length);
   const inner = depth < DEPTH ? blocks(body, depth + 1) : [body.join("\n")];
-  // A tight item is its text alone, not a paragraph of its own.
+  // A tight item is only its text, without a paragraph.
   const shown =
     inner.length && inner[0].nodeName === "P" && !inner[0].className ? [...inner[0].childNodes, ...inner.slice(1)] : inner;
   return h(
@@ -185,7 +185,7 @@ function table(lines, at) {
   return [
     h(
       "div.tablewrap",
-      { tabindex: 0, role: "region", "aria-label": "Table" },
+      { tabindex: 0, role: "group", "aria-label": "Table" },
       h(
         "table",
         h(

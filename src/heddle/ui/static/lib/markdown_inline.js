@@ -136,7 +136,7 @@ function picture(address, label) {
   return remotePicture(address, label);
 }
 
-/** A picture of another host is not fetched: a link that opens it, in a tab of its own. */
+/** A picture of another host is not loaded: a link that opens it in a new tab. */
 export function remotePicture(address, label = "") {
   let host = "";
   try {

@@ -26,7 +26,6 @@ export function paged(rows, size = 200) {
             text,
             () => (from.value ? () => turn(-size) : null),
             () => (from.value + size < rows().length ? () => turn(size) : null),
-            ["Before", "Next"],
           )
         : null,
   };

@@ -1,10 +1,12 @@
-// Ctrl-K: find a page, a project, a call, an object or an op; and the list of keys.
+// Ctrl-K: find a page, a project, an object, an op, or calls by any text that they hold; and the list of keys.
 import { effect, h, signal } from "./dom.js";
-import { lines, post } from "./data.js";
+import { post } from "./data.js";
 import { dialog } from "./dialog.js";
 import { nameOf } from "./format.js";
 import { boundKeys } from "./parts.js";
 import { go, link, path, siteLink } from "./router.js";
+
+const MOST_CALLS = 8;
 
 /** Open the palette with a text in it; resolves when it is left. */
 export function openPalette({ text, rail, project }) {
@@ -43,11 +45,12 @@ export function openPalette({ text, rail, project }) {
       () => found.value.map((entry, index) =>
       h("li", { role: "option", id: `palette-${index}`, "aria-selected": () => String(chosen.value === index),
         onclick: () => choose(entry), onpointermove: () => { chosen.value = index; } },
-        h("span", entry.text), h("small", entry.note))));
+        h("span", entry.text), h("small", { dir: "auto" }, entry.parts
+          ? entry.parts.map((part, place) => (place % 2 ? h("mark", part) : part)) : entry.note))));
     return [h("input", {
-      type: "text", role: "combobox", "aria-label": "Page, project, call id, object or op", "aria-expanded": "true",
+      type: "text", role: "combobox", "aria-label": "Page, project, object, op, or any text in calls", "aria-expanded": "true",
         "aria-controls": "palette", "aria-activedescendant": () => `palette-${chosen.value}`,
-      placeholder: "Page, project, call id, object or op", value: text, autofocus: true, autocomplete: "off",
+      placeholder: "Page, project, object, op, or any text in calls", value: text, autofocus: true, autocomplete: "off",
       oninput: (event) => { typed.value = event.target.value; }, onkeydown: move,
     }), list, () => (found.value.length ? null : h("p.dim", "Nothing found"))];
   });
@@ -78,7 +81,7 @@ async function search(words, project) {
   const jobs = [projects(wanted)];
   if (project && !words.startsWith("project") && wanted.length > 1) {
     jobs.push(objects(project, wanted));
-    if (/^[0-9a-f-]{8,}$/i.test(wanted)) jobs.push(calls(project, wanted));
+    if (/[\p{L}\p{N}]/u.test(wanted)) jobs.push(calls(project, wanted));
   }
   const results = await Promise.allSettled(jobs);
   return results.flatMap((result) => (result.status === "fulfilled" ? result.value : []));
@@ -100,9 +103,12 @@ async function objects(project, words) {
   });
 }
 
-async function calls(project, id) {
-  const found = await lines("/calls/stream_query",
-    { project_id: project, filter: { call_ids: [id] }, columns: ["id", "op_name", "trace_id"] });
-  return found.map((call) =>
-    ({ text: nameOf(call.op_name), note: call.id, href: link(path`/traces/${call.trace_id}`, { call: call.id }, project) }));
+/** The newest calls that hold a text, and the way to all of them. */
+async function calls(project, text) {
+  const { rows } = await post("/_ui/api/calls", { project_id: project, filter: { trace_roots_only: false },
+    query: { $expr: { $search: { text } } }, limit: MOST_CALLS });
+  const found = (rows.id ?? []).map((id, index) => ({ text: rows.name?.[index] ?? rows.op[index], parts: rows.hit?.[index]?.parts,
+    note: id, href: link(path`/traces/${rows.trace[index]}`, { call: id }, project) }));
+  const all = { text: `Calls with “${text}”`, note: "All of them", href: link("/traces", { search: text, roots: "0" }, project) };
+  return found.length ? [...found, all] : [];
 }

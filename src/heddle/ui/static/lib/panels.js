@@ -31,7 +31,7 @@ export function tabs(label, entries, name = "tab") {
   return [list, panel];
 }
 
-/** A labelled figure. */
+/** A labelled number. */
 export function tile(label, value, note = "") {
   return h("div.tile", h("small", label), h("b", value), h("span", note));
 }
@@ -41,7 +41,7 @@ export function card(heading, side, ...content) {
   return h("section.card", h("header", h("h2", heading), h("div.legend", side)), content);
 }
 
-/** A small labelled figure in a header. */
+/** A small labelled number in a header. */
 export function stat(label, value) {
   return h("div.stat", h("small", label), h("b", value));
 }

@@ -1,6 +1,7 @@
 // The small parts that pages are made of: icons, keys, headers, tabs, chips, states.
-import { h, onCleanup } from "./dom.js";
-import { config } from "./router.js";
+import { h, onCleanup, signal } from "./dom.js";
+import { config, projectId } from "./router.js";
+import { loadView } from "./views.js";
 
 /** The icons that the frame and lists need at once; all others are drawn from `icons.svg`. */
 const ICONS = {
@@ -19,6 +20,7 @@ const ICONS = {
   data: "M4 6c0-3 16-3 16 0v12c0 3-16 3-16 0zM4 6c0 3 16 3 16 0M4 12c0 3 16 3 16 0",
   download: "M12 4v11M7 11l5 5 5-5M5 20h14",
   engine: "M7 7h10v10H7zM10 3v4M14 3v4M10 17v4M14 17v4M3 10h4M3 14h4M17 10h4M17 14h4",
+  error: "M12 4l9 16H3zM12 10v5M12 17.500v.5",
   evaluate: "M5 19V9M12 19V5M19 19v-7",
   folder: "M3 6h7l2 2h9v11H3z",
   leaderboard: "M4 20V12h5v8M9 20V5h6v15M15 20v-6h5v6",
@@ -48,7 +50,7 @@ const TYPING = "input,textarea,select,[contenteditable],dialog";
 const known = new Map();
 
 /**
- * Bind keys while the page is open: `{j: [action, "what it does"], …}`; not while somebody types or a dialog is open.
+ * Bind keys while the page is open: `{j: [action, "what it does"], …}`; not while the user types or a dialog is open.
  * What is bound shows in the list that `?` opens.
  */
 export function keys(bindings) {
@@ -77,8 +79,9 @@ export const boundKeys = () =>
 /** The bar at the top of a page: crumbs are [[text, href], …]; the title is the page's only h1. */
 export function header({ crumbs = [], title, extra = null, actions = null }) {
   return h("header.top",
-    crumbs.map(([text, href]) => [h("a.crumb", { href }, text), h("span.separator", { "aria-hidden": "true" }, "/")]),
-    h("h1", title), extra, h("span.grow"), actions);
+    crumbs.length > 0 && h("div.crumbs",
+      crumbs.map(([text, href]) => [h("a.crumb", { href }, text), h("span.separator", { "aria-hidden": "true" }, "/")])),
+    h("h1", title), extra, h("span.grow"), h("div.topactions", actions));
 }
 
 /** A whole page: header, then content in a scrolling column (`fixed`: the content scrolls itself). */
@@ -87,9 +90,9 @@ export function page(head, content, { fixed = false, label = "Content" } = {}) {
     content));
 }
 
-/** Set the title of the browser's tab. */
+/** Set the title of the browser's tab: what the page shows, and the project it shows it of. */
 export function title(text) {
-  document.title = `${text} · heddle`;
+  document.title = [text, projectId(), "heddle"].filter(Boolean).join(" · ");
 }
 
 /**
@@ -127,6 +130,22 @@ export function chip(text, onremove, attributes = {}) {
       icon("close")));
 }
 
+/** A line that the server made, with the media beside it. */
+export function madeLine(text, media, kind = "") {
+  return h("span.valueline", { class: kind, dir: "auto", title: text }, thumbnails(media ?? []), text ?? "");
+}
+
+/** Small pictures and signs of other media; what draws them is loaded when there are some. */
+export function thumbnails(media) {
+  if (!media.length) return null;
+  const shown = signal(/** @type {any} */ (null));
+  const project = projectId();
+  loadView("media").then(({ thumbnail }) => {
+    shown.value = () => media.map((part) => thumbnail(part, project));
+  });
+  return h("span.thumbs", () => shown.value);
+}
+
 /** What went wrong, with the request's id and a way to try again. */
 export function failure(error, retry) {
   return h("div.failure", { role: "alert" },
@@ -148,6 +167,12 @@ export function loaded(state, show) {
     return state.data.value === null ? (state.busy.value ? skeleton() : null) : show(state.data.value);
   };
 }
+
+/** Whether the window is so narrow that a list gives way to what was chosen in it (`.listdetail`). */
+export const isNarrow = () => matchMedia("(max-width: 640px)").matches;
+
+/** The way from what was chosen to the list, where there is room for one of them only. */
+export const backToList = (text, action) => button(text, action, { kind: "backtolist", iconName: "left" });
 
 /** Grey lines where something will be. */
 export function skeleton(rows = 6) {

@@ -17,9 +17,21 @@ export function readProblem(exception) {
     }));
     return { message: body.type ? `${body.type}: ${body.message}` : String(body.message), frames, rest: "" };
   }
+  const frames = framesIn(text);
   const lines = text.split("\n");
-  if (lines.length > 1 && lines[0].startsWith("Traceback")) return { message: lines.at(-1), frames: [], rest: text };
-  return { message: lines[0] ?? "", frames: [], rest: lines.length > 1 ? text : "" };
+  if (/^(\s*\n)*Traceback/.test(text)) return { message: lines.findLast((one) => /^\S/.test(one)) ?? lines[0], frames, rest: text };
+  return { message: lines[0] ?? "", frames, rest: lines.length > 1 ? text : "" };
+}
+
+const PYTHON_FRAME = /^ {2}File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?\n((?: {4,}[^\n]*\n?)*)/gm;
+const SCRIPT_FRAME = /^\s+at (?:(.+?) \()?((?:file:|node:|\/|[A-Za-z]:\\|\w)[^\s()]*?):(\d+):\d+\)?$/gm;
+
+/** The frames of a traceback of Python, or of a stack of JavaScript, which is told from the inside. */
+function framesIn(text) {
+  const found = [...text.matchAll(PYTHON_FRAME)].map(([, file, line, name, code]) =>
+    ({ file, line: Number(line), name: name ?? "", text: code.replace(/^ {4}/gm, "").replace(/\n\s*[~^]+\s*$/, "").trimEnd() }));
+  return found.length ? found
+    : [...text.matchAll(SCRIPT_FRAME)].map(([, name, file, line]) => ({ file, line: Number(line), name: name ?? "", text: "" })).reverse();
 }
 
 /** The message alone, on one line. */
@@ -29,11 +41,15 @@ export const problemText = (exception) => readProblem(exception).message;
 export function problemView(exception) {
   if (!exception) return null;
   const { message, frames, rest } = readProblem(exception);
-  const frame = ({ file, line, name, text }) => h("li",
-    h("span.faint", { title: file }, `${file.split("/").slice(-2).join("/")}:${line} `), h("b", name), text && h("pre", text));
+  const where = ({ file, line, name }) =>
+    [h("span.faint", { title: file }, `${file.split("/").slice(-2).join("/")}:${line} `), h("b", name)];
+  // The innermost frame is what people look for first.
+  const frame = (found, place) => h("li", found.text
+    ? h("details", { open: place === frames.length - 1 }, h("summary", where(found)), h("pre", found.text)) : where(found));
   return h("div.problembox", { role: "group", "aria-label": "Error" }, h("p", { dir: "auto" }, longText(message, 1000)),
-    frames.length ? h("details", h("summary", `Traceback, ${frames.length} frames`), h("ol", frames.map(frame))) : null,
-    rest ? h("details", h("summary", "Traceback"), h("pre", { tabindex: 0 }, longText(rest))) : null);
+    frames.length ? h("details", h("summary", `Traceback, ${frames.length} ${frames.length === 1 ? "frame" : "frames"}`),
+      h("ol", frames.map(frame))) : null,
+    rest ? h("details", h("summary", frames.length ? "As it was sent" : "Traceback"), h("pre", { tabindex: 0 }, longText(rest))) : null);
 }
 
 function parsed(text) {

@@ -6,7 +6,7 @@ const PAUSE = 1500;
 const MOST = 12;
 
 /**
- * Follow runs until they end; `open()` gives their ids, `onend` is told when one of them did. The result is a signal of
+ * Follow runs until they end; `open()` gives their ids, `onend` is called when one of them did. The result is a signal of
  * {id: {completed_rows, total_rows}}.
  */
 export function followRuns(open, onend) {

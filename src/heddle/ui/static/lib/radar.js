@@ -1,12 +1,14 @@
 // Several runs by several measures: as grouped bars, or as polygons around a centre.
 import { h } from "./dom.js";
+import { shareOf, writtenScale } from "./runs.js";
 
 const SIZE = 320;
 const RADIUS = 108;
+const MOST_LETTERS = 24;
 
 /**
- * Polygons around a centre. Axes are {name, text}; series are {label, color, values: {name: share from 0 to 1}}.
- * @param {{axes: {name: string, text: string}[], series: any[], label: string}} options
+ * Polygons around a centre. Axes are {name, text, scale: [low, high]}; series are {label, color, values: {name: value}}.
+ * @param {{axes: {name: string, text: string, scale: [number, number]}[], series: any[], label: string}} options
  */
 export function radar({ axes, series, label }) {
   const place = (index, share) => {
@@ -23,8 +25,8 @@ export function radar({ axes, series, label }) {
       .join("L")}Z`;
   const shape = ({ values }) =>
     `M${axes
-      .map(({ name }, index) =>
-        place(index, Math.max(0, Math.min(1, values[name] ?? 0)))
+      .map(({ name, scale }, index) =>
+        place(index, Math.max(0, Math.min(1, shareOf(values[name], scale))))
           .map((value) => value.toFixed(1))
           .join(" "),
       )
@@ -33,13 +35,15 @@ export function radar({ axes, series, label }) {
     "svg.chart.radar",
     { role: "img", "aria-label": label, viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE },
     [0.25, 0.5, 0.75, 1].map((share) => h("path.ring", { d: ring(share) })),
-    axes.map(({ text }, index) => {
+    axes.map(({ name, text, scale }, index) => {
       const [x, y] = place(index, 1);
       const [textX, textY] = place(index, 1.14);
       const anchor = Math.abs(textX - SIZE / 2) < 20 ? "middle" : textX > SIZE / 2 ? "start" : "end";
       return [
         h("line.grid", { x1: SIZE / 2, y1: SIZE / 2, x2: x, y2: y }),
-        h("text.axis", { x: textX, y: textY + 4, "text-anchor": anchor }, text),
+        h("text.axis", { x: textX, y: textY + 4, "text-anchor": anchor },
+          text.length > MOST_LETTERS ? `…${text.slice(1 - MOST_LETTERS)}` : text,
+          h("title", `${text}, ${writtenScale(name, scale)}`)),
       ];
     }),
     series.map((entry) => h("path.area", { d: shape(entry), stroke: entry.color, fill: entry.color }, h("title", entry.label))),
@@ -51,10 +55,10 @@ export function groupedBars({ axes, series, label, format }) {
   return h(
     "div.groupedbars",
     { role: "img", "aria-label": label },
-    axes.map(({ name, text }) =>
+    axes.map(({ name, text, scale }) =>
       h(
         "div.bargroup",
-        h("span.one-line", { title: text }, text),
+        h("span.one-line", { title: text }, text, " ", h("small.faint", writtenScale(name, scale))),
         h(
           "div",
           series.map(({ label: run, color, values }) =>
@@ -63,7 +67,7 @@ export function groupedBars({ axes, series, label, format }) {
               { title: `${run}: ${format(name, values[name])}` },
               h(
                 "span.bartrack",
-                h("i", { style: { width: `${Math.max(0, Math.min(1, values[name] ?? 0)) * 100}%`, background: color } }),
+                h("i", { style: { width: `${Math.max(0, Math.min(1, shareOf(values[name], scale))) * 100}%`, background: color } }),
               ),
               h("span.number", values[name] == null ? "–" : format(name, values[name])),
             ),

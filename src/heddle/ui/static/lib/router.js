@@ -1,7 +1,7 @@
 // The address is the state: pages are chosen by path, everything a page shows by the query.
 import { h, scope, signal, untrack } from "./dom.js";
 
-/** What the server told this page: {base, root, version, user, needs_key, routes: [[path, page]], styles}. */
+/** What the server sent with this page: {base, root, version, user, needs_key, routes: [[path, page]], styles}. */
 export const config = JSON.parse(document.querySelector('meta[name="heddle"]').getAttribute("content"));
 
 /** The current address; read it inside an effect to follow it. */
@@ -146,7 +146,7 @@ export function outlet(element, showFailure) {
       const [node, end] = untrack(() => scope(() => module.default(found.params), true));
       off = end;
       element.replaceChildren(node);
-      // The first page leaves the focus at the top, where the way past the rail is.
+      // The first page leaves the focus at the top, where the link that skips the navigation bar is.
       if (mine > 1) element.focus({ preventScroll: true });
     }).catch((error) => mine === turn && showFailure(error));
   };

@@ -50,7 +50,7 @@ export function changedColumns(before, after) {
 /** True for values that are the same as JSON. */
 export const same = (one, other) => Object.is(one, other) || JSON.stringify(one) === JSON.stringify(other);
 
-/** A column that names rows: `id` or what ends in it, with a value of its own in each row of both lists. */
+/** A column that names rows: `id` or a name that ends in it, with a unique value in each row of both lists. */
 function idColumn(before, after) {
   const names = Object.keys(before[0]?.val ?? {}).filter((name) => /^(id|key|uuid|.*_id)$/i.test(name));
   return names.find((name) => isUnique(before, name) && isUnique(after, name)) ?? null;

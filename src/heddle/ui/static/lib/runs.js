@@ -4,6 +4,7 @@ import { get, lines, postProject, stored } from "./data.js";
 import { duration, money, nameOf, number, parseRef, percent, secondsBetween } from "./format.js";
 import { problemText } from "./problem.js";
 import { link, path, projectId } from "./router.js";
+import { isScore, lessIsBetter } from "./statistics.js";
 
 const COLUMNS = [
   "id",
@@ -114,18 +115,42 @@ function statusOf(call) {
   return !call.ended_at ? "running" : status === "error" ? "error" : "success";
 }
 
-/** Rows, trials and the mean of every measure, by run. */
+/** Rows, trials, errors and the figure of every measure, by run. */
 export async function loadTotals(ids, abort) {
   const found = new Map();
   for (let start = 0; start < ids.length; start += AT_ONCE) {
     const answer = await get(valuesPath(ids.slice(start, start + AT_ONCE), "&columns=false"), abort);
-    for (const run of answer.runs) found.set(run.id, run);
+    for (const run of answer.runs) found.set(run.id, withMeans(run));
   }
   return found;
 }
 
 /** Every measure of some runs by row. */
-export const loadValues = (ids, abort) => get(valuesPath(ids), abort);
+export async function loadValues(ids, abort) {
+  const answer = await get(valuesPath(ids), abort);
+  return { ...answer, runs: answer.runs.map(withMeans) };
+}
+
+const withMeans = (run) => ({
+  ...run,
+  means: Object.fromEntries(Object.entries(run.figures).map(([name, { value }]) => [name, value])),
+});
+
+/**
+ * The range that a measure has in some runs (of `loadTotals` or `loadValues`): truths and shares from 0 to 1, others
+ * from 0 or below to the highest.
+ * @returns {[number, number]}
+ */
+export function scaleOf(name, runs) {
+  const known = runs.map((run) => run?.figures?.[name]).filter(Boolean);
+  const low = Math.min(0, ...known.map((figure) => figure.low));
+  const high = Math.max(...known.map((figure) => figure.high), -Infinity);
+  if (low >= 0 && high <= 1 && isScore(name) && !lessIsBetter(name)) return [0, 1];
+  return [low, high > low ? high : low + 1];
+}
+
+/** Where a value lies in a range, from 0 to 1. */
+export const shareOf = (value, [low, high]) => (value == null ? 0 : (value - low) / (high - low));
 
 const valuesPath = (ids, more = "") =>
   `/_ui/api/evaluation_values/${projectId()}?runs=${ids.map(encodeURIComponent).join(",")}${more}`;
@@ -134,7 +159,7 @@ const valuesPath = (ids, more = "") =>
 export const baselineOf = () => stored(`baseline.${projectId()}`, "");
 
 /** The page of a run. */
-export const runLink = (id) => link(path`/evaluations/${id}`);
+export const runLink = (id, query = {}) => link(path`/evaluations/${id}`, query);
 
 /** A measure's value as it is written: shares of truths in percent, latency as time, cost in dollars. */
 export function written(name, value) {
@@ -146,6 +171,10 @@ export function written(name, value) {
   return Math.abs(value) <= 1 ? value.toFixed(3) : number(value);
 }
 
+/** A range for people: "0 to 5". */
+export const writtenScale = (name, [low, high]) => `${plainly(name, low)} to ${plainly(name, high)}`;
+const plainly = (name, value) => (Number.isInteger(value) ? String(value) : written(name, value));
+
 /** A difference with its sign. */
 export function writtenChange(name, value) {
   if (value == null) return "";
@@ -153,8 +182,8 @@ export function writtenChange(name, value) {
   return Number(value.toPrecision(9)) === 0 ? `±${size}` : `${value > 0 ? "+" : "−"}${size}`;
 }
 
-/** What a measure is called: "score" is the mean over the scorers. */
-export const measureLabel = (name) => ({ error_share: "errors", score: "score" })[name] ?? name;
+/** What a measure is called. */
+export const measureLabel = (name) => (name === "error_share" ? "errors" : name);
 
 /** A version after a name. */
 export const versionText = (version) => (version === undefined ? "" : `v${version}`);

@@ -48,6 +48,7 @@ function readOperation(operation) {
   const [name, inner] = Object.entries(operation)[0];
   if (name === "$not") return opposite(readOperation(inner[0] ?? inner));
   if (name === "$or") return alternatives(inner);
+  if (name === "$search") return ["text", "contains", inner.text];
   if (name === "$contains") return [named(fieldOf(inner.input)), "contains", inner.substr?.$literal];
   const field = fieldOf(inner?.[0]);
   const value = inner?.[1]?.$literal;

@@ -57,26 +57,37 @@ export function kindOfScorer(object) {
 /** True for scorers that the server can run; the code of programs it never runs. */
 export const runsHere = (object) => kindOfScorer(object) !== "code";
 
+/** The value of an object of a class of the SDK. */
+const objectOf = (name, className, bases, fields) => ({ _type: className, _class_name: className, _bases: bases, name, ...fields });
+
 /** Store an object of a class of the SDK; resolves to its ref. */
 export async function publish(name, className, bases, fields) {
-  const value = { _type: className, _class_name: className, _bases: bases, name, ...fields };
+  const value = objectOf(name, className, bases, fields);
   const made = await postProject("/obj/create", { obj: { project_id: projectId(), object_id: name, val: value } });
   return `weave:///${projectId()}/object/${name}:${made.digest}`;
 }
 
+const SCORER = ["Scorer", "Object", "BaseModel"];
+
 /** Store a built-in scorer; resolves to its ref. */
-export const publishBuiltIn = (name, className, settings = {}) =>
-  publish(name, className, ["Scorer", "Object", "BaseModel"], settings);
+export const publishBuiltIn = (name, className, settings = {}) => publish(name, className, SCORER, settings);
+
+/** The value of a built-in scorer that is not stored. */
+export const builtInOf = (name, className, settings) => objectOf(name, className, SCORER, settings);
+
+/** @param {any} told the name of the model and what the system is told */
+const modelOf = ({ model, system = "" }) => ({ llm_model_id: model, default_params: { response_format: "json_object",
+  temperature: 0, messages_template: system ? [{ role: "system", content: system }] : [] } });
+const MODEL = ["Model", "Object", "BaseModel"];
+
+/** The value of a judge that is not stored, its model inside. */
+export const judgeOf = ({ name, prompt, ...rest }) => objectOf(name, "LLMAsAJudgeScorer", SCORER,
+  { model: objectOf(`${name}-model`, "LLMStructuredCompletionModel", MODEL, modelOf(rest)), scoring_prompt: prompt });
 
 /** Store a judge: a chat model that is asked for JSON by a prompt about the answer. */
-export async function publishJudge({ name, model, prompt, system = "" }) {
-  const template = system ? [{ role: "system", content: system }] : [];
-  const parameters = { response_format: "json_object", temperature: 0, messages_template: template };
-  const asked = await publish(`${name}-model`, "LLMStructuredCompletionModel", ["Model", "Object", "BaseModel"], {
-    llm_model_id: model,
-    default_params: parameters,
-  });
-  return publish(name, "LLMAsAJudgeScorer", ["Scorer", "Object", "BaseModel"], { model: asked, scoring_prompt: prompt });
+export async function publishJudge({ name, prompt, ...rest }) {
+  const asked = await publish(`${name}-model`, "LLMStructuredCompletionModel", MODEL, modelOf(rest));
+  return publish(name, "LLMAsAJudgeScorer", SCORER, { model: asked, scoring_prompt: prompt });
 }
 
 /** A name that can be an object's. */

@@ -1,15 +1,20 @@
-// Scores as small figures: a mean with its bar, a difference with what it means, chips of one row's scores.
+// Scores in small form: a mean with its bar, a difference and its meaning, chips with the scores of one row.
 import { h } from "./dom.js";
 import { shareBar } from "./chart.js";
-import { oneLine } from "./format.js";
-import { measureLabel, written, writtenChange } from "./runs.js";
+import { lineText } from "./line.js";
+import { measureLabel, shareOf, written, writtenChange, writtenScale } from "./runs.js";
 import { isScore, lessIsBetter, VERDICTS } from "./statistics.js";
 
-/** A measure's mean, with a bar where it lies between 0 and 1 (or against the `most` of its column). */
-export function scoreBar(name, value, { most = 1, color = undefined } = {}) {
+/**
+ * A measure's figure, with a bar on the measure's own range.
+ * @param {string} name
+ * @param {number|null|undefined} value
+ * @param {{scale?: [number, number], color?: string}} [options]
+ */
+export function scoreBar(name, value, { scale = [0, 1], color = undefined } = {}) {
   if (value == null) return h("span.faint", "–");
-  const share = isScore(name) && !lessIsBetter(name) && most <= 1 ? value : value / (most || 1);
-  return shareBar(share, written(name, value), color ?? (isScore(name) ? undefined : "var(--series-5)"));
+  return h("span", { title: `${measureLabel(name)}, on a scale of ${writtenScale(name, scale)}` },
+    shareBar(shareOf(value, scale), written(name, value), color ?? (isScore(name) ? undefined : "var(--series-5)")));
 }
 
 /** A difference in the colour of what it means; `sure` is a verdict, or nothing where no interval is known. */
@@ -38,7 +43,7 @@ export function scoreChips(scores, most = 4) {
         {
           title: found
             .slice(most)
-            .map(([name, value]) => `${name}: ${oneLine(value, 60)}`)
+            .map(([name, value]) => `${name}: ${lineText(value, 60)}`)
             .join("\n"),
         },
         `+${found.length - most}`,
@@ -50,11 +55,11 @@ function scoreChip(name, value) {
   const kind = value === true ? "pass" : value === false ? "fail" : "";
   const text =
     typeof value === "boolean" ? (value ? "✓" : "✗") : typeof value === "number" ? Number(value.toPrecision(3))
-      : oneLine(value, 24);
+      : lineText(value, 24);
   const short = name.slice(name.lastIndexOf(".") + 1);
   return h(
     "span.scorechip",
-    { class: kind, title: `${name}: ${oneLine(value, 300)}` },
+    { class: kind, title: `${name}: ${lineText(value, 300)}` },
     h("b", text),
     " ",
     h("span", short),
@@ -72,7 +77,7 @@ export function leaves(value, name = "") {
 /** A measure's name for a heading, with the whole of it and what is good as its title. */
 export function measureHeading(name) {
   const text = measureLabel(name);
-  const shown = isScore(name) && name !== "score" ? text : text[0].toUpperCase() + text.slice(1);
+  const shown = isScore(name) ? text : text[0].toUpperCase() + text.slice(1);
   const cut = text.lastIndexOf(".");
   return h(
     "span.measure",

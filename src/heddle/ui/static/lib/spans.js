@@ -1,38 +1,8 @@
 // What a call is, as people sort calls: its kind, name, status and tokens.
 import { nameOf } from "./format.js";
 
-const KINDS = {
-  workflow: "chain",
-  chain: "chain",
-  agent: "agent",
-  tool: "tool",
-  llm: "llm",
-  scorer: "scorer",
-  guardrail: "scorer",
-  search: "tool",
-  retriever: "tool",
-  reranker: "tool",
-  embedding: "llm",
-  evaluation: "chain",
-};
-
-/** The kind of a stored call: what it says itself, else what its usage and its op's name give away. */
-export function kindOf(call) {
-  const said = call.attributes?.weave?.kind ?? call.attributes?.kind;
-  const known = knownKind(said);
-  if (known) return known;
-  if (Object.keys(call.summary?.usage ?? {}).length) return "llm";
-  return kindOfName(nameOf(call.op_name));
-}
-
-/** The kind that a call says it has, in the words of this interface; null for none or an unknown one. */
-export const knownKind = (said) => (typeof said === "string" ? (KINDS[said.toLowerCase()] ?? null) : null);
-
-/** The kind that an op's name gives away; "fn" for any other. */
-export function kindOfName(name) {
-  if (/^Evaluation\.|\.predict_and_score$/.test(name)) return "chain";
-  return /(^|[._])(score|scorer|judge)$/i.test(name) ? "scorer" : "fn";
-}
+/** The kind of a call that was read with `include_conversation`, as the server decides it; null where it was not. */
+export const kindOf = (call) => call.conversation?.kind ?? null;
 
 /** What people call a call: its own name, else that of its op. */
 export const callName = (call) => call.display_name || nameOf(call.op_name) || "unnamed";
@@ -49,6 +19,8 @@ export function usageOf(call) {
   const costs = call.summary?.weave?.costs ?? {};
   const rows = Object.entries(call.summary?.usage ?? {})
     .filter(([, entry]) => entry && typeof entry === "object")
+    // A span without a model and tokens has an entry of nulls.
+    .filter(([model, entry]) => model !== "usage" || Object.values(entry).some((count) => count !== null))
     .map(([model, entry]) => ({
       model,
       requests: entry.requests ?? null,

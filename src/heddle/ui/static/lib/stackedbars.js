@@ -1,16 +1,18 @@
 // Amounts over time as stacked bars: one bar per bucket, one colour per series, a range to brush.
 import { computed, effect, h, signal } from "./dom.js";
-import { MARGIN, pointer, ticks, widthOf } from "./chart.js";
-import { date, number, when } from "./format.js";
+import { beyond, cutOf, cutSwitch, MARGIN, labelsAt, pointer, roomFor, steps, ticks, widthOf } from "./chart.js";
+import { axisTexts, date, number, when } from "./format.js";
 import { timeText, timeTicks } from "./timeaxis.js";
 
 /**
  * Stacked bars over time. `rows()` are objects in order, each with the start of its bucket in seconds at `x` and a number
  * per series; `step()` is the width of a bucket in seconds; series are {key, label, color}; `onrange(from, to)` gets a
- * dragged range in seconds since 1970; `hover` (a signal of seconds) is shared with other charts of the same time.
+ * dragged range in seconds since 1970; `onpick(from, to, series)` gets a bucket that was clicked or chosen by Enter, and the
+ * part of the bar that was hit, if one was; `opens` says what that opens; `hover` (a signal of seconds) is shared with other charts of the same time.
  * @param {{rows: () => any[], step: () => number, series: any[] | (() => any[]), label: string, x?: string,
  *   height?: number, formatY?: (value: number) => string, formatX?: (seconds: number) => string,
- *   onrange?: (from: number, to: number) => void, hover?: import("./dom.js").Signal<number|null>}} options
+ *   onrange?: (from: number, to: number) => void,
+ *   onpick?: (from: number, to: number, series: any) => void, opens?: string, hover?: import("./dom.js").Signal<number|null>}} options
  */
 export function stackedBars({
   rows,
@@ -22,6 +24,8 @@ export function stackedBars({
   formatY = number,
   formatX,
   onrange,
+  onpick,
+  opens = "its calls",
   hover = signal(null),
 }) {
   const list = typeof series === "function" ? series : () => series;
@@ -29,7 +33,11 @@ export function stackedBars({
   const tip = h("div.tip", { hidden: true });
   const box = h("div.chartbox", svg, tip);
   const width = widthOf(box);
-  const scale = computed(() => scaleOf(rows(), list(), x, step(), width.value, height));
+  const whole = signal(false);
+  const sumOf = (row) => list().reduce((sum, { key }) => sum + (row[key] ?? 0), 0);
+  const cut = computed(() => (whole.value ? null : cutOf(rows().map(sumOf))));
+  box.append(cutSwitch(() => (cut.value === null ? 0 : rows().filter((row) => sumOf(row) > cut.value).length), whole));
+  const scale = computed(() => scaleOf(rows(), list(), x, step(), width.value, height, formatY, cut.value));
   effect(() => {
     const found = scale.value;
     svg.replaceChildren(
@@ -57,21 +65,34 @@ export function stackedBars({
       hover.value = pixel === null ? null : at(pixel);
     },
     onrange && ((from, to) => scale.peek() && onrange(at(from), at(to))),
+    onpick && ((pixel, hit) => pick(at(pixel), hit)),
   );
+  const pick = (seconds, hit = null) => {
+    const row = scale.peek()?.rowAt(seconds);
+    if (row) onpick(row[x], row[x] + step(), list().find(({ key }) => key === hit?.dataset.series) ?? null);
+  };
+  if (onpick) steps(box, { label, opens, places: () => (scale.peek()?.data ?? []).map((row) => row[x]), hover, pick });
   return box;
 }
 
-function scaleOf(data, list, x, step, width, height) {
+function scaleOf(data, list, x, step, width, height, showY, cut) {
   const sums = data.map((row) => list.reduce((sum, { key }) => sum + (row[key] ?? 0), 0));
   const most = Math.max(0, ...sums);
   if (!data.length || !(most > 0)) return null;
-  const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
+  const top = cut ?? most * 1.04;
+  const isWhole = data.every((row) => list.every(({ key }) => Number.isInteger(row[key] ?? 0)));
+  const marks = ticks(0, top, height > 220 ? 6 : 4, isWhole);
+  const written = axisTexts(showY, marks);
+  const left = roomFor(written);
+  const inner = { width: width - left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
   const first = data[0][x];
   const span = data.at(-1)[x] + step - first;
-  const place = (value) => MARGIN.left + ((value - first) / span) * inner.width;
-  const top = most * 1.04;
+  const place = (value) => left + ((value - first) / span) * inner.width;
   return {
     data,
+    marks,
+    written,
+    left,
     top,
     first,
     last: first + span,
@@ -79,20 +100,18 @@ function scaleOf(data, list, x, step, width, height) {
     step,
     bar: (step / span) * inner.width,
     x: place,
-    y: (value) => MARGIN.top + (1 - value / top) * inner.height,
-    back: (pixel) => Math.max(first, Math.min(first + span, first + ((pixel - MARGIN.left) / inner.width) * span)),
+    cut,
+    y: (value) => MARGIN.top + (1 - Math.min(value, top) / top) * inner.height,
+    back: (pixel) => Math.max(first, Math.min(first + span, first + ((pixel - left) / inner.width) * span)),
     rowAt: (seconds) => data.findLast((row) => row[x] <= seconds) ?? null,
   };
 }
 
 function drawAll(scale, list, x, width, height, showX, showY) {
-  const isWhole = scale.data.every((row) => list.every(({ key }) => Number.isInteger(row[key] ?? 0)));
-  const grid = ticks(0, scale.top, height > 220 ? 6 : 4)
-    .filter((value) => !isWhole || Number.isInteger(value))
-    .flatMap((value) => [
-      h("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: scale.y(value), y2: scale.y(value) }),
-      h("text", { class: "axis", x: MARGIN.left - 8, y: scale.y(value) + 3.5, "text-anchor": "end" }, showY(value)),
-    ]);
+  const grid = scale.marks.flatMap((value, index) => [
+    h("line", { class: "grid", x1: scale.left, x2: width - MARGIN.right, y1: scale.y(value), y2: scale.y(value) }),
+    h("text", { class: "axis", x: scale.left - 8, y: scale.y(value) + 3.5, "text-anchor": "end" }, scale.written[index]),
+  ]);
   const gap = scale.bar > 6 ? 1.5 : scale.bar > 3 ? 0.8 : 0;
   const drawn = scale.data.flatMap((row) => {
     let below = 0;
@@ -100,6 +119,7 @@ function drawAll(scale, list, x, width, height, showX, showY) {
       const value = row[key] ?? 0;
       if (!(value > 0)) return [];
       below += value;
+      if (below - value >= scale.top) return [];
       const tall = Math.max(1, scale.y(below - value) - scale.y(below));
       return [
         h("rect", {
@@ -108,33 +128,18 @@ function drawAll(scale, list, x, width, height, showX, showY) {
           width: Math.max(0.6, scale.bar - gap),
           height: tall,
           fill: color,
+          "data-series": key,
         }),
       ];
     });
   });
-  const marked = showX
-    ? {
-        places: everyFew(
-          scale.data.map((row) => row[x]),
-          width,
-        ),
-        write: showX,
-      }
-    : timeMarks(scale, width);
-  const texts = marked.places.map((at) => {
-    const middle = Math.min(scale.x(at) + (showX ? scale.bar / 2 : 0), width - 34);
-    return h(
-      "text",
-      { class: "axis", x: Math.max(middle, MARGIN.left - 8), y: height - 6, "text-anchor": "middle" },
-      marked.write(at),
-    );
-  });
-  return [...grid, ...drawn, ...texts];
-}
-
-function everyFew(places, width) {
-  const every = Math.max(1, Math.ceil(places.length / Math.max(1, Math.floor(width / 90))));
-  return places.filter((_, index) => index % every === 0);
+  const { places, write } = showX ? { places: scale.data.map((row) => row[x]), write: showX } : timeMarks(scale, width);
+  const entries = places.map((at) => [scale.x(at) + (showX ? scale.bar / 2 : 0), write(at)]);
+  const sum = (row) => list.reduce((total, { key }) => total + (row[key] ?? 0), 0);
+  const far = scale.cut === null ? [] : scale.data.filter((row) => sum(row) > scale.cut);
+  const colorOf = (row) => list.findLast(({ key }) => row[key] > 0).color;
+  const marks = far.map((row) => beyond(scale.x(row[x]) + scale.bar / 2, showY(sum(row)), colorOf(row)));
+  return [...grid, ...drawn, ...marks, ...labelsAt(height - 6, entries, [0, width])];
 }
 
 function timeMarks(scale, width) {

@@ -17,18 +17,19 @@ export function lessIsBetter(name) {
 /** True for what the answers were given, false for what they took. */
 export const isScore = (name) => !NOT_SCORES.includes(name);
 
-/** `score` first, then the scorers by name, then what is no score; without those that only repeat a scorer. */
+/** Scores by name, then what is no score. */
 export function measuresInOrder(names) {
-  const place = (name) => (name === "score" ? -1 : NOT_SCORES.indexOf(name) + 1);
-  const all = [...new Set(names)];
-  const repeats = (name) => all.filter((other) => other.startsWith(`${name}.`)).length === 1;
-  return all.filter((name) => !repeats(name)).sort((one, other) => place(one) - place(other) || one.localeCompare(other));
+  const place = (name) => NOT_SCORES.indexOf(name) + 1;
+  return [...new Set(names)].sort((one, other) => place(one) - place(other) || one.localeCompare(other));
 }
+
+/** The measure that stands for all where no other is chosen: the first score, else the first measure. */
+export const firstMeasure = (names) => names.find((name) => isScore(name) && !lessIsBetter(name)) ?? names[0] ?? null;
 
 /** The mean of a list, null for none. */
 export const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 
-/** The value below which a share of ordered values lies, interpolated linearly. */
+/** The value below which a share of the ordered values is, interpolated linearly. */
 export function quantile(ordered, share) {
   const place = share * (ordered.length - 1);
   const below = Math.floor(place);
@@ -82,8 +83,7 @@ function generator(seed) {
 }
 
 /**
- * Two columns of values by row, compared over the rows that have both; a row whose every answer failed counts 0 for
- * scores already.
+ * Two columns of values by row, compared over the rows that have both.
  * @returns {{baseline: number|null, run: number|null, rows: number, differences: number[]}}
  */
 export function paired(baseline, run) {

@@ -29,10 +29,16 @@ export function strip({ data, onrange, label = "Calls over time" }) {
   });
   box.addEventListener("pointerup", (event) => {
     const [found, end] = [data(), share(event)];
-    if (start !== null && found && Math.abs(end - start) > 0.005) {
+    if (start !== null && found) {
       const at = (part) => found.start + part * found.step * found.total.length;
-      onrange(at(Math.min(start, end)), at(Math.max(start, end)));
+      const index = Math.min(found.total.length - 1, Math.floor(end * found.total.length));
+      if (Math.abs(end - start) > 0.005) onrange(at(Math.min(start, end)), at(Math.max(start, end)));
+      else if (found.total[index]) onrange(found.start + index * found.step, found.start + (index + 1) * found.step);
     }
+    start = null;
+    brush.hidden = true;
+  });
+  box.addEventListener("pointercancel", () => {
     start = null;
     brush.hidden = true;
   });

@@ -1,5 +1,6 @@
 // Tables with a keyboard, and lists that keep only the visible rows in the document.
 import { computed, each, h, signal } from "./dom.js";
+import { columnWidths } from "./columnwidths.js";
 import { keys } from "./parts.js";
 
 /**
@@ -7,14 +8,15 @@ import { keys } from "./parts.js";
  *
  * Columns are {key, label, render(row), number, width, sort, title}: `render` gives text or nodes; with `sort` the heading
  * is a button that calls `onsort(key)`. `href(row)` makes the row open on click and Enter, with a real link in the first
- * column. `selection` (a signal of a Set of keys) adds a checkbox per row; `onpeek(row)` binds the space key.
+ * column. `selection` (a signal of a Set of keys) adds a checkbox per row; `onpeek(row)` binds the space key. With
+ * `resizable` columns have handles, and their widths are kept under the label.
  * @param {{columns: () => any[], rows: () => any[], key: (row: any) => any, label: string,
  *   href?: (row: any) => string|null, onopen?: (row: any) => void, onpeek?: (row: any) => void,
  *   selection?: import("./dom.js").Signal<Set<any>>, order?: () => ({key: string, descending: boolean}|null),
- *   onsort?: (key: string) => void, busy?: () => boolean, keyboard?: boolean, footer?: any}} options
+ *   onsort?: (key: string) => void, busy?: () => boolean, keyboard?: boolean, resizable?: boolean, footer?: any}} options
  */
 export function table({ columns, rows, key, label, href, onopen, onpeek, selection, order, onsort, busy, keyboard = true,
-  footer }) {
+  resizable = false, footer }) {
   const active = signal(null);
   const open = (row) => (onopen ? onopen(row) : href && location.assign !== undefined && clickLink(row));
   const clickLink = (row) => body.querySelector(`tr[data-key="${CSS.escape(String(key(row)))}"] a[href]`)?.click();
@@ -30,7 +32,7 @@ export function table({ columns, rows, key, label, href, onopen, onpeek, selecti
   if (keyboard) {
     keys({
       j: [() => move(1), "next row"],
-      k: [() => move(-1), "row before"],
+      k: [() => move(-1), "previous row"],
       Enter: [() => current() && open(current()), "open the row"],
       ...(onpeek ? { " ": [() => current() && onpeek(current()), "look at the row beside the list"] } : {}),
       ...(selection ? { x: [() => current() && toggle(selection, key(current())), "select the row"] } : {}),
@@ -53,18 +55,23 @@ export function table({ columns, rows, key, label, href, onopen, onpeek, selecti
         },
       }, selection && h("td.select", checkbox(selection, name)), shown.map((column) => cell(column, item)));
     });
+  const widths = resizable ? columnWidths(label, columns, () => element, selection ? 44 : 0) : null;
   const heading = (column) => {
     const sorted = () => order?.()?.key === column.key && (order().descending ? "descending" : "ascending");
-    return h("th", { scope: "col", class: column.number ? "number" : "", style: column.width ? { width: column.width } : {},
+    return h("th", { scope: "col", class: column.number ? "number" : "", style: widths ? () => widths.style(column) : column.width ? { width: column.width } : {},
+      "aria-label": widths && typeof column.label === "string" ? column.label : null,
       "aria-sort": () => sorted() || null, title: column.title ?? null },
       column.sort && onsort ? h("button", { type: "button", onclick: () => onsort(column.key) }, column.label,
-        () => (sorted() ? h("span", { "aria-hidden": "true" }, sorted() === "descending" ? " ↓" : " ↑") : null)) : column.label);
+        () => (sorted() ? h("span", { "aria-hidden": "true" }, sorted() === "descending" ? " ↓" : " ↑") : null)) : column.label,
+      widths && typeof column.label === "string" ? widths.handle(column, column.label) : null);
   };
-  return h("table.table", { "aria-label": label, "aria-busy": () => String(Boolean(busy?.())),
-    class: () => (busy?.() ? "busy" : "") },
+  const element = h("table.table", { "aria-label": label, "aria-busy": () => String(Boolean(busy?.())),
+    class: () => `${busy?.() ? "busy" : ""} ${widths?.isSet.value ? "sized" : ""}`,
+    style: () => (widths?.isSet.value ? { "--table-width": widths.total() } : {}) },
     h("thead", () => h("tr", selection && h("th.select", { scope: "col" }, selectAll(selection, rows, key)),
       columns().map(heading))),
     body, footer && h("tfoot", footer));
+  return element;
 }
 
 function toggle(selection, name) {
@@ -91,10 +98,10 @@ function selectAll(selection, rows, key) {
   });
 }
 
-/** Buttons for the pages of a list: `before` and `after` are actions, or null where there is nothing. */
-export function pager(text, before, after, labels = ["Newer", "Older"]) {
-  keys({ "[": [() => before()?.(), "page before"], "]": [() => after()?.(), "next page"] });
+/** Buttons for the pages of a list: `before` and `after` give actions, or null where there is nothing. */
+export function pager(text, before, after) {
+  keys({ "[": [() => before()?.(), "previous page"], "]": [() => after()?.(), "next page"] });
   const step = (label, action) => h("button.button", { type: "button", disabled: () => !action(), onclick: () => action()?.() },
     label);
-  return h("div.pager", h("span", text), h("span.grow"), step(labels[0], before), step(labels[1], after));
+  return h("div.pager", h("span", text), h("span.grow"), step("Previous", before), step("Next", after));
 }

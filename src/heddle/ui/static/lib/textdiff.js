@@ -7,6 +7,7 @@ const CONTEXT = 3;
 const FEWEST_FOLDED = 4;
 const MOST_ROWS = 2000;
 const WORDS_UP_TO = 2000;
+const DIFF_UP_TO = 4000;
 
 /**
  * The lines of two texts in one order, each the same in both, only in the second (added) or only in the first.
@@ -141,6 +142,27 @@ export function diffView(a, b, { label = "Difference", names = null } = {}) {
   );
 }
 
+/** The words of a text with what was added to and removed from another; texts that are too long are shown as they are. */
+export function diffText(before, after) {
+  if (before === after || before.length + after.length > DIFF_UP_TO) return [after];
+  return wordDiff(before, after).map(({ kind, text }) => (kind === "same" ? text : h(kind === "added" ? "ins" : "del", text)));
+}
+
+/** A patch as `diff -u` and git write it: its lines in the colours of a difference. */
+export function patchView(text) {
+  let [left, right] = [0, 0];
+  const lines = linesOf(text.replace(/\n$/, ""));
+  const rows = lines.slice(0, MOST_ROWS).map((whole) => {
+    const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)/.exec(whole);
+    if (hunk) [left, right] = [Number(hunk[1]) - 1, Number(hunk[2]) - 1];
+    const kind = { "+": "added", "-": "removed", " ": "same" }[whole[0]];
+    if (!kind || hunk || /^(---|\+\+\+) /.test(whole)) return h("tr.patchhead", h("td", { colspan: 4 }, whole));
+    return line({ kind, text: whole.slice(1), left: kind === "added" ? "" : ++left, right: kind === "removed" ? "" : ++right });
+  });
+  return h("div.diff", h("div.diffbody", { tabindex: 0, role: "group", "aria-label": "Patch" },
+    h("table.difflines", h("tbody", rows))), lines.length > MOST_ROWS && h("p.dim", `The first ${MOST_ROWS} lines are shown.`));
+}
+
 function numbered(parts) {
   let [left, right] = [0, 0];
   return parts.map(({ kind, text }) => ({
@@ -151,7 +173,7 @@ function numbered(parts) {
   }));
 }
 
-/** Rows with long runs of the same lines as one entry {hidden: rows}, and pairs of changed lines told about each other. */
+/** Rows with long runs of the same lines as one entry {hidden: rows}, and pairs of changed lines linked to each other. */
 function folded(rows) {
   const found = [];
   for (let at = 0; at < rows.length;) {
@@ -215,7 +237,7 @@ function fold(hidden) {
 const MARKS = { same: " ", added: "+", removed: "−" };
 const SPOKEN = { same: "", added: "added: ", removed: "removed: " };
 
-function line({ kind, text, left, right, words }) {
+function line({ kind, text, left, right, words = null }) {
   const shown = words ? words.map((part) => (part.kind === "same" ? part.text : h("b", part.text))) : text;
   return h(
     "tr",

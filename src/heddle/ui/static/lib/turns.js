@@ -4,7 +4,7 @@ import { int } from "./format.js";
 import { keys } from "./parts.js";
 import { path, projectId, query, setQuery } from "./router.js";
 
-/** Where the list of threads with their figures is read; `asked` are texts. */
+/** The address of the list of threads with their statistics; `asked` are texts. */
 export function threadsAddress(asked) {
   const [entity, project] = projectId().split("/");
   return `/_ui/api/threads${path`/${entity}/${project}`}?${new URLSearchParams(asked)}`;
@@ -37,7 +37,7 @@ export function turnSteps(box, number, pages, isBusy) {
       setQuery({ page: number() + by, turn: null }, false);
     }
   };
-  keys({ j: [() => step(1), "next turn"], k: [() => step(-1), "turn before"] });
+  keys({ j: [() => step(1), "next turn"], k: [() => step(-1), "previous turn"] });
   return () =>
     queueMicrotask(() => {
       const list = turns();
@@ -57,8 +57,8 @@ export function turnPager(number, pages, size, total) {
   const isLater = () => number() < pages();
   const isEarlier = () => number() > 1;
   keys({
-    "[": [() => isEarlier() && open(number() - 1), "earlier turns"],
-    "]": [() => isLater() && open(number() + 1), "later turns"],
+    "[": [() => isEarlier() && open(number() - 1), "previous page"],
+    "]": [() => isLater() && open(number() + 1), "next page"],
   });
   const shown = () => `Turns ${int((number() - 1) * size + 1)} to ${int(Math.min(total(), number() * size))} of ${int(total())}`;
   return h(
@@ -66,8 +66,8 @@ export function turnPager(number, pages, size, total) {
     h("span", shown),
     h("span.grow"),
     step("First", () => 1, isEarlier),
-    step("Earlier", () => number() - 1, isEarlier),
-    step("Later", () => number() + 1, isLater),
-    step("Newest", () => pages(), isLater),
+    step("Previous", () => number() - 1, isEarlier),
+    step("Next", () => number() + 1, isLater),
+    step("Last", () => pages(), isLater),
   );
 }

@@ -1,4 +1,4 @@
-// The versions of an object or op beside what they hold: newest first, with tags and aliases that can be changed.
+// The versions of an object or op next to their content: newest first, with tags and aliases that can be changed.
 import { send } from "./data.js";
 import { attempt, form } from "./dialog.js";
 import { h, signal } from "./dom.js";
@@ -34,7 +34,7 @@ export function findVersion(versions, wanted) {
 }
 
 /**
- * The rail of versions. `current()` is the digest that is open; `href(version)` is the address of one; `compared()` is the
+ * The list of versions. `current()` is the digest that is open; `href(version)` is the address of one; `compared()` is the
  * digest that it is compared with and `oncompare(digest | null)` chooses it; `onchange()` follows a change of tags.
  * The page's style sheet begins with `@import "../lib/versions.css";`.
  * @param {{versions: any[], current: () => string, href: (version: any) => string, compared: () => string|null,

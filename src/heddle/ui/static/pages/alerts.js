@@ -1,4 +1,4 @@
-// Alerts: rules that watch a figure of the calls, what each found last, and the messages that were sent.
+// Alerts: rules that watch a metric of the calls, the last result of each, and the messages that were sent.
 import { h, onCleanup } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { int } from "../lib/format.js";
@@ -57,10 +57,11 @@ function nothing(reload) {
   return empty({
     title: "No alerts yet",
     text:
-      "An alert watches the number of calls, their errors, cost, latency or a score, and posts a signed message to your " +
-      "webhook when it crosses a line and when it is well again. Messages go only to addresses that the server was started with:",
+      "An alert watches the number of calls, their errors, cost, latency or a score, and tells Slack, mailboxes or a webhook of " +
+      "yours when it crosses a line and when it is well again. Messages go only where the server was started to send them:",
     code: [
-      "heddle serve --alert-webhooks https://hooks.example.com/",
+      "heddle serve --alert-webhooks https://hooks.slack.com/services/,https://hooks.example.com/ \\",
+      "  --smtp smtp://mail.example.com:587 --smtp-from heddle@example.com --alert-emails @example.com",
       "",
       "# the same rule over HTTP",
       `curl -s ${serverAddress()}/alerts/create -H 'content-type: application/json' -d '{`,

@@ -6,6 +6,7 @@ import { nameOf } from "../lib/format.js";
 import { codeBlock, field } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
 import { projectId } from "../lib/router.js";
+import { targetsEditor, targetsOf } from "./alerts_targets.js";
 import { METRICS, WINDOWS, windowText } from "./alerts_words.js";
 
 const OPERATORS = [
@@ -18,19 +19,23 @@ const OPERATORS = [
 /** A rule as /alerts/update takes it. */
 export const bodyOf = (alert) => ({ id: alert.id, name: alert.name, enabled: alert.enabled, ...alert.rule });
 
-/** Open the form for a rule, or for a new one; the secret of a new one is shown once. */
-export async function editAlert(alert, reload) {
-  const done = await dialog(alert ? `Change ${alert.name}` : "New alert", (close) => formOf(alert, close));
+/**
+ * Open the form for a rule, or for a new one that begins as `initial` (a name and a rule); the secret of a new one is
+ * shown once.
+ */
+export async function editAlert(alert, reload, initial = null) {
+  const done = await dialog(alert ? `Change ${alert.name}` : "New alert", (close) => formOf(alert, initial ?? alert, close));
   if (!done) return;
   reload();
-  if (done.secret) await showSecret(done);
+  if (done.secret && targetsOf(done.alert.rule).some(({ kind }) => kind === "webhook")) await showSecret(done);
 }
 
-function formOf(alert, close) {
-  const rule = alert?.rule ?? { metric: "error_share", operator: ">", threshold: 0.05, window_seconds: 3600 };
+function formOf(alert, initial, close) {
+  const rule = initial?.rule ?? { metric: "error_share", operator: ">", threshold: 0.05, window_seconds: 3600 };
   const metric = signal(rule.metric);
   const unit = computed(() => METRICS[metric.value].unit);
   const problem = h("p.problem", { role: "alert" });
+  const targets = targetsEditor(rule);
   const select = (name, options, value, rest = {}) =>
     h(
       "select",
@@ -45,7 +50,7 @@ function formOf(alert, close) {
     event.preventDefault();
     problem.textContent = "";
     try {
-      close(await save(alert, new FormData(event.currentTarget)));
+      close(await save(alert, rule, new FormData(event.currentTarget), targets.read()));
     } catch (error) {
       problem.textContent = error.message;
     }
@@ -57,7 +62,7 @@ function formOf(alert, close) {
       "Name",
       h("input", {
         name: "name",
-        value: alert?.name ?? "",
+        value: initial?.name ?? "",
         required: true,
         maxlength: 200,
         autofocus: true,
@@ -112,22 +117,13 @@ function formOf(alert, close) {
             ),
     ),
     opField(rule),
+    rule.query ? h("p.dim", "Only calls that fit the query of this rule.") : null,
     h(
       "label.check",
       h("input", { type: "checkbox", name: "roots", checked: Boolean(rule.filter?.trace_roots_only) }),
       h("span", "Only roots of traces"),
     ),
-    field(
-      "Webhook",
-      h("input", {
-        name: "webhook",
-        type: "url",
-        required: true,
-        value: rule.webhook_url ?? "",
-        placeholder: "https://hooks.example.com/heddle",
-      }),
-      "Must lie below an address of the setting --alert-webhooks.",
-    ),
+    targets.view,
     h(
       "label.check",
       h("input", { type: "checkbox", name: "enabled", checked: alert?.enabled ?? true }),
@@ -144,13 +140,16 @@ function formOf(alert, close) {
 
 const thresholdText = (rule) => Number((rule.threshold * METRICS[rule.metric].factor).toPrecision(12));
 
+/** The names that people read, each once. */
+const namesOf = (refs) => [...new Set(refs.map(nameOf))];
+
 function opField(rule) {
   const options = h("datalist", { id: "alert-ops" });
   get(`/_ui/api/ops?project=${encodeURIComponent(projectId())}`).then(
     ({ ops }) => options.append(...ops.map(({ name }) => h("option", { value: name }))),
     () => {},
   );
-  const value = (rule.filter?.op_names ?? []).map(nameOf).join(", ");
+  const value = namesOf(rule.filter?.op_names ?? []).join(", ");
   return field(
     "Only calls of op",
     [h("input", { name: "op", list: "alert-ops", value, placeholder: "all calls", autocomplete: "off" }), options],
@@ -158,12 +157,12 @@ function opField(rule) {
   );
 }
 
-async function save(alert, data) {
+async function save(alert, rule, data, targets) {
   const metric = String(data.get("metric"));
   const isScore = metric === "score";
   const minimum = metric !== "count" && data.get("minimum") ? Number(data.get("minimum")) : null;
   // What this form does not know (a query, other parts of the filter) stays as it is.
-  const { op_names: before, trace_roots_only: ignored, ...others } = alert?.rule.filter ?? {};
+  const { op_names: before, trace_roots_only: ignored, ...others } = rule.filter ?? {};
   const filter = {
     ...others,
     op_names: await opNames(String(data.get("op") ?? ""), before),
@@ -178,11 +177,11 @@ async function save(alert, data) {
     threshold: Number(data.get("threshold")) / METRICS[metric].factor,
     window_seconds: Number(data.get("window")),
     filter: Object.values(filter).some((value) => value != null) ? filter : null,
-    query: alert?.rule.query ?? null,
+    query: rule.query ?? null,
     scorer: isScore ? data.get("scorer") : null,
     score_path: isScore ? data.get("score_path") || null : null,
     minimum_calls: minimum,
-    webhook_url: data.get("webhook"),
+    ...targets,
   };
   return postProject(alert ? "/alerts/update" : "/alerts/create", body);
 }
@@ -194,7 +193,7 @@ async function opNames(text, before) {
     .map((name) => name.trim())
     .filter(Boolean);
   if (!names.length) return null;
-  if (before && names.join() === before.map(nameOf).join()) return before;
+  if (before && names.join() === namesOf(before).join()) return before;
   const { ops } = await get(`/_ui/api/ops?project=${encodeURIComponent(projectId())}`);
   return names.flatMap((name) => {
     const refs = Object.keys(ops.find((op) => op.name === name)?.versions ?? {});

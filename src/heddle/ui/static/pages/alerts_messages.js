@@ -8,6 +8,7 @@ import { empty, facts } from "../lib/panels.js";
 import { loaded } from "../lib/parts.js";
 import { query, setQuery } from "../lib/router.js";
 import { pager, table } from "../lib/table.js";
+import { targetsOf, targetText } from "./alerts_targets.js";
 import { valueText } from "./alerts_words.js";
 
 const PAGE = 50;
@@ -80,7 +81,8 @@ function messageTable(deliveries, alerts) {
       render: (entry) => (entry.body?.data?.rule ? valueText(entry.body.data.rule, entry.body.data.value) : ""),
     },
     { key: "calls", label: "Calls", number: true, render: (entry) => int(entry.body?.data?.calls) },
-    { key: "state", label: "Delivery", width: "34%", render: deliveryText },
+    { key: "target", label: "To", width: "20%", render: (entry) => h("span.dim", { dir: "auto" }, targetName(entry, alerts())) },
+    { key: "state", label: "Delivery", width: "26%", render: deliveryText },
     {
       key: "created",
       label: "Sent",
@@ -96,6 +98,13 @@ function messageTable(deliveries, alerts) {
       table({ columns: () => columns, rows: () => deliveries, key: (entry) => entry.id, label: "Messages", onopen: show }),
     ),
   );
+}
+
+/** The target of a message, as its rule has it now. */
+function targetName(entry, alerts) {
+  const rule = alerts.find((alert) => alert.id === entry.alert_id)?.rule;
+  const target = rule && targetsOf(rule).find((one) => one.id === entry.target);
+  return target ? targetText(target) : "";
 }
 
 function deliveryText(entry) {

@@ -1,14 +1,17 @@
 // The rules with their state and last value; pausing, testing, changing and deleting them.
 import { h } from "../lib/dom.js";
 import { postProject } from "../lib/data.js";
-import { attempt, confirm, toast } from "../lib/dialog.js";
-import { ago, when } from "../lib/format.js";
+import { attempt, confirm } from "../lib/dialog.js";
+import { ago, date, when } from "../lib/format.js";
 import { button } from "../lib/parts.js";
-import { setQuery } from "../lib/router.js";
+import { link, setQuery } from "../lib/router.js";
+import { readFilters } from "../lib/savedfilters.js";
 import { shareBar } from "../lib/chart.js";
 import { table } from "../lib/table.js";
+import { sameRange } from "../lib/timerange.js";
 import { ruleText, scopeText, valueText } from "./alerts_words.js";
 import { bodyOf, editAlert } from "./alerts_form.js";
+import { testTargets } from "./alerts_targets.js";
 
 /** The table of rules, those that fire first. */
 export function rulesView(alerts, reload) {
@@ -69,6 +72,22 @@ function nameCell(alert) {
   );
 }
 
+/** The time that was measured last. */
+function windowOf({ rule, checked_at: at }) {
+  const to = Math.ceil(date(at).getTime() / 1000);
+  return { from: to - rule.window_seconds, to };
+}
+
+/** The last value as the way to the calls that it was measured of. */
+function measured(alert) {
+  const { rule, value } = alert;
+  const read = readFilters(rule.filter, rule.query);
+  const more = rule.metric === "cost" ? [["used", "exists"]] : [];
+  const f = JSON.stringify([...read.conditions, ...more]);
+  const href = link("/traces", { f, s: read.text || null, roots: read.roots ? "1" : "0", ...sameRange(windowOf(alert)) });
+  return h("a.plainlink", { href, title: "The calls that were measured" }, valueText(rule, value));
+}
+
 function valueCell(alert) {
   const { rule, value } = alert;
   if (value === null)
@@ -76,7 +95,7 @@ function valueCell(alert) {
   const share = rule.threshold ? value / rule.threshold : 0;
   return shareBar(
     share / (share > 1 ? share : 1),
-    valueText(rule, value),
+    measured(alert),
     alert.state === "firing" && alert.enabled ? "var(--error)" : "var(--accent)",
   );
 }
@@ -99,11 +118,7 @@ async function setEnabled(alert, enabled, reload) {
     reload();
 }
 
-async function test(alert) {
-  if (!(await attempt(() => postProject("/alerts/test", { id: alert.id })))) return;
-  toast("A test message is on its way");
-  setQuery({ view: "messages", alert: alert.id }, false);
-}
+const test = (alert) => testTargets(alert, () => setQuery({ view: "messages", alert: alert.id }, false));
 
 async function remove(alert, reload) {
   if (!(await confirm(`Delete ${alert.name}?`, "The rule goes, and messages that were not sent yet are dropped."))) return;

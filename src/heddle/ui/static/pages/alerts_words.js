@@ -1,7 +1,7 @@
-// How the figures, lines and times of alerts are written.
+// How the metrics, messages and times of alerts are written.
 import { duration, int, money, nameOf, number, percent } from "../lib/format.js";
 
-/** The figures that can be watched: what each is called, how a value is written, what its threshold is typed in. */
+/** The metrics that alerts can watch: the name of each, the format of its values, the unit of its threshold. */
 export const METRICS = {
   count: { label: "Number of calls", show: int, unit: "calls", factor: 1 },
   error_share: { label: "Share of errors", show: (value) => percent(value), unit: "%", factor: 100 },
@@ -36,7 +36,7 @@ export function windowText(seconds) {
   return `${count} ${name}${count === 1 ? "" : "s"}`;
 }
 
-/** A value of a rule's figure. */
+/** A value of a rule's metric. */
 export const valueText = (rule, value) => (value == null ? "" : (METRICS[rule.metric]?.show ?? number)(value));
 
 /** "Share of errors > 5.0 % over 1 hour". */

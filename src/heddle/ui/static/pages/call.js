@@ -2,7 +2,7 @@
 import { effect, h } from "../lib/dom.js";
 import { lines, resource } from "../lib/data.js";
 import { empty } from "../lib/panels.js";
-import { button, header, loaded, title } from "../lib/parts.js";
+import { button, header, loaded, skeleton, title } from "../lib/parts.js";
 import { go, link, path } from "../lib/router.js";
 
 const WHY_GONE =
@@ -34,7 +34,7 @@ export default function Call({ call }) {
     header({ crumbs: [["Calls", link("/traces")]], title: "Call" }),
     loaded(found, (answer) =>
       answer.call
-        ? null
+        ? skeleton()
         : empty({
             title: "This call is not here",
             text: `No call ${call} is stored in this project. ${WHY_GONE}`,

@@ -6,7 +6,7 @@ import { button, icon } from "../lib/parts.js";
 import { link, path, projectId } from "../lib/router.js";
 import { callName, kindOf } from "../lib/spans.js";
 
-/** The buttons of a call: `bar` leads elsewhere, `icons` copies and changes; `told` hears "renamed" and "deleted". */
+/** The buttons of a call: `bar` links to other pages, `icons` copies and changes; `told` is called with "renamed" and "deleted". */
 export function callActions(call, told = (_what) => {}) {
   return {
     get bar() {

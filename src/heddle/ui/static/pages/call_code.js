@@ -12,7 +12,7 @@ export function callCode(call) {
   if (!ref || ref.kind !== "op")
     return none("Its op has no stored version: spans of OpenTelemetry and calls written over HTTP come without code.");
   const source = resource(() => ref, readSource);
-  return loaded(source, (text) =>
+  return loaded(source, ({ text }) =>
     text === null ? none("The op was stored without its source.") : [h("p", refLink(call.op_name)), codeView(text)],
   );
 }
@@ -23,7 +23,7 @@ async function readSource(ref, abort) {
   const project = `${ref.entity}/${ref.project}`;
   const { obj } = await postProject("/obj/read", { project_id: project, object_id: ref.name, digest: ref.digest }, abort);
   const digest = obj.val?.files?.["obj.py"];
-  if (!digest) return null;
+  if (!digest) return { text: null };
   const body = { project_id: project, digest };
-  return (await request("POST", "/file/content", body, abort)).text();
+  return { text: await (await request("POST", "/file/content", body, abort)).text() };
 }

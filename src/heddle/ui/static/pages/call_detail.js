@@ -3,7 +3,8 @@
 import { h, onCleanup, signal } from "../lib/dom.js";
 import { lines, resource } from "../lib/data.js";
 import { duration, int, money, secondsBetween, when } from "../lib/format.js";
-import { json, rawJson } from "../lib/json.js";
+import { rawJson } from "../lib/json.js";
+import { valueSection } from "../lib/value.js";
 import { problemView } from "../lib/problem.js";
 import { empty, facts, refLink, tabs } from "../lib/panels.js";
 import { button, dot, failure, icon, kindChip, loaded, skeleton } from "../lib/parts.js";
@@ -15,7 +16,7 @@ import { callActions } from "./call_actions.js";
 const AGAIN_AFTER = 3000;
 
 /**
- * A call with tabs; `callId` gives its id (or null) and is followed. `onchange` is told "renamed", "deleted" or
+ * A call with tabs; `callId` gives its id (or null) and is followed. `onchange` is called with "renamed", "deleted" or
  * "feedback". With `actions: false` it can only be read. `below` tells, where it is known, what a call used with all
  * calls below it, `before` the model's answer that led to a call.
  * @param {{callId: () => string|null, onchange?: (what: string) => void, actions?: boolean,
@@ -39,7 +40,8 @@ export function CallDetail({ callId, onchange = () => {}, actions = true, below 
 function readCall() {
   let last = { text: "", value: null };
   return async (id, abort) => {
-    const body = { filter: { call_ids: [id] }, include_costs: true, include_feedback: true, limit: 1 };
+    const body = { filter: { call_ids: [id] }, include_costs: true, include_feedback: true, include_conversation: true,
+      limit: 1 };
     const value = { id, call: (await lines("/calls/stream_query", body, undefined, abort))[0] ?? null };
     const text = JSON.stringify(value);
     if (text !== last.text) last = { text, value };
@@ -97,6 +99,7 @@ function factsOf(call) {
     ["Tokens", tokens ? `${int(used.input)} in · ${int(used.output)} out` : ""],
     ["Cost", used.cost === null ? "" : money(used.cost)],
     ["User", call.wb_user_id],
+    ["Tags", Array.isArray(call.attributes?.tags) ? call.attributes.tags.join(", ") : ""],
     ["Thread", call.thread_id ? h("a.ref", { href: link(path`/threads/${call.thread_id}`) }, call.thread_id) : ""],
     ["Op", call.op_name?.startsWith("weave:") ? refLink(call.op_name) : ""],
   ]);
@@ -148,24 +151,18 @@ function later(module, make) {
 }
 
 function inputsAndOutput(call) {
-  const isEmpty = !Object.keys(call.inputs ?? {}).length;
+  const project = call.project_id;
   return h(
     "div.inputsoutput",
-    h("section", h("h3", "Inputs"), isEmpty ? h("p.dim", "This call took no inputs.") : json(call.inputs)),
-    h("section", h("h3", "Output"), outputOf(call)),
+    valueSection("Inputs", call.inputs ?? {}, { project, nothing: "This call took no inputs." }),
+    valueSection("Output", call.output, { project, nothing: noOutput(call) }),
   );
 }
 
-function outputOf(call) {
-  if (call.output !== null && call.output !== undefined) return json(call.output);
-  return h(
-    "p.dim",
-    statusOf(call) === "running"
-      ? "It is still running."
-      : call.exception
-        ? "It failed before it answered."
-        : "It answered nothing (null).",
-  );
+function noOutput(call) {
+  if (call.output && typeof call.output === "object") return "";
+  if (statusOf(call) === "running") return "It is still running.";
+  return call.exception ? "It failed before it answered." : "It answered nothing (null).";
 }
 
 function attributes(call) {
@@ -182,11 +179,7 @@ function attributes(call) {
       ["Ended", when(call.ended_at)],
       ["Deleted after", when(call.expire_at)],
     ]),
-    h(
-      "section",
-      h("h3", "Attributes"),
-      Object.keys(own).length ? json(own) : h("p.dim", "None: weave.attributes({…}) around a call adds some."),
-    ),
-    Object.keys(summary).length ? h("section", h("h3", "Summary"), json(summary)) : null,
+    valueSection("Attributes", own, { nothing: "None: weave.attributes({…}) around a call adds some." }),
+    Object.keys(summary).length ? valueSection("Summary", summary) : null,
   );
 }

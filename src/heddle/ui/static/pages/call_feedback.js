@@ -1,9 +1,9 @@
-// What scorers and people said of a call, and room to say more.
+// Feedback of scorers and people on a call, and a form to add more.
 import { h } from "../lib/dom.js";
 import { postProject } from "../lib/data.js";
 import { attempt, menu, toast } from "../lib/dialog.js";
 import { ago, number, parseRef } from "../lib/format.js";
-import { json } from "../lib/json.js";
+import { valueView } from "../lib/value.js";
 import { refLink } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
 import { link, path, projectId } from "../lib/router.js";
@@ -101,7 +101,7 @@ function score(entry, canWrite, told) {
       scoreChips(value),
       ran ? h("a.ref", { href: link(path`/calls/${ran.name}`) }, "scorer’s call") : null,
     ),
-    isTold(value) ? null : json(value, 1),
+    isTold(value) ? null : valueView(value),
   ]);
 }
 
@@ -133,7 +133,7 @@ function remark(entry, canWrite, told) {
       ? h("p", h("span.emoji", payload?.emoji ?? ""), h("span.dim", ` ${words(payload?.alias)}`))
       : type === NOTE
         ? h("p.note", { dir: "auto" }, payload?.note ?? "")
-        : [h("b", type), json(payload, 1)];
+        : [h("b", type), valueView(payload)];
   return item(entry, canWrite, told, shown);
 }
 

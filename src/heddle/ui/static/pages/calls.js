@@ -1,51 +1,67 @@
 // The calls of a project: over time, filtered, page by page.
-import { computed, effect, h, onCleanup, signal, untrack } from "../lib/dom.js";
+import { computed, effect, h, onCleanup, scope, signal, untrack } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
-import { filterChips, filterState, readConditions, rootsOnly, selectionOf, writeConditions } from "../lib/filters.js";
+import { filterChips, filterState, readConditions, rootsOnly, selectionOf, sourceOfRoots, writeConditions } from "../lib/filters.js";
+import { sourceOps } from "../lib/sources.js";
 import { compact, duration, int, money, when } from "../lib/format.js";
-import { button, dot, failure, kindChip, page, searchBox, segments, skeleton, title } from "../lib/parts.js";
-import { link, path, projectId, query, setQuery } from "../lib/router.js";
+import { button, dot, failure, kindChip, madeLine, page, searchBox, segments, skeleton, title } from "../lib/parts.js";
+import { link, path, query, setQuery } from "../lib/router.js";
 import { strip } from "../lib/strip.js";
 import { pager, table } from "../lib/table.js";
 import { rangeQuery, timeRange, timeRangePicker } from "../lib/timerange.js";
 
 const FRESH_AFTER = 8_000;
 const PAGE = 40;
-const STATE = ["f", "s", "roots", "cols", "sort", "t", "t0", "t1"];
+const FEW = 2000;
+const STATE = ["f", "search", "roots", "src", "cols", "sort", "t", "t0", "t1"];
+const SOURCES = [["user", "User traffic"], ["evaluation", "Evaluations"], ["training", "Training"], ["all", "All traces"], ["0", "All calls"]];
 const NO_PLACE = { after: null, before: null, peek: null };
 
 /** The columns that are always there, by name: heading, width, cell, and how the heading sorts. */
-export const COLUMNS = {
-  op: { label: "Operation", width: "226px", render: nameCell },
-  input: { label: "Input", width: "auto", render: (row) => text(row.input) },
-  output: { label: "Output", width: "auto", render: (row) => text(row.error ?? row.output, row.error ? "worse" : "dim") },
-  model: { label: "Model", width: "122px", render: (row) => row.model && h("code", { title: row.model }, row.model) },
+const COLUMNS = {
+  op: { label: "Operation", width: "210px", render: nameCell },
+  input: { label: "Input", width: "auto", render: (row) => madeLine(row.input, row.input_media, "dim") },
+  output: { label: "Output", width: "auto", render: (row) => (row.error ? text(row.error, "worse")
+    : madeLine(row.output, row.output_media, "dim")) },
+  model: { label: "Model", width: "112px", render: (row) => row.model && h("code", { title: row.model }, row.model) },
   seconds: {
     label: "Latency", width: "88px", number: true, sort: true, render: latencyCell,
     title: "Longest bar: a hundred seconds; shortest: a tenth of a millisecond",
   },
   tokens: { label: "Tokens", width: "70px", number: true, render: (row) => compact(row.tokens) },
   cost: { label: "Cost", width: "88px", number: true, render: (row) => money(row.cost) },
-  user: { label: "User", width: "72px", render: (row) => h("span", { title: row.user }, row.user) },
+  user: { label: "User", width: "66px", render: (row) => h("span", { title: row.user }, row.user) },
   thread: { label: "Thread", width: "120px", render: threadCell },
   feedback: { label: "Feedback", width: "84px", number: true, render: (row) => int(row.feedback) },
-  started: { label: "Started", width: "144px", number: true, sort: true, render: (row) => when(row.at / 1e6) },
+  started: { label: "Started", width: "150px", number: true, sort: true, render: (row) => when(row.at / 1e6) },
 };
+const MATCH = { label: "Match", width: "auto", render: matchCell };
 const SHOWN = ["op", "input", "output", "model", "seconds", "tokens", "cost", "user", "started"];
 
 /** The names of the columns in the address; what is no name of COLUMNS is a path into the data. */
-export function chosenColumns() {
+function chosenColumns() {
   const named = (query("cols") ?? "").split(",").filter(Boolean).map(decodeURIComponent);
   return named.length ? named : SHOWN;
 }
 
 /** Put columns into the address. */
-export function showColumns(names) {
+function showColumns(names) {
   const same = names.join() === SHOWN.join();
   setQuery({ cols: same ? null : names.map((name) => name.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",") });
 }
 
 const text = (value, kind = "dim") => h("span", { class: kind, dir: "auto", title: value }, value ?? "");
+
+/** Where the row, or a call inside its trace, holds what was searched for. */
+function matchCell(row) {
+  if (!row.hit?.parts.length) return null;
+  const { field, parts, call } = row.hit;
+  const text = parts.map((part, index) => (index % 2 ? h("mark", part) : part));
+  const place = h("small.faint", { title: field }, field.split(".")[0], call ? " inside" : "", " ");
+  const whole = { title: `${field}: ${parts.join("")}`, dir: "auto" };
+  return h("span", whole, place,
+    call ? h("a", { href: link(path`/traces/${row.trace}`, { call }) }, text) : text);
+}
 
 function threadCell(row) {
   return row.thread && h("a", { href: link(path`/threads/${row.thread}`), title: row.thread }, row.thread);
@@ -64,15 +80,14 @@ function nameCell(row) {
 function latencyCell(row) {
   if (row.took == null) return row.status === "running" ? h("span.dim", "running") : null;
   const share = Math.max(0.03, Math.min(1, (Math.log10(Math.max(row.took / 1e6, 1e-4)) + 4) / 6));
-  const bar = h("i", { style: { left: "auto", right: 0, width: `${share * 100}%`, background: "var(--series-5)",
-    opacity: ".7" } });
-  return h("span.sharebar", { style: { padding: 0, "min-width": "60px", "line-height": "26px" } }, bar,
+  return h("span.sharebar", h("i", { style: { width: `${share * 100}%`, background: "var(--series-5)" } }),
     h("span", duration(row.took / 1e6)));
 }
 
 /** What the list asks for: what the address selects, the order, the place, and the paths of columns. */
 function listState(chosen) {
-  const sort = { oldest: "started_at", slowest: "-latency" }[query("sort")] ?? "-started_at";
+  const order = query("sort") === "relevance" && !query("search") ? "" : query("sort");
+  const sort = { oldest: "started_at", slowest: "-latency", relevance: "relevance" }[order] ?? "-started_at";
   return { chosen, sort, limit: PAGE, after: query("after"), before: query("before"), columns: chosenColumns()
     .filter((name) => !COLUMNS[name]) };
 }
@@ -87,23 +102,37 @@ async function readList({ chosen, ...rest }, abort) {
 const readSummary = async (chosen, abort) => postProject("/_ui/api/calls/summary", await selectionOf(chosen), abort);
 
 /** Where a row stands in the order, as `after` and `before` name it. */
-const placeOf = (row) => `${query("sort") === "slowest" ? Math.floor(row.took / 1000) : row.at}_${row.id}`;
+const placeOf = (row, direction) => {
+  const rank = row.rank + (direction === "older" ? 1 : 0);
+  return `${row.rank == null ? (query("sort") === "slowest" ? Math.floor(row.took / 1000) : row.at) : rank}_${row.id}`;
+};
 
 /** The page. */
 export default function Calls() {
-  title(`Calls of ${projectId()}`);
+  title("Calls");
   const range = timeRange();
   const chosen = computed(() => JSON.stringify(filterState(range.value)));
-  const opensView = () => query("view") && !STATE.some((name) => query(name));
+  const opensView = () => query("view") && query("view") !== "*" && !STATE.some((name) => query(name));
   const list = resource(() => (opensView() ? null : listState(JSON.parse(chosen.value))), readList);
   const summary = resource(() => (opensView() ? null : JSON.parse(chosen.value)), readSummary);
   const rows = computed(() => list.data.value?.rows ?? []);
+  effect(() => {
+    if (summary.data.value) sourceOps.value = { source: JSON.parse(chosen.peek()).source, ops: summary.data.value.source_ops };
+  });
   const selected = signal(/** @type {Set<string>} */ (new Set()));
-  const context = { rows, selected, state: () => JSON.parse(chosen.value), facets: remembered(),
+  // Either some calls by their ids, or all that match, on this page and on others.
+  const all = signal(false);
+  effect(() => {
+    chosen.value;
+    selected.value;
+    all.value = false;
+  });
+  const context = { rows, selected, all, count: () => summary.data.value?.count ?? 0, state: () => JSON.parse(chosen.value), facets: remembered(() => JSON.parse(chosen.value)),
+    columns: { known: COLUMNS, chosen: chosenColumns, show: showColumns },
     reload: () => { list.reload(); summary.reload(); } };
   const nothing = computed(() => summary.data.value?.any === false);
   effect(() => {
-    if (opensView()) import("./calls_views.js").then((module) => module.openView(query("view")));
+    if (opensView()) import("./calls_views.js").then((module) => module.openView(query("view"), context));
   });
   effect(() => {
     if (rows.value.length) sessionStorage.setItem("heddle.list", JSON.stringify(rows.value.map((row) => row.id)));
@@ -116,8 +145,8 @@ export default function Calls() {
   return page(
     { title: "Calls", extra: [count(summary), fresh(context)],
       actions: () => (nothing.value ? null : untrack(() => actions(context))) },
-    () => (nothing.value ? later(() => import("./calls_empty.js"), (module) => module.teach())
-      : untrack(() => [tools(context), histogram(summary), content(list, context), footer(list, summary), bulk(context)])),
+    () => (nothing.value ? later(() => import("./calls_empty.js"), (module) => module.teach(context.reload))
+      : untrack(() => [tabs(context), tools(context), histogram(summary), content(list, context), footer(list, summary), bulk(context)])),
     { fixed: true },
   );
 }
@@ -129,7 +158,26 @@ function later(load, make) {
   return () => shown.value;
 }
 
-/** The pill of new calls; nobody needs it at once. */
+/** The saved views as tabs; loaded where there is any. */
+function tabs(context) {
+  const shown = signal(/** @type {any} */ (null));
+  let off = /** @type {(() => void)|null} */ (() => {});
+  onCleanup(() => {
+    off?.();
+    off = null;
+  });
+  const load = async () => {
+    const { objs } = await postProject("/objs/query",
+      { filter: { base_object_classes: ["SavedView"], latest_only: true }, limit: 1, metadata_only: true });
+    const module = objs.length ? await import("./calls_tabs.js") : null;
+    if (module && off) [shown.value, off] = scope(() => module.viewTabs(context, STATE), true);
+  };
+  context.showTabs = () => (shown.peek() ? context.tabs.reload() : load());
+  load().catch(() => {});
+  return () => shown.value;
+}
+
+/** The button with the number of new calls; loaded later, as it is not needed immediately. */
 function fresh(context) {
   const shown = signal(/** @type {any} */ (null));
   const timer = setTimeout(() => import("./calls_fresh.js").then((module) => { shown.value = module.newCalls(context); }),
@@ -138,10 +186,15 @@ function fresh(context) {
   return () => shown.value;
 }
 
-/** The facets of the project, asked for once they are needed. */
-function remembered() {
-  let asked = null;
-  return () => (asked ??= postProject("/_ui/api/calls/facets"));
+/** What the selected calls hold (with other conditions than those of the address), asked for once it is needed. */
+function remembered(state) {
+  let asked = { of: "", found: null };
+  return (conditions = state().conditions) => {
+    const wanted = { ...state(), conditions };
+    const of = JSON.stringify(wanted);
+    if (asked.of !== of) asked = { of, found: selectionOf(wanted).then((chosen) => postProject("/_ui/api/calls/facets", chosen)) };
+    return asked.found;
+  };
 }
 
 function count(summary) {
@@ -149,9 +202,13 @@ function count(summary) {
     if (summary.error.value) return h("span.count", { title: summary.error.value.message }, "not counted");
     const found = summary.data.value;
     return found && h("span.count", { role: "status", "aria-label": `${int(found.count)} calls`,
-      title: found.errors ? `${int(found.errors)} failed` : "None failed" }, int(found.count));
+      title: found.errors ? `${int(found.errors)} failed` : "None failed" }, int(found.count), spent(found.spent));
   };
 }
+
+/** What the calls whose tokens count sum up to. */
+const spent = (sums) => sums && h("span.spent", ` · ${int(sums.prompt)} tokens in, ${int(sums.completion)} out`,
+  sums.cost === null ? "" : ` · ${money(sums.cost)}`);
 
 function actions(context) {
   const opens = (name, iconName, module, run) => button(name, async () => run(await module(), context), { iconName });
@@ -166,7 +223,7 @@ function tools(context) {
   let typing = 0;
   const search = (value) => {
     clearTimeout(typing);
-    typing = setTimeout(() => setQuery({ s: value.trim(), ...NO_PLACE }), 300);
+    typing = setTimeout(() => setQuery({ search: value.trim(), ...(query("sort") === "relevance" ? { sort: null } : {}), ...NO_PLACE }), 300);
   };
   onCleanup(() => clearTimeout(typing));
   const isStatus = ([field, operator, value]) => field === "status" && operator === "is" && ["success", "error"].includes(value);
@@ -175,10 +232,14 @@ function tools(context) {
     const others = readConditions().filter(([field]) => field !== "status");
     writeConditions(value ? [...others, ["status", "is", value]] : others);
   };
-  const setRoots = (value) => writeConditions(readConditions(), { roots: value === "1" ? null : value });
-  return h("div.bar-of-tools", searchBox("Search inputs and outputs", query("s") ?? "", search),
+  const setRoots = (value) => writeConditions(readConditions(),
+    value === "user" ? { roots: null, src: null } : { roots: value === "0" ? "0" : "1", src: value === "0" ? null : value });
+  return h("div.bar-of-tools", searchBox("Search everything", query("search") ?? "", search,
+      { title: "Words, \"a phrase\", the beginning of a word*; in inputs, outputs, errors, attributes, feedback and names" }),
+    () => (query("search") ? segments("Order of what is found", [["", "Newest"], ["relevance", "Relevance"]],
+      () => (query("sort") === "relevance" ? "relevance" : ""), (sort) => setQuery({ sort, ...NO_PLACE }, false)) : null),
     segments("Status", [["", "Any"], ["success", "OK"], ["error", "Error"]], status, setStatus),
-    segments("Which calls", [["1", "Traces"], ["0", "All calls"]], () => (rootsOnly() ? "1" : "0"), setRoots),
+    segments("Which calls", SOURCES, () => (rootsOnly() ? sourceOfRoots() ?? "all" : "0"), setRoots),
     timeRangePicker(), filterChips(context.facets, isStatus));
 }
 
@@ -189,16 +250,18 @@ function histogram(summary) {
 
 function content(list, context) {
   const columns = computed(() => {
-    const names = chosenColumns();
-    const paths = names.filter((name) => !COLUMNS[name]);
+    const chosen = chosenColumns();
+    // What was found takes the place of the input.
+    const names = query("search") ? ["op", "match", ...chosen.filter((name) => name !== "op" && name !== "input")] : chosen;
+    const paths = names.filter((name) => !COLUMNS[name] && name !== "match");
     // One column takes the space that is left.
     const wide = names.some((name) => COLUMNS[name]?.width === "auto") ? "" : paths[0] ?? "op";
-    const made = (name) => COLUMNS[name] ?? { label: name, width: "160px", title: name,
+    const made = (name) => (name === "match" ? MATCH : COLUMNS[name]) ?? { label: name, width: "220px", title: name,
       render: (row) => valueCell(row.values?.[paths.indexOf(name)]) };
     return names.map((name) => ({ key: name, ...made(name), ...(name === wide ? { width: "auto" } : {}) }));
   });
   const shown = table({
-    columns: () => columns.value, rows: () => context.rows.value, key: (row) => row.id, label: "Calls", href: () => "",
+    columns: () => columns.value, resizable: true, rows: () => context.rows.value, key: (row) => row.id, label: "Calls", href: () => "",
     selection: context.selected, busy: () => list.busy.value,
       onpeek: (row) => setQuery({ peek: query("peek") === row.id ? null : row.id }),
     order: () => ({ key: query("sort") === "slowest" ? "seconds" : "started", descending: query("sort") !== "oldest" }),
@@ -206,7 +269,7 @@ function content(list, context) {
   });
   shown.style.setProperty("table-layout", "fixed");
   effect(() => {
-    const wide = columns.value.reduce((sum, column) => sum + (Number.parseInt(column.width) || 150), 44);
+    const wide = columns.value.reduce((sum, column) => sum + (Number.parseInt(column.width) || 200), 44);
     shown.style.setProperty("min-width", `${wide}px`);
   });
   return h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "List of calls" }, () => {
@@ -232,16 +295,17 @@ function footer(list, summary) {
   const move = (direction, index) => () => {
     const found = list.data.value;
     if (!found?.rows.length || !found[direction]) return null;
-    const key = placeOf(found.rows.at(index));
+    const key = placeOf(found.rows.at(index), direction);
     return () => setQuery({ ...NO_PLACE, [direction === "older" ? "after" : "before"]: key }, false);
   };
   const told = () => {
     const [shown, all] = [list.data.value?.rows.length ?? 0, summary.data.value?.count];
     if (all === 1) return "1 call";
-    return shown ? `${int(shown)} of ${all == null ? "…" : int(Math.max(all, shown))} calls` : "";
+    const unindexed = list.data.value?.unindexed ?? 0;
+    const left = unindexed > FEW ? `; ${int(unindexed)} older calls are still being indexed` : "";
+    return shown || left ? `${int(shown)} of ${all == null ? "…" : int(Math.max(all, shown))} calls${left}` : "";
   };
-  const labels = { slowest: ["Slower", "Faster"], oldest: ["Older", "Newer"] };
-  return () => pager(told, move("newer", 0), move("older", -1), labels[query("sort")]);
+  return pager(told, move("newer", 0), move("older", -1));
 }
 
 function bulk(context) {

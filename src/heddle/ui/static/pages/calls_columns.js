@@ -3,27 +3,26 @@ import { dialog } from "../lib/dialog.js";
 import { computed, h, signal } from "../lib/dom.js";
 import { field } from "../lib/panels.js";
 import { button, failure, searchBox, skeleton } from "../lib/parts.js";
-import { COLUMNS, chosenColumns, showColumns } from "./calls.js";
 
 const MOST = 30;
 const GROUPS = [["inputs.", "Inputs"], ["output", "Output"], ["scores.", "Scores"], ["attributes.", "Attributes"],
   ["summary.", "Summary"]];
 
 /** Open the chooser; a choice shows at once and is part of the address. */
-export function chooseColumns(context) {
+export function chooseColumns({ columns: { known, chosen: chosenColumns, show: showColumns }, facets }) {
   return dialog("Columns", (close) => {
     const chosen = signal(chosenColumns());
     const paths = signal(/** @type {any} */ (null));
     const problem = signal(/** @type {any} */ (null));
     const words = signal("");
-    context.facets().then((found) => { paths.value = found.paths; }, (error) => { problem.value = error; });
+    facets().then((found) => { paths.value = found.paths; }, (error) => { problem.value = error; });
     const change = (names) => {
       chosen.value = names;
       showColumns(names);
     };
     const toggle = (name) => change(chosen.value.includes(name) ? chosen.value.filter((other) => other !== name)
-      : inOrder([...chosen.value, name]));
-    const matching = computed(() => [...new Set([...(paths.value ?? []), ...chosen.value.filter((name) => !COLUMNS[name])])]
+      : inOrder([...chosen.value, name], known));
+    const matching = computed(() => [...new Set([...(paths.value ?? []), ...chosen.value.filter((name) => !known[name])])]
       .filter((name) => name !== "output" && name.toLowerCase().includes(words.value.toLowerCase())));
     const box = (name, text) =>
       h("label", { style: { display: "flex", gap: "8px", "align-items": "center", padding: "3px 0", "min-width": 0 } },
@@ -32,7 +31,7 @@ export function chooseColumns(context) {
       h("span.one-line", { title: text }, text));
     return [
       h("div.columns", { style: { "grid-template-columns": "minmax(0, 1fr) minmax(0, 2fr)" } },
-        h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "Of every call")), Object.entries(COLUMNS)
+        h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "Of every call")), Object.entries(known)
           .map(([name, column]) => box(name, column.label))),
         h("fieldset", h("legend", { style: { padding: "0 0 8px" } }, h("h3", "Found in the data")),
           searchBox("Find a path", "", (value) => { words.value = value; }),
@@ -57,10 +56,10 @@ function groups(paths) {
 }
 
 /** Paths stand after the fixed columns, which keep their order; the start stays last. */
-function inOrder(names) {
-  const fixed = Object.keys(COLUMNS).filter((name) => names.includes(name) && name !== "started");
+function inOrder(names, known) {
+  const fixed = Object.keys(known).filter((name) => names.includes(name) && name !== "started");
   const place = fixed.filter((name) => ["op", "input", "output"].includes(name)).length;
-  const paths = names.filter((name) => !COLUMNS[name]);
+  const paths = names.filter((name) => !known[name]);
   return [...fixed.slice(0, place), ...paths, ...fixed.slice(place), ...(names.includes("started") ? ["started"] : [])];
 }
 

@@ -1,4 +1,4 @@
-// How many calls came since the list was read; the list stays as it is until somebody asks for them.
+// How many calls arrived since the list was read; the list stays unchanged until the user asks for them.
 import { post } from "../lib/data.js";
 import { effect, h, onCleanup, signal } from "../lib/dom.js";
 import { publicSelection } from "../lib/filterquery.js";

@@ -1,4 +1,4 @@
-// A call beside the list.
+// A preview of a call next to the list.
 import { drawer } from "../lib/dialog.js";
 import { computed, effect, h } from "../lib/dom.js";
 import { link, path, query, setQuery } from "../lib/router.js";

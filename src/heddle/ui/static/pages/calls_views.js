@@ -2,13 +2,12 @@
 import { postProject } from "../lib/data.js";
 import { attempt, confirm, dialog, form, toast } from "../lib/dialog.js";
 import { computed, h, signal } from "../lib/dom.js";
-import { publicSelection, selectionOf } from "../lib/filterquery.js";
+import { publicSelection, selectionOf, storedQuery } from "../lib/filterquery.js";
 import { ago } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, failure, skeleton } from "../lib/parts.js";
 import { projectId, query, setQuery } from "../lib/router.js";
 import { plain, readFilters } from "../lib/savedfilters.js";
-import { COLUMNS, chosenColumns } from "./calls.js";
 
 const PATHS = {
   op: ["op_name"], input: ["inputs"], output: ["output"], model: ["summary", "usage"], tokens: ["summary", "usage"],
@@ -17,39 +16,78 @@ const PATHS = {
 };
 const ORDERS = { slowest: ["summary.weave.latency_ms", "desc"], oldest: ["started_at", "asc"] };
 
+/** The object that holds the order of the tabs, in the place of columns. */
+const TABS = "calls-tabs";
+
 const read = (filter) =>
   postProject("/objs/query", { filter: { base_object_classes: ["SavedView"], latest_only: true, ...filter }, limit: 500 });
 
 /** Show what the view of that name shows; it may have been saved here or by an SDK. */
-export async function openView(name) {
+export async function openView(name, context) {
   const found = await attempt(() => read({ object_ids: [name] }));
   if (!found) return;
-  if (found.objs.length) show(found.objs[0], true);
+  if (found.objs.length) show(found.objs[0], context, true);
   else {
     toast(`There is no view ${name} in this project`, { kind: "error" });
     setQuery({ view: null });
   }
 }
 
-function show(view, replace) {
+/** Show a view that was read. */
+export function show(view, context, replace) {
   const value = plain(view.val);
-  setQuery(addressOf(view.object_id, value), replace);
+  setQuery(addressOf(view.object_id, value, context), replace);
   const order = value.definition?.sort_by?.[0];
   if (order && !query("sort") && order.field !== "started_at") toast(
     `The list cannot be sorted by ${order.field}: the newest come first`);
 }
 
+/** The views of calls that the project has, and the names of the tabs in their order; `*` stands for all calls. */
+export async function readTabs() {
+  const { objs } = await read({});
+  const views = objs.filter((view) => view.val.view_type === "traces");
+  const kept = objs.find((view) => view.object_id === TABS)?.val.definition?.column_order ?? ["*"];
+  const names = ["*", ...views.map((view) => view.object_id)];
+  const known = kept.filter((name) => names.includes(name));
+  return { views, order: [...known, ...names.filter((name) => !known.includes(name))] };
+}
+
+/** Keep the order of the tabs, for everybody in the project. */
+export const storeOrder = (order) => create(TABS, { name: TABS, view_type: "traces_tabs", label: "Tabs of Calls",
+  definition: { column_order: order } });
+
+/** Give a view another name for people; its address stays. */
+export async function renameView(view) {
+  const saved = await form("Rename view", [{ name: "label", label: "Name", value: view.val.label, required: true, maxlength: 100 }],
+    { submit: ({ label }) => create(view.object_id, { ...plain(view.val), label: label.trim() }) });
+  return Boolean(saved);
+}
+
+/** Let a view show what the list shows now. */
+export const updateView = (view, context) => create(view.object_id, valueOf(view.object_id, view.val.label, context));
+
+/** Ask, and delete a view; true when it is gone. */
+export async function removeView(view) {
+  if (!(await confirm("Delete this view?", `“${view.val.label}” goes for everybody in the project; calls stay.`))) return false;
+  if (!(await attempt(() => postProject("/obj/delete", { object_id: view.object_id }), "View deleted"))) return false;
+  if (query("view") === view.object_id) setQuery({ view: null });
+  return true;
+}
+
+const create = (name, value) => postProject("/obj/create",
+  { obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "SavedView" } });
+
 /** The address of a view: everything that the page reads from there. */
-function addressOf(name, value) {
+function addressOf(name, value, { columns: { known, chosen } }) {
   const { definition = {} } = value;
   const { conditions, text, roots, from, to } = readFilters(definition.filter, definition.query);
   const order = definition.sort_by?.[0];
   const sort = Object.keys(ORDERS).find((key) => ORDERS[key][0] === order?.field && ORDERS[key][1] === order?.direction);
-  const columns = [...new Set((definition.columns ?? []).map(columnOf).filter(Boolean))];
+  const columns = [...new Set((definition.columns ?? []).map((column) => columnOf(column, known)).filter(Boolean))];
   if (columns.length && !columns.includes("op")) columns.unshift("op");
-  const shown = columns.length ? columns : shownBy(definition.cols);
+  const shown = columns.length ? columns : shownBy(definition.cols, known, chosen);
   return {
-    view: name, f: conditions.length ? JSON.stringify(conditions) : null, s: text, roots: roots ? "1" : "0", sort,
+    view: name, f: conditions.length ? JSON.stringify(conditions) : null, search: text, roots: roots ? "1" : "0", sort,
     cols: shown?.map((column) => column.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",") ?? null,
     t0: seconds(from), t1: seconds(to), after: null, before: null, peek: null,
   };
@@ -57,17 +95,17 @@ function addressOf(name, value) {
 
 const seconds = (value) => (value == null ? null : typeof value === "number" ? value : new Date(value).getTime() / 1000);
 
-function columnOf({ path: parts, label }) {
-  const known = Object.keys(COLUMNS).find((name) => COLUMNS[name].label === label) ??
+function columnOf({ path: parts, label }, known) {
+  const found = Object.keys(known).find((name) => known[name].label === label) ??
     Object.keys(PATHS).find((name) => PATHS[name].join(".") === parts?.join("."));
-  return known ?? (parts ? parts.map((part) => String(part).replaceAll(".", "\\.")).join(".") : null);
+  return found ?? (parts ? parts.map((part) => String(part).replaceAll(".", "\\.")).join(".") : null);
 }
 
-/** The older way of the SDKs: paths that are switched on beside the ordinary columns. */
-function shownBy(cols) {
+/** The older format of the SDKs: paths that are enabled in addition to the ordinary columns. */
+function shownBy(cols, known, chosen) {
   const extra = Object.entries(cols ?? {}).filter(([name, on]) => on && /^(inputs|output|attributes|summary)\./.test(name))
     .map(([name]) => name);
-  return extra.length ? [...chosenColumns().filter((name) => COLUMNS[name]), ...extra] : null;
+  return extra.length ? [...chosen().filter((name) => known[name]), ...extra] : null;
 }
 
 /** The dialog with the views of the project. */
@@ -85,22 +123,20 @@ export function chooseView(context) {
       if (!ofCalls.value.length) return empty(
         { title: "No saved views yet",
         text: "A view keeps the filters, the order and the columns of this list under a name, for everybody in the project." });
-      return h("ul", ofCalls.value.map((view) => viewLine(view, close, load)));
+      return h("ul", ofCalls.value.map((view) => viewLine(view, context, close, load)));
     }, h("div.actions", button("Save this view", () => saveView(context, close), { kind: "primary", iconName: "save" }))];
   });
 }
 
-function viewLine(view, close, reload) {
+function viewLine(view, context, close, reload) {
   const open = () => {
     close();
-    show(view, false);
+    show(view, context, false);
   };
   const remove = async () => {
-    if (await confirm("Delete this view?", `“${view.val.label}” goes for everybody in the project; calls stay.`)) {
-      await attempt(() => postProject("/obj/delete", { object_id: view.object_id }), "View deleted");
-      if (query("view") === view.object_id) setQuery({ view: null });
-      reload();
-    }
+    if (!(await removeView(view))) return;
+    reload();
+    context.showTabs?.();
   };
   return h("li", { style: { display: "flex", gap: "8px", "align-items": "center", padding: "2px 0" } },
     h("button.nav", { type: "button", "aria-current": query("view") === view.object_id ? "true" : null, onclick: open,
@@ -110,7 +146,8 @@ function viewLine(view, close, reload) {
     button(null, remove, { kind: "quiet", iconName: "trash", label: `Delete ${view.val.label}` }));
 }
 
-async function saveView(context, close) {
+/** Ask for a name and save what the list shows under it. */
+export async function saveView(context, close = () => {}) {
   const label = query("view") ?? "";
   const saved = await form("Save view", [{ name: "label", label: "Name", value: label, required: true, maxlength: 100 }], {
     text: context.state().conditions.some(([field]) => field === "cost") ? "The filter on cost is left out: views know no cost."
@@ -119,22 +156,26 @@ async function saveView(context, close) {
   });
   if (!saved) return;
   close();
-  setQuery({ view: saved.object_id, roots: query("roots") ?? "1" });
+  context.showTabs?.();
+  setQuery({ view: saved.object_id, roots: query("roots") ?? "1", src: query("roots") ? query("src") : "user" });
   toast(`View saved; its address is this page's`);
 }
 
 /** Store the view as the class SavedView of the SDKs; a name that exists gets a new version. */
 async function store(label, context) {
   const name = label.replace(/[^\p{L}\p{N}_-]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 100) || "view";
-  const { filter, query: expression } = publicSelection(
+  await create(name, valueOf(name, label, context));
+  return { object_id: name };
+}
+
+/** What the list shows now, as a view. */
+function valueOf(name, label, context) {
+  const { filter, query: chosen } = publicSelection(
     { ...selectionOf(context.state()), ...(query("t0") || query("t1") ? {} : { from: null, to: null }) });
   const order = ORDERS[query("sort")];
-  const columns = chosenColumns().map(
-    (column) => ({ label: COLUMNS[column]?.label ?? column, path: PATHS[column] ?? column.split(/(?<!\\)\./)
+  const columns = context.columns.chosen().map(
+    (column) => ({ label: context.columns.known[column]?.label ?? column, path: PATHS[column] ?? column.split(/(?<!\\)\./)
     .map((part) => part.replaceAll("\\.", ".")) }));
-  const value = { name, view_type: "traces", label,
-    definition: { filter, query: expression, columns, sort_by: order ? [{ field: order[0], direction: order[1] }] : null } };
-  await postProject("/obj/create",
-    { obj: { project_id: projectId(), object_id: name, val: value, builtin_object_class: "SavedView" } });
-  return { object_id: name };
+  return { name, view_type: "traces", label,
+    definition: { filter, query: storedQuery(chosen), columns, sort_by: order ? [{ field: order[0], direction: order[1] }] : null } };
 }

@@ -1,4 +1,4 @@
-// Runs of an evaluation beside each other: what changed, how sure that is, and in which rows.
+// Runs of an evaluation side by side: what changed, how certain that is, and in which rows.
 import { computed, h } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { empty, tabs } from "../lib/panels.js";

@@ -3,6 +3,7 @@ import { SERIES } from "../lib/chart.js";
 import { comparisonOf } from "../lib/comparison.js";
 import { query } from "../lib/router.js";
 import { loadEvaluations, loadRuns, loadValues } from "../lib/runs.js";
+import { firstMeasure } from "../lib/statistics.js";
 
 /** The runs of some ids, and all their values. */
 export async function load(ids, abort) {
@@ -26,6 +27,6 @@ export function context({ runs, comparison: found }, ids) {
     runs: listed,
     baseline: listed[0]?.id ?? "",
     others: listed.slice(1),
-    measure: () => known(query("measure")) ?? known("score") ?? found.names[0] ?? "score",
+    measure: () => known(query("measure")) ?? firstMeasure(found.names) ?? "",
   };
 }

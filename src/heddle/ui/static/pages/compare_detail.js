@@ -1,16 +1,17 @@
 // One example in full: the row, and every trial of every run with its scores and its trace.
 import { h } from "../lib/dom.js";
 import { drawer } from "../lib/dialog.js";
-import { duration, int, money, oneLine } from "../lib/format.js";
-import { json, longText } from "../lib/json.js";
+import { duration, int, money } from "../lib/format.js";
+import { lineText } from "../lib/line.js";
 import { card, facts } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
 import { link, path, query, setQuery } from "../lib/router.js";
-import { gain } from "../lib/comparison.js";
-import { splitRow } from "../lib/rowparts.js";
+import { gain, splitRow } from "../lib/comparison.js";
 import { leaves } from "../lib/scores.js";
 import { diffView } from "../lib/textdiff.js";
-import { answerText, changeBadge, trialsOf } from "./compare_rows.js";
+import { valueView, modeSwitch } from "../lib/value.js";
+import { valueText } from "../lib/values.js";
+import { changeBadge, trialsOf } from "./compare_rows.js";
 
 /** Open the drawer of a row; returns what closes it. */
 export function openDetail({ digest, content, found, differs, close, rows }) {
@@ -65,21 +66,15 @@ export function openDetail({ digest, content, found, differs, close, rows }) {
 function body(row, found, differs) {
   const { input, expected } = splitRow(row.raw_data_row);
   return [
-    card("Input", null, value(input)),
-    expected === undefined ? null : card("Expected", null, value(expected)),
+    card("Input", modeSwitch(), valueView(input)),
+    expected === undefined ? null : card("Expected", null, valueView(expected)),
     found.runs.map((run) => runCard(row, run, found, differs)),
   ];
 }
 
-function value(item) {
-  const [[name, only] = [], ...more] = item && typeof item === "object" && !Array.isArray(item) ? Object.entries(item) : [];
-  if (typeof only === "string" && !more.length) return [h("small.faint", name), value(only)];
-  return typeof item === "string" ? h("div.answertext", { dir: "auto" }, longText(item)) : json(item, 3);
-}
-
 function runCard(row, run, found, differs) {
   const trials = trialsOf(row, run.id);
-  const place = found.comparison.rows.indexOf(row.row_digest);
+  const place = found.comparison.rows.indexOf(row.row);
   const change = run.id === found.baseline ? null : gain(found.comparison, found.measure(), found.baseline, run.id, place);
   const heading = h(
     "span.runhead",
@@ -112,15 +107,15 @@ function trialPart(trial, { index, count, base, isBase, differs }) {
       failed
         ? h("p.worse", "The answer failed.")
         : differs() && !isBase && base
-          ? diffView(answerText(base), answerText(trial), {
+          ? diffView(valueText(base.model_output), valueText(trial.model_output), {
               label: "Difference to the baseline",
               names: ["baseline", "this run"],
             })
-          : value(trial.model_output),
+          : valueView(trial.model_output),
     facts([
       ...leaves(trial.scores).map(([name, score]) => [
         name,
-        score === true ? h("span.better", "true") : score === false ? h("span.worse", "false") : oneLine(score, 300),
+        score === true ? h("span.better", "true") : score === false ? h("span.worse", "false") : lineText(score, 300),
       ]),
       ["Latency", duration(trial.model_latency_seconds)],
       ["Tokens", trial.total_tokens === null ? "" : int(trial.total_tokens)],

@@ -4,7 +4,7 @@ import { int } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { chip, keys, segments } from "../lib/parts.js";
 import { query, setQuery } from "../lib/router.js";
-import { windowed } from "../lib/windowed.js";
+import { scrollWith, windowed } from "../lib/windowed.js";
 import { judged, ROW_FILTERS, ROW_ORDERS, rowContents } from "../lib/comparison.js";
 import { measureLabel } from "../lib/runs.js";
 import { openDetail } from "./compare_detail.js";
@@ -30,13 +30,7 @@ function made(found) {
     const order = ROW_ORDERS.find(([value]) => value === name)?.[2] ?? ROW_ORDERS[0][2];
     return filtered(test).sort((one, other) => order(one, other) || one.row - other.row);
   });
-  const content = rowContents((digests, abort) =>
-    loadContents(
-      runs.map((run) => run.id),
-      digests,
-      abort,
-    ),
-  );
+  const content = rowContents((rows, abort) => loadContents(found, rows, abort));
   const differs = () => query("diff") === "1";
   const box = windowed({
     rows: () => rows.value,
@@ -47,9 +41,7 @@ function made(found) {
     make: (item, index) => exampleRow({ item, index, content, found, differs }),
   });
   const head = headings(found);
-  box.addEventListener("scroll", () => {
-    head.scrollLeft = box.scrollLeft;
-  });
+  scrollWith(box, head);
   browse(rows, box, (digest, close) => openDetail({ digest, content, found, differs, close, rows }));
   return [
     tools({ found, counts, show, differs }),
@@ -64,7 +56,7 @@ function made(found) {
       "div.pager",
       h("span", () => `${int(rows.value.length)} of ${int(comparison.rows.length)} rows`),
       h("span.grow"),
-      h("span.dim", h("kbd", "j"), h("kbd", "k"), " example ", h("kbd", "↵"), " open ", h("kbd", "d"), " differences"),
+      h("span.dim.keyhint", h("kbd", "j"), h("kbd", "k"), " example ", h("kbd", "↵"), " open ", h("kbd", "d"), " differences"),
     ),
   ];
 }
@@ -93,7 +85,7 @@ function browse(rows, box, open) {
   };
   keys({
     j: [() => step(1), "next example"],
-    k: [() => step(-1), "example before"],
+    k: [() => step(-1), "previous example"],
     Enter: [() => query("at") && setQuery({ row: query("at") }), "open the example"],
     d: [() => setQuery({ diff: query("diff") ? null : "1" }), "show differences to the baseline"],
     Escape: [() => setQuery({ row: null }), "close the example"],

@@ -3,16 +3,18 @@ import { post } from "../lib/data.js";
 import { attempt, menu, toast } from "../lib/dialog.js";
 import { projectId } from "../lib/router.js";
 import { trialsOf } from "./compare_rows.js";
+import { gateConditions } from "./evaluation_actions.js";
 
 const BATCH = 200;
 
-/** The rows of some digests, with data and trials of all runs, by the public interface. */
-export async function loadContents(runs, digests, abort) {
+/** Rows with data and the trials of all runs about each, by the public interface, which knows rows by their content. */
+export async function loadContents({ runs, comparison }, rows, abort) {
+  const digests = [...new Set(rows.map(digestOf))];
   const query = { $expr: { $in: [{ $getField: "row_digest" }, digests.map((digest) => ({ $literal: digest }))] } };
   const answer = await post(
     `/v2/${projectId()}/eval_results/query`,
     {
-      evaluation_call_ids: runs,
+      evaluation_call_ids: runs.map((run) => run.id),
       filters: [{ query }],
       include_raw_data_rows: true,
       resolve_row_refs: true,
@@ -21,8 +23,23 @@ export async function loadContents(runs, digests, abort) {
     },
     abort,
   );
-  return answer.rows;
+  const byDigest = new Map(answer.rows.map((row) => [row.row_digest, row]));
+  return rows
+    .filter((row) => byDigest.has(digestOf(row)))
+    .map((row) => {
+      const found = byDigest.get(digestOf(row));
+      const evaluations = found.evaluations.map((part) => {
+        const own = comparison.byRun.get(part.evaluation_call_id)?.calls ?? {};
+        const isOne = Object.keys(own).some((key) => digestOf(key) === digestOf(row));
+        const trials = isOne ? part.trials.filter((trial) => own[row]?.includes(trial.predict_and_score_call_id))
+          : row === digestOf(row) ? part.trials : [];
+        return { ...part, trials };
+      });
+      return { ...found, row, evaluations };
+    });
 }
+
+const digestOf = (row) => row.split("~")[0];
 
 /** A menu that saves all rows. */
 export function exportMenu(found) {
@@ -37,27 +54,26 @@ export function exportMenu(found) {
   );
 }
 
-async function copyGate({ baseline, others }) {
+async function copyGate({ baseline, others, comparison }) {
   const lines = others.map(
     (run) =>
-      `heddle eval compare ${run.id} ${baseline} --server ${location.origin} --project ${projectId()} --fail-if 'score < 0'`,
+      `heddle eval compare ${run.id} ${baseline} --server ${location.origin} --project ${projectId()} ${gateConditions(comparison.names)}`,
   );
   await navigator.clipboard?.writeText(lines.join("\n"));
   toast("Command copied");
 }
 
 async function save(found, kind) {
-  const ids = found.runs.map((run) => run.id);
-  const digests = found.comparison.rows;
+  const rows = found.comparison.rows;
   await attempt(async () => {
     const parts = kind === "csv" ? [csvLine(heading(found))] : [];
-    for (let start = 0; start < digests.length; start += BATCH) {
-      for (const row of await loadContents(ids, digests.slice(start, start + BATCH))) {
+    for (let start = 0; start < rows.length; start += BATCH) {
+      for (const row of await loadContents(found, rows.slice(start, start + BATCH))) {
         parts.push(kind === "csv" ? csvLine(cells(row, found)) : `${JSON.stringify(row)}\n`);
       }
     }
     offer(new Blob(parts, { type: kind === "csv" ? "text/csv" : "application/jsonl" }), `comparison.${kind}`);
-  }, `${digests.length} rows saved`);
+  }, `${rows.length} rows saved`);
 }
 
 function offer(blob, name) {
@@ -73,6 +89,7 @@ const scoreNames = (found) => found.comparison.names;
 
 function heading(found) {
   return [
+    "index",
     "row_digest",
     "row",
     ...found.runs.flatMap((run) => [`${run.letter} output`, ...scoreNames(found).map((name) => `${run.letter} ${name}`)]),
@@ -80,8 +97,9 @@ function heading(found) {
 }
 
 function cells(row, found) {
-  const place = found.comparison.rows.indexOf(row.row_digest);
+  const place = found.comparison.rows.indexOf(row.row);
   return [
+    found.comparison.index(place),
     row.row_digest,
     row.raw_data_row,
     ...found.runs.flatMap((run) => [

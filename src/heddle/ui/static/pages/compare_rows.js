@@ -1,12 +1,16 @@
 // One row of the example table: input, expected, and what each run made of it.
 import { h } from "../lib/dom.js";
-import { duration } from "../lib/format.js";
+import { cut, duration, int } from "../lib/format.js";
 import { query, setQuery } from "../lib/router.js";
-import { gain } from "../lib/comparison.js";
-import { cellText, diffText, plainText, splitRow } from "../lib/rowparts.js";
+import { gain, splitRow } from "../lib/comparison.js";
+import { valueLine } from "../lib/line.js";
+import { diffText } from "../lib/textdiff.js";
+import { valueText } from "../lib/values.js";
 import { writtenChange } from "../lib/runs.js";
 import { scoreChips } from "../lib/scores.js";
 import { lessIsBetter } from "../lib/statistics.js";
+
+const MOST = 600;
 
 /** The element of a row; its content comes when it is there. */
 export function exampleRow({ item, index, content, found, differs }) {
@@ -31,11 +35,12 @@ export function exampleRow({ item, index, content, found, differs }) {
         "button.plainbutton",
         { type: "button", dir: "auto", onclick: () => setQuery({ row: digest, at: digest }) },
         h("span.hidden-text", () => `Open example ${index.value + 1}: `),
-        () => waiting(() => h("span.clamp", cellText(parts().input) || h("span.faint", "empty"))),
+        h("small.rownumber", { title: "Row of the dataset" }, () => int(found.comparison.index(item.value.row) + 1), " "),
+        () => waiting(() => cell(parts().input)),
       ),
     ),
     h("div.examplecell", { role: "cell", dir: "auto" }, () =>
-      waiting(() => h("span.clamp", parts().expected === undefined ? h("span.faint", "–") : cellText(parts().expected))),
+      waiting(() => parts().expected === undefined ? h("span.faint", "–") : cell(parts().expected)),
     ),
     found.runs.map((run) =>
       h("div.examplecell", { role: "cell" }, () =>
@@ -45,11 +50,13 @@ export function exampleRow({ item, index, content, found, differs }) {
   );
 }
 
+/** A value in at most some lines. */
+const cell = (value) => (value === "" || value === null || value === undefined ? h("span.faint", "empty") : valueLine(value, { clamp: true }));
+
 /** What a run answered: the text (or how it differs), its scores and its change. */
 function answer({ row, run, found, place, differs }) {
   const trials = trialsOf(row, run.id);
   if (!trials.length) return h("span.faint", "not in this run");
-  const text = cellText(trials[0].model_output);
   const base = differs() && run.id !== found.baseline ? trialsOf(row, found.baseline)[0] : null;
   const change = run.id === found.baseline ? null : gain(found.comparison, found.measure(), found.baseline, run.id, place);
   return [
@@ -66,8 +73,8 @@ function answer({ row, run, found, place, differs }) {
       trials[0].model_output === null && !Object.keys(trials[0].scores ?? {}).length
         ? h("span.worse", "failed")
         : base
-          ? diffText(cellText(base.model_output), text)
-          : text || h("span.faint", "empty"),
+          ? () => diffText(cut(valueText(base.model_output), MOST), cut(valueText(trials[0].model_output), MOST))
+          : cell(trials[0].model_output),
     ),
   ];
 }
@@ -84,6 +91,3 @@ export function changeBadge(name, change) {
 
 /** The trials of a run in a row of results. */
 export const trialsOf = (row, run) => row?.evaluations?.find(({ evaluation_call_id: id }) => id === run)?.trials ?? [];
-
-/** The text of an answer. */
-export const answerText = (trial) => plainText(trial?.model_output);

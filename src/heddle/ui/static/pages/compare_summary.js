@@ -9,7 +9,7 @@ import { differences } from "../lib/comparison.js";
 import { groupedBars, radar } from "../lib/radar.js";
 import { measureLabel, written, writtenChange } from "../lib/runs.js";
 import { change, measureHeading, scoreBar } from "../lib/scores.js";
-import { isScore, mean, VERDICTS } from "../lib/statistics.js";
+import { VERDICTS } from "../lib/statistics.js";
 
 const MOST_AXES = 12;
 const MOST_POINTS = 2000;
@@ -32,10 +32,9 @@ function measureTable({ comparison, runs, baseline, others, measure }) {
     baseline,
     others.map((run) => run.id),
   );
-  const means = (run, name) => mean((comparison.column(run, name) ?? []).filter((value) => value !== null));
-  const pick = (name) => setQuery({ measure: name === "score" ? null : name });
+  const pick = (name) => setQuery({ measure: name });
   const row = (name) => {
-    const most = isScore(name) ? 1 : Math.max(...runs.map((run) => means(run.id, name) ?? 0), 0) || 1;
+    const scale = comparison.scale(name);
     return h(
       "tr",
       { class: () => (measure() === name ? "active" : ""), onclick: (event) => !event.target.closest("button,a") && pick(name) },
@@ -54,7 +53,7 @@ function measureTable({ comparison, runs, baseline, others, measure }) {
           h(
             "div.measured",
             run.id === baseline ? null : () => changed(name, changes.get(`${run.id} ${name}`).value),
-            scoreBar(name, means(run.id, name), { most, color: run.color }),
+            scoreBar(name, comparison.mean(run.id, name), { scale, color: run.color }),
           ),
         ),
       ),
@@ -111,13 +110,11 @@ function changed(name, { change: value, interval, sure, rows }) {
 function shapes({ comparison, runs }) {
   const axes = comparison.scores
     .slice(0, MOST_AXES)
-    .map((name) => ({ name, text: measureLabel(name).slice(measureLabel(name).lastIndexOf(".") + 1) }));
+    .map((name) => ({ name, text: measureLabel(name), scale: comparison.scale(name) }));
   const series = runs.map((run) => ({
     label: run.model.name,
     color: run.color,
-    values: Object.fromEntries(
-      axes.map(({ name }) => [name, mean((comparison.column(run.id, name) ?? []).filter((value) => value !== null))]),
-    ),
+    values: Object.fromEntries(axes.map(({ name }) => [name, comparison.mean(run.id, name)])),
   }));
   const isRadar = computed(() => query("shape") === "radar" && axes.length > 2);
   const control =

@@ -2,10 +2,11 @@
 import { h, signal } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
 import { compact, duration, int, money, when } from "../lib/format.js";
-import { messageCard, modeSwitch, textNode, toolCard } from "../lib/chat.js";
-import { storedNode } from "../lib/chat_media.js";
+import { messageCard, textNode, toolCard } from "../lib/chat.js";
+import { modeSwitch, valueView } from "../lib/value.js";
+import { storedNode } from "../lib/media.js";
 import { feedbackBar } from "../lib/feedbackbar.js";
-import { message, parsed } from "../lib/message_parts.js";
+import { parsed, textMessage } from "../lib/messages.js";
 import { copyButton, empty, refHref, stat } from "../lib/panels.js";
 import { dot, icon, loaded, page, title } from "../lib/parts.js";
 import { link, path, projectId, query } from "../lib/router.js";
@@ -123,11 +124,12 @@ function turnSection(turn, number) {
 }
 
 const EVENTS = {
-  user_message: (event) => messageCard(message("user", textPart(event.user_message.text)), { extra: media(event.user_message) }),
+  user_message: (event) => messageCard(textMessage("user", event.user_message.text), { extra: media(event.user_message) }),
   assistant_message: assistant,
   tool_call: (event) => {
-    const call = { id: "", name: event.tool_call.tool_name ?? "tool", arguments: parsed(event.tool_call.tool_arguments ?? "") };
-    const result = event.tool_call.tool_result === null ? null : message("tool", textPart(event.tool_call.tool_result));
+    const call = { type: "tool_call", name: event.tool_call.tool_name, arguments: parsed(event.tool_call.tool_arguments ?? "") };
+    const told = event.tool_call.tool_result;
+    const result = told === null ? null : { type: "tool_call_response", response: textMessage("tool", told).parts };
     return h("div.message", { "data-role": "tool" }, toolCard(call, result, projectId()), media(event.tool_call));
   },
   agent_start: (event) => {
@@ -167,16 +169,10 @@ function eventNode(event) {
   ];
 }
 
-const textPart = (text) => (text ? [/** @type {import("../lib/message_parts.js").Part} */ ({ type: "text", text })] : []);
-
 function assistant(event) {
   const said = event.assistant_message;
-  const parts = [
-    ...(said.reasoning_content
-      ? [/** @type {import("../lib/message_parts.js").Part} */ ({ type: "reasoning", text: said.reasoning_content })]
-      : []),
-    ...textPart(said.text),
-  ];
+  const thought = said.reasoning_content ? [{ type: "reasoning", content: said.reasoning_content }] : [];
+  const answer = { ...textMessage("assistant", said.text), ...(event.agent_name ? { name: event.agent_name } : {}) };
   const tokens = (said.input_tokens ?? 0) + (said.output_tokens ?? 0);
   const told = [
     said.model,
@@ -186,7 +182,7 @@ function assistant(event) {
     .filter(Boolean)
     .join(" · ");
   return [
-    messageCard(message("assistant", parts, { name: event.agent_name ?? "" }), { extra: h("span.faint.one-line", told) }),
+    messageCard({ ...answer, parts: [...thought, ...answer.parts] }, { extra: h("span.faint.one-line", told) }),
     media(said),
   ];
 }
@@ -199,7 +195,7 @@ function media({ content_refs: refs = [] }) {
     h(
       "div.attached",
       digests.map(([ref, href]) =>
-        href ? h("a.ref", { href }, "Attached content") : storedNode({ content: ref.split(":").at(-1) }, projectId()),
+        href ? valueView(ref) : storedNode({ content: ref.split(":").at(-1) }, projectId()),
       ),
     )
   );

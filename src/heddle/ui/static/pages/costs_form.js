@@ -106,7 +106,7 @@ function priceForm(heading, { model, rates, from }, save) {
 }
 
 function costOf(values, from) {
-  // A cached token without a price of its own is an ordinary input token.
+  // A cached token without a separate price is an ordinary input token.
   const of = (name) => (values[name] === "" || values[name] == null ? null : Number(values[name]) / MILLION);
   const prompt = of("prompt") ?? 0;
   return {

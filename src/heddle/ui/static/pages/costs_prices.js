@@ -24,8 +24,8 @@ export function pricesView(prices, own, reload) {
       ),
       h(
         "p.dim",
-        "Dollars per million tokens. A call is charged by the price that holds when it starts; " +
-          "your own prices go before those that come with heddle.",
+        "Dollars per million tokens. A call is charged by the price in force when it started, your own before one that comes " +
+          "with heddle. Calls from before the first price of their model are charged by its newest.",
       ),
       button("Add price", () => addPrice({}, reload), { kind: "primary", iconName: "add" }),
     ),

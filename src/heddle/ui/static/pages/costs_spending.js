@@ -4,7 +4,8 @@ import { legend, SERIES, shareBar } from "../lib/chart.js";
 import { compact, day, int, money, percent, when } from "../lib/format.js";
 import { card, empty, tile } from "../lib/panels.js";
 import { button, icon, loaded } from "../lib/parts.js";
-import { link, projectId, query, setQuery } from "../lib/router.js";
+import { callsLink, callsOf } from "../lib/filters.js";
+import { go, link, projectId, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { stackedBars } from "../lib/stackedbars.js";
 import { table } from "../lib/table.js";
@@ -15,7 +16,7 @@ const COLOURED = 5;
 const MOST_SHOWN = 200;
 const LABELS = { model: "Model", op: "Op", user: "User", day: "Day" };
 
-/** The figures of the resource of /_ui/api/costs. */
+/** The totals in the resource of /_ui/api/costs. */
 export function spendingView(state, reload) {
   return h(
     "div.spending",
@@ -28,24 +29,26 @@ export function spendingView(state, reload) {
           text: `The first call that used tokens was on ${day(found.first)}.`,
           action: button("Show everything", () => setQuery({ t: "all", t0: null, t1: null })),
         });
-      return [tiles(found.groups), unpriced(found.groups, reload), chart(found, found.by), costTable(found, found.by, reload)];
+      return [tiles(found), unpriced(found.groups, reload), chart(found, found.by), costTable(found, found.by, reload)];
     }),
   );
 }
 
 const sum = (groups, key) => groups.reduce((total, group) => total + (group[key] ?? 0), 0);
 
-function tiles(groups) {
-  const [prompt, cached, calls] = [sum(groups, "prompt"), sum(groups, "cache_read"), sum(groups, "calls")];
+function tiles(found) {
+  const { groups } = found;
+  const counted = (text) => callsLink(text, "The calls whose tokens count", rangeOf(found), { used: "" });
+  const [prompt, cached, calls] = [sum(groups, "prompt"), sum(groups, "cache_read"), found.calls];
   const cost = sum(groups, "cost");
   return h(
     "div.tiles",
-    tile("Cost", money(cost), calls ? `${money(cost / calls)} per call` : ""),
-    tile("Calls with tokens", compact(calls)),
-    tile("Input tokens", compact(prompt), `${compact(prompt / Math.max(1, calls))} per call`),
+    tile("Cost", counted(money(cost)), calls ? `${money(cost / calls)} per call` : ""),
+    tile("Calls with tokens", counted(compact(calls))),
+    tile("Input tokens", counted(compact(prompt)), `${compact(prompt / Math.max(1, calls))} per call`),
     tile(
       "Output tokens",
-      compact(sum(groups, "completion")),
+      counted(compact(sum(groups, "completion"))),
       `${compact(sum(groups, "completion") / Math.max(1, calls))} per call`,
     ),
     tile("Cached input", percent(prompt ? Math.min(1, cached / prompt) : 0), `${compact(cached)} tokens`),
@@ -78,6 +81,7 @@ function chart(found, by) {
     key: `c${index}`,
     label: entry.label,
     color: index < COLOURED ? SERIES[index] : "var(--faint)",
+    chosen: by === "day" || index >= COLOURED ? { used: "" } : conditionsOf(entry.name, by),
   }));
   const last = Math.max(0, Math.ceil((found.end - found.start) / found.step) - 1);
   const rows = Array.from({ length: last + 1 }, (_, bucket) => ({
@@ -94,14 +98,13 @@ function chart(found, by) {
       series: shown,
       label: `Cost by ${unit}`,
       height: 240,
-      formatY: axisMoney,
+      formatY: money,
       onrange: (from, to) => setQuery(rangeQuery(from, to), false),
+      onpick: (from, to, part) =>
+        go(callsOf({ from, to }, part?.chosen ?? { used: "" })),
     }),
   );
 }
-
-/** Small amounts of a scale keep the digits that tell its lines apart. */
-const axisMoney = (value) => (value && Math.abs(value) < 1 ? `$${Number(value.toPrecision(3))}` : money(value));
 
 /** Amounts of a column that are mostly below a cent, all with the same digits. */
 const smallMoney = (value) => (value && value < 1 ? `$${value.toFixed(5)}` : money(value));
@@ -131,10 +134,18 @@ const shortName = (name, by) => {
   return text.length > 34 ? `${text.slice(0, 32)}…` : text;
 };
 
-function hrefOf(group, by, step) {
-  if (by === "day") return link("/traces", { t0: group.name, t1: Number(group.name) + step });
-  return link("/traces", { [by]: group.name, t: query("t") ?? (query("t0") ? null : "30d"), t0: query("t0"), t1: query("t1") });
+/** The conditions that select the calls whose tokens count in a group by model, op or user. */
+const conditionsOf = (name, by) => (by === "model" ? { used: name } : { [by]: name, used: "" });
+
+/** The calls that a group was made of: those whose tokens count in it. */
+function hrefOf(group, by, found) {
+  if (by !== "day") return callsOf(rangeOf(found), conditionsOf(group.name, by));
+  const [from, to] = [Number(group.name), Number(group.name) + found.step];
+  return callsOf({ from: Math.max(from, found.from), to: Math.min(to, Math.ceil(found.end)) }, { used: "" });
 }
+
+/** The range that was asked for; `start` is that of the first bucket. */
+const rangeOf = (found) => ({ from: found.from, to: Math.ceil(found.end) });
 
 function costTable(found, by, reload) {
   const total = sum(found.groups, "cost");
@@ -154,7 +165,7 @@ function costTable(found, by, reload) {
         by === "day" ? null : h("i.swatch", { style: { background: color.get(group.name) ?? "var(--faint)" } }),
         h(
           "a",
-          { href: hrefOf(group, by, found.step), title: nameText(group.name, by, found.step), dir: "auto" },
+          { href: hrefOf(group, by, found), title: nameText(group.name, by, found.step), dir: "auto" },
           nameText(group.name, by, found.step),
         ),
       ],
@@ -173,7 +184,7 @@ function costTable(found, by, reload) {
             )
           : "",
     },
-    { key: "calls", label: "Calls", number: true, render: (group) => int(group.calls) },
+    { key: "calls", label: "Calls", number: true, render: (group) => h("a.plainlink", { href: hrefOf(group, by, found) }, int(group.calls)) },
     { key: "prompt", label: "Input tokens", number: true, render: (group) => int(group.prompt) },
     {
       key: "cache",
@@ -196,7 +207,7 @@ function costTable(found, by, reload) {
       "Total",
       money(total),
       "",
-      int(sum(groups, "calls")),
+      int(found.calls),
       int(sum(groups, "prompt")),
       int(sum(groups, "cache_read")),
       int(sum(groups, "completion")),
@@ -215,7 +226,7 @@ function costTable(found, by, reload) {
         rows: () => shown,
         key: (group) => group.name,
         label: `Costs by ${by}`,
-        href: (group) => hrefOf(group, by, found.step),
+        href: (group) => hrefOf(group, by, found),
         footer,
       }),
     ),

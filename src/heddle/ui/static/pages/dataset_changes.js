@@ -1,7 +1,8 @@
 // What differs between two versions of a dataset: rows that were added, removed or changed, cell by cell.
 import { h } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
-import { int, oneLine } from "../lib/format.js";
+import { int } from "../lib/format.js";
+import { lineText, valueLine } from "../lib/line.js";
 import { columnsOf } from "../lib/importers.js";
 import { empty } from "../lib/panels.js";
 import { loaded } from "../lib/parts.js";
@@ -65,15 +66,15 @@ function changeTable({ changes }) {
       h("tbody", () => changes.slice(from(), from() + PAGE).map((change) => changeRow(change, columns))))),
     changes.length > PAGE
       && pager(() => `${int(from() + 1)}–${int(Math.min(changes.length, from() + PAGE))} of ${int(changes.length)}`,
-      () => (from() > 0 ? turn(-1) : null), () => (from() + PAGE < changes.length ? turn(1) : null), ["Before", "Next"]),
+      () => (from() > 0 ? turn(-1) : null), () => (from() + PAGE < changes.length ? turn(1) : null)),
   ];
 }
 
 function changeRow({ kind, index, before, after, columns: changed }, columns) {
   const cell = (name) => {
-    if (!changed.includes(name)) return h("td", { dir: "auto" }, oneLine((after ?? before)[name], 80));
-    return h("td.cellchange", { dir: "auto" }, name in before && h("del", oneLine(before[name], 80) || "empty"), " ",
-      name in after && h("ins", oneLine(after[name], 80) || "empty"));
+    if (!changed.includes(name)) return h("td", { dir: "auto" }, valueLine((after ?? before)[name], { length: 80 }));
+    return h("td.cellchange", { dir: "auto" }, name in before && h("del", lineText(before[name], 80) ? valueLine(before[name], { length: 80 }) : "empty"), " ",
+      name in after && h("ins", lineText(after[name], 80) ? valueLine(after[name], { length: 80 }) : "empty"));
   };
   return h("tr", { class: kind }, h("td.number", int(index + 1)),
     h("td", h("span.badge", { class: { added: "good", removed: "error", changed: "warn" }[kind] }, TEXTS[kind])),

@@ -2,7 +2,8 @@
 import { h, signal } from "../lib/dom.js";
 import { dialog } from "../lib/dialog.js";
 import { lines, post } from "../lib/data.js";
-import { int, nameOf, oneLine } from "../lib/format.js";
+import { int, nameOf } from "../lib/format.js";
+import { valueLine } from "../lib/line.js";
 import { columnsOf, download, readRows, writeTable as writeText } from "../lib/importers.js";
 import { field } from "../lib/panels.js";
 import { button, segments } from "../lib/parts.js";
@@ -85,7 +86,7 @@ function preview(rows) {
       h("div.tablebox.preview", { tabindex: 0, role: "region", "aria-label": "Preview" },
         h("table.table", h("thead", h("tr", columns.map((name) => h("th", { scope: "col" }, name)))),
         h("tbody", rows.value.slice(0, 5)
-          .map((row) => h("tr", columns.map((name) => h("td", { dir: "auto" }, oneLine(row[name], 60))))))))];
+          .map((row) => h("tr", columns.map((name) => h("td", { dir: "auto" }, valueLine(row[name], { length: 60 }))))))))];
   };
 }
 

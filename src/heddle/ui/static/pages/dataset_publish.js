@@ -2,7 +2,8 @@
 import { h, signal } from "../lib/dom.js";
 import { dialog } from "../lib/dialog.js";
 import { post, postProject } from "../lib/data.js";
-import { cut, int, oneLine, parseRef } from "../lib/format.js";
+import { cut, int, parseRef } from "../lib/format.js";
+import { valueLine } from "../lib/line.js";
 import { button } from "../lib/parts.js";
 import { projectId } from "../lib/router.js";
 import { same } from "../lib/rowdiff.js";
@@ -180,7 +181,7 @@ function conflict({ version, size }, mine) {
       : "Rows that you edited differ there, so your edits cannot be applied to it. Publishing over it leaves its changes out."));
 }
 
-/** What edits do, in figures and with the first changed cells. */
+/** A summary of the edits, with counts and the first changed cells. */
 function changesOf(edits, sheet) {
   const told = summary(edits);
   const figures = [[told.inserted, "added", "good"], [told.changed, "changed", "warn"], [told.removed, "deleted", "error"]];
@@ -191,8 +192,8 @@ function changesOf(edits, sheet) {
     const before = sheet.original(index) ?? {};
     return Object.keys({ ...before, ...row }).filter((key) => !same(before[key], row[key]))
       .map((key) => h("li", h("b", `Row ${int(index + 1)}, ${name(key)}`),
-        h("del", { dir: "auto" }, oneLine(before[key], 120) || "empty"),
-        h("ins", { dir: "auto" }, oneLine(row[key], 120) || "empty")));
+        h("del", { dir: "auto" }, valueLine(before[key], { length: 120 })),
+        h("ins", { dir: "auto" }, valueLine(row[key], { length: 120 }))));
   });
   return [
     h("div.legend", figures.filter(([count]) => count)

@@ -24,7 +24,7 @@ const drafts = new Map();
  * @param {string} name under which the edits are kept while other pages are open
  */
 export function makeSheet(table, list, name) {
-  // What is not published outlives the page, so that a look at a call costs nobody their work.
+  // Unpublished edits outlive the page, so that opening a call does not lose work.
   const draft = drafts.get(name) ?? { edits: nothing(), originals: new Map(), past: [], future: [] };
   drafts.set(name, draft);
   const edits = signal(draft.edits);

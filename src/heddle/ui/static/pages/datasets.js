@@ -75,7 +75,7 @@ function list(all) {
     h("div.bar-of-tools", searchBox("Find a dataset", query("q") ?? "", (text) => setQuery({ q: text })),
       all.length === MOST && h("span.dim", `the newest ${int(MOST)}`)),
     h("div.tablebox.datasetlist", { tabindex: 0, role: "region", "aria-label": "Datasets" },
-      table({ columns: () => columns, rows: shown, key: (row) => row.object_id, label: "Datasets", href, order, onsort: sort })),
+      table({ resizable: true, columns: () => columns, rows: shown, key: (row) => row.object_id, label: "Datasets", href, order, onsort: sort })),
   ];
 }
 

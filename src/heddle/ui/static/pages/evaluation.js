@@ -5,9 +5,10 @@ import { int } from "../lib/format.js";
 import { empty, stat, tabs } from "../lib/panels.js";
 import { dot, failure, header, skeleton, title } from "../lib/parts.js";
 import { followRuns } from "../lib/progress.js";
-import { link } from "../lib/router.js";
+import { link, query } from "../lib/router.js";
 import { comparisonOf } from "../lib/comparison.js";
-import { loadEvaluations, loadRuns, loadValues, versionText, written } from "../lib/runs.js";
+import { loadEvaluations, loadRuns, loadValues, measureLabel, versionText, written } from "../lib/runs.js";
+import { firstMeasure, measuresInOrder } from "../lib/statistics.js";
 import { examples } from "./compare_examples.js";
 import { context } from "./compare_context.js";
 import { actions } from "./evaluation_actions.js";
@@ -71,10 +72,18 @@ function head(run, totals, state, values) {
     extra: h("span.runstatus", dot(run.status), WORDS[run.status]),
     actions: [
       () => stat("Rows", int(totals()?.rows)),
-      () => stat("Score", written("score", totals()?.means.score) || "–"),
+      () => headline(totals()),
       actions(run, state, values),
     ],
   });
+}
+
+/** The measure that the address names, else the first score. */
+function headline(totals) {
+  if (!totals) return null;
+  const names = measuresInOrder(Object.keys(totals.means));
+  const name = names.includes(query("measure")) ? query("measure") : firstMeasure(names);
+  return name && stat(measureLabel(name), written(name, totals.means[name]));
 }
 
 function body({ run, values, totals, progress }) {

@@ -1,5 +1,5 @@
 // What can be done with a run: compare it, run it again, end it, delete it, hold it as a gate in CI.
-import { isScore } from "../lib/statistics.js";
+import { isScore, lessIsBetter } from "../lib/statistics.js";
 import { attempt, confirm, dialog, menu } from "../lib/dialog.js";
 import { get, lines, post, postProject, send } from "../lib/data.js";
 import { h } from "../lib/dom.js";
@@ -8,6 +8,8 @@ import { button } from "../lib/parts.js";
 import { go, link, loadStyle, path, projectId } from "../lib/router.js";
 import { baselineOf, refOf, runLink } from "../lib/runs.js";
 import { kindOfScorer, runsHere } from "../lib/scorerkinds.js";
+
+const MOST_CONDITIONS = 6;
 
 /** The buttons of a run's page. */
 export function actions(run, state, values) {
@@ -26,7 +28,7 @@ export function actions(run, state, values) {
       [
         ["Score the answers again…", () => rescore(run), { iconName: "scorer" }],
         isRunning || run.isOfServer ? null : ["Train on these answers…", () => train(run, values), { iconName: "models" }],
-        ["Gate in CI…", () => gate(run), { iconName: "code" }],
+        ["Gate in CI…", () => gate(run, measuresOf(values)), { iconName: "code" }],
         ["Open the trace", () => go(link(path`/traces/${run.trace}`)), { iconName: "calls" }],
         isRunning ? ["Finish the run", () => finish(run, again), { iconName: "check" }] : null,
         ["Delete the run", () => remove(run), { iconName: "trash", danger: true }],
@@ -51,16 +53,15 @@ async function compare(run) {
   go(link("/evaluations/compare", { runs: [other, run.id].filter(Boolean).join(",") }));
 }
 
+const measuresOf = (values) => Object.keys(values.data.peek()?.runs[0]?.means ?? {});
+
 async function train(run, values) {
   const [{ newJob }, found] = await Promise.all([
     import("./training_new.js"),
     get(`/_ui/api/training?${new URLSearchParams({ project: projectId() })}`),
     loadStyle("pages/training"),
   ]);
-  const names = Object.keys(values.data.peek()?.runs[0]?.means ?? {}).filter(isScore);
-  const paths = names
-    .filter((name) => name !== "score" && !names.some((other) => other.startsWith(`${name}.`)))
-    .map((name) => `output.scores.${name}`);
+  const paths = measuresOf(values).filter(isScore).map((name) => `output.scores.${name}`);
   const job = await newJob(found.models, [], { run: run.id, paths });
   if (job) go(link(path`/training/${job}`));
 }
@@ -154,18 +155,28 @@ async function rescore(run) {
   if (made) go(runLink(made.evaluation_run_id));
 }
 
-/** The command that fails a CI job when a new run is worse than this one. */
-export function gateCommand(run) {
+/** The conditions of the regression gate: each score surely worse, more answers that fail. */
+export const gateConditions = (names) =>
+  [
+    ...names.filter(isScore).slice(0, MOST_CONDITIONS)
+      .map((name) => (lessIsBetter(name) ? `low(${name}) > 0` : `high(${name}) < 0`)),
+    "error_share > 0",
+  ]
+    .map((condition) => `--fail-if '${condition.replaceAll("'", "'\\''")}'`)
+    .join(" ");
+
+/** The command that fails a CI job when a new run is worse than this one by its measures. */
+export function gateCommand(run, names) {
   return [
     `heddle eval run ${run.evaluation.name} \\`,
     `  --model ${run.model.ref || run.model.name} \\`,
     `  --baseline ${run.id} \\`,
-    "  --fail-if 'high(score) < 0' --fail-if 'latency > 50%' --junit gate.xml \\",
+    `  ${gateConditions(names)} --junit gate.xml \\`,
     `  --server ${location.origin} --project ${projectId()}`,
   ].join("\n");
 }
 
-const gate = (run) =>
+const gate = (run, names) =>
   dialog(
     "Gate in CI",
     () => [
@@ -173,7 +184,7 @@ const gate = (run) =>
         "p",
         "This evaluates the model anew on this server, compares it row by row with this run, and ends with 1 when it surely got worse: any CI can hold a change back with it.",
       ),
-      codeBlock(gateCommand(run)),
+      codeBlock(gateCommand(run, names)),
       field("Exit codes", h("span.dim", "0: nothing got worse. 1: a regression. 2: nothing could be compared.")),
     ],
     { wide: true },

@@ -1,16 +1,18 @@
-// What a run came to: figures, how its scores are spread, what it is made of.
+// The summary of a run: totals, the distribution of its scores, its dataset and model.
 import { h } from "../lib/dom.js";
-import { bars } from "../lib/chart.js";
+import { bars, ticks } from "../lib/chart.js";
 import { duration, int, when } from "../lib/format.js";
+import { callsLink } from "../lib/filters.js";
 import { card, codeBlock, facts, refLink, tile } from "../lib/panels.js";
 import { failure, skeleton } from "../lib/parts.js";
 import { progressBar } from "../lib/progress.js";
 import { link, path, setQuery } from "../lib/router.js";
 import { datasetLink, measureLabel, runLink, versionText, written } from "../lib/runs.js";
-import { isScore, lessIsBetter, mean, measuresInOrder } from "../lib/statistics.js";
+import { isScore, lessIsBetter, measuresInOrder } from "../lib/statistics.js";
 import { gateCommand } from "./evaluation_actions.js";
 
 const BINS = 10;
+const MOST_WHOLE = 15;
 
 /** The summary of a run, live while it runs. */
 export function summary({ run, totals, values, progress }) {
@@ -28,48 +30,89 @@ export function summary({ run, totals, values, progress }) {
         ? failure(values.error.value, values.reload)
         : values.data.value === null
           ? skeleton(3)
-          : tiles(totals()),
+          : [tiles(totals(), run), summaryCard(totals())],
     () =>
       h(
         "div.distributions",
         names()
           .filter(isScore)
-          .map((name) => distribution(name, totals()?.values?.[name] ?? [])),
+          .map((name) => distribution(name, totals())),
       ),
     card("About this run", null, about(run)),
-    card("Gate in CI", h("span", "Fails a job when a new run is surely worse than this one"), codeBlock(gateCommand(run))),
+    card("Gate in CI", h("span", "Fails a job when a new run is surely worse than this one"), () => codeBlock(gateCommand(run, names()))),
   );
 }
 
-function tiles(totals) {
+function tiles(totals, run) {
   if (!totals) return null;
-  const { means, rows, trials } = totals;
-  const failed = means.error_share ?? 0;
+  const { means, rows, trials, errors } = totals;
   return h(
     "div.tiles",
-    tile("Score", written("score", means.score) || "–", "mean of the scorers"),
-    tile("Rows", int(rows), trials === rows ? "one answer each" : `${int(trials)} answers`),
-    tile("Errors", written("error_share", failed), failed ? "answers that failed" : "every answer came"),
+    tile("Rows", callsLink(int(rows), "The calls that answered and scored them", {}, { parent_id: run.id, op: ["contains", "predict"] }), trials === rows ? "one answer each" : `${int(trials)} answers`),
+    tile("Errors", errors ? h("a.plainlink", { href: runLink(run.id, { tab: "predictions", show: "failed" }) }, int(errors)) : "0", errors ? `of ${int(trials)} answers; they count in no score` : "every answer came"),
     tile("Latency", written("latency", means.latency) || "–", "mean per answer"),
     tile("Tokens", written("tokens", means.tokens) || "–", "mean per answer"),
     tile("Cost", written("cost", means.cost) || "–", means.cost === undefined ? "no price is known" : "mean per answer"),
   );
 }
 
+/** What the SDK summed up, beside what the stored answers come to. */
+function summaryCard(totals) {
+  if (!totals) return null;
+  const { figures, summary } = totals;
+  const scores = measuresInOrder(Object.keys(figures)).filter(isScore);
+  const others = Object.keys(summary).filter((name) => !scores.includes(name));
+  if (!scores.length && !others.length) return null;
+  const line = (name) =>
+    h("tr", h("th", { scope: "row", dir: "auto" }, measureLabel(name)), h("td.number", ownText(name, figures[name])),
+      h("td.number", statistics(name, summary[name])), h("td", agreement(figures[name], totals)));
+  return card(
+    "Summary",
+    h("span", "Of the stored answers, and as the program that evaluated printed it"),
+    h("div.tablebox", { tabindex: 0, role: "region", "aria-label": "Summary of the scores" },
+      h("table.table.summarytable", { "aria-label": "Summary of the scores" },
+        h("thead", h("tr", ["Measure", "Stored answers", "SDK", ""].map((text, index) =>
+          h("th", { scope: "col", class: index === 1 || index === 2 ? "number" : "" }, text || h("span.hidden-text", "Agreement"))))),
+        h("tbody", [...scores, ...others].map(line)))),
+  );
+}
+
+function ownText(name, figure) {
+  if (!figure) return h("span.faint", "–");
+  const counted = figure.true === undefined ? `of ${int(figure.of)}` : `${int(figure.true)} of ${int(figure.of)} true`;
+  return h("span", { title: String(figure.own) }, h("b", written(name, figure.own)), " ", h("span.dim", counted));
+}
+
+/** The statistics of the summary, in its own words. */
+function statistics(name, summed) {
+  if (!summed) return h("span.faint", "–");
+  const text = (statistic, value) => (statistic === "true_count" ? int(value) : written(statistic ? name : "", value));
+  return Object.entries(summed).map(([statistic, value], index) =>
+    h("span", { title: String(value) }, index ? " · " : "", statistic && h("span.dim", statistic, " "), text(statistic, value)));
+}
+
+function agreement(figure, { errors }) {
+  if (figure?.agrees === undefined) return null;
+  if (!figure.agrees) return h("span.badge.error", { title: "The stored answers come to something else." }, "differs");
+  return figure.of > figure.count
+    ? h("span.dim", `equal; the SDK counts ${errors === 1 ? "the failed answer" : `the ${int(errors)} failed answers`} as not true`)
+    : h("span.dim", "equal");
+}
+
 /** How the values of a measure are spread over the rows: two bars for what is 0 or 1, ten for numbers. */
-function distribution(name, column) {
-  const known = column.filter((value) => value !== null);
+function distribution(name, totals) {
+  const known = (totals?.values?.[name] ?? []).filter((value) => value !== null);
   const isTruth = !lessIsBetter(name) && known.every((value) => value === 0 || value === 1);
   const bins = isTruth ? truthBins(known) : numberBins(name, known);
   const pick = () => setQuery({ tab: "predictions", measure: name, order: "low" }, false);
   return card(
     measureLabel(name),
-    h("b", written(name, mean(known))),
+    h("b", written(name, totals?.means[name])),
     bars({
       bins: () => bins,
       label: `How ${measureLabel(name)} is spread over the rows`,
       height: 130,
-      formatX: (value) => String(Number(value.toPrecision(2))),
+      formatX: (value) => String(Number(value.toPrecision(4))),
       onpick: pick,
     }),
   );
@@ -83,11 +126,22 @@ const truthBins = (known) => [
 function numberBins(name, known) {
   const inUnit = !lessIsBetter(name) && known.every((value) => value >= 0 && value <= 1);
   const [low, high] = inUnit ? [0, 1] : [Math.min(...known), Math.max(...known)];
-  const step = (high - low) / BINS || 1;
-  const bins = Array.from({ length: BINS }, (_, index) => ({ from: low + index * step, to: low + (index + 1) * step, count: 0 }));
-  for (const value of known) bins[Math.min(BINS - 1, Math.floor((value - low) / step))].count++;
+  if (!inUnit && high - low <= MOST_WHOLE && known.every(Number.isInteger)) return wholeBins(known, low, high);
+  const [first, second = first + 1] = ticks(low, high, BINS);
+  const step = second - first;
+  const from = Math.floor(low / step + 1e-9) * step;
+  const count = Math.max(1, Math.ceil((high - from) / step - 1e-9));
+  const bins = Array.from({ length: count }, (_, index) => ({ from: from + index * step, count: 0 }));
+  for (const value of known) bins[Math.max(0, Math.min(count - 1, Math.floor((value - from) / step + 1e-9)))].count++;
   return bins;
 }
+
+const wholeBins = (known, low, high) =>
+  Array.from({ length: high - low + 1 }, (_, index) => ({
+    from: low + index,
+    text: String(low + index),
+    count: known.filter((value) => value === low + index).length,
+  }));
 
 function about(run) {
   return facts([

@@ -7,7 +7,7 @@ import { button, failure, header, searchBox, segments, skeleton, title } from ".
 import { followRuns } from "../lib/progress.js";
 import { go, link, query, setQuery } from "../lib/router.js";
 import { baselineOf, loadEvaluations, loadRuns, loadTotals, runLink } from "../lib/runs.js";
-import { table } from "../lib/table.js";
+import { pager, table } from "../lib/table.js";
 import { evaluationCards } from "./evaluations_cards.js";
 import { orderOf, runColumns } from "./evaluations_columns.js";
 import { newEvaluation, newRun, TEACHING } from "./evaluations_new.js";
@@ -147,6 +147,7 @@ function body({ runs, shown, selection, context, state, baseline, isEmpty }) {
       "div.tablebox",
       { tabindex: 0, role: "region", "aria-label": "Evaluation runs" },
       table({
+      resizable: true,
         label: "Evaluation runs",
         columns: () => columns.value,
         rows: () => shown.value.slice(0, SHOWN),
@@ -176,12 +177,10 @@ function body({ runs, shown, selection, context, state, baseline, isEmpty }) {
 function pages(runs) {
   const at = Number(query("page") ?? 0);
   const to = (page) => setQuery({ page: page || null }, false);
-  return h(
-    "div.pager",
-    h("span", `Runs ${int(at * PAGE + 1)} to ${int(at * PAGE + runs.length)}`),
-    h("span.grow"),
-    button("Newer", () => to(at - 1), { disabled: at === 0 }),
-    button("Older", () => to(at + 1), { disabled: runs.length < PAGE }),
+  return pager(
+    `Runs ${int(at * PAGE + 1)} to ${int(at * PAGE + runs.length)}`,
+    () => (at ? () => to(at - 1) : null),
+    () => (runs.length < PAGE ? null : () => to(at + 1)),
   );
 }
 

@@ -1,8 +1,9 @@
-// Each evaluation with its runs: how the score went, from the oldest run to the newest.
+// Each evaluation with its runs: how its first measure went, from the oldest run to the newest.
 import { computed, each, h } from "../lib/dom.js";
 import { spark } from "../lib/chart.js";
 import { query, setQuery } from "../lib/router.js";
-import { written } from "../lib/runs.js";
+import { measureLabel, written } from "../lib/runs.js";
+import { firstMeasure, measuresInOrder } from "../lib/statistics.js";
 
 const MOST = 40;
 
@@ -26,10 +27,9 @@ export function evaluationCards(runs, totals) {
 }
 
 function card(name, runs, totals) {
-  const scores = () =>
-    runs()
-      .map((run) => totals()?.get(run.id)?.means?.score ?? null)
-      .reverse();
+  const means = () => runs().map((run) => totals()?.get(run.id)?.means ?? {});
+  const measure = computed(() => firstMeasure(measuresInOrder(means().flatMap(Object.keys))) ?? "");
+  const scores = () => means().map((found) => found[measure.value] ?? null).reverse();
   const newest = () => scores().findLast((score) => score !== null);
   const isChosen = () => query("evaluation") === name;
   return h(
@@ -44,11 +44,11 @@ function card(name, runs, totals) {
     h(
       "small",
       () =>
-        `${runs().length} ${runs().length === 1 ? "run" : "runs"}${newest() == null ? "" : `, last ${written("score", newest())}`}`,
+        `${runs().length} ${runs().length === 1 ? "run" : "runs"}${newest() == null ? "" : `, last ${measureLabel(measure.value)} ${written(measure.value, newest())}`}`,
     ),
     () =>
       scores().filter((score) => score !== null).length > 1
-        ? spark(scores(), { width: 72, label: `Score of ${name}, oldest to newest run` })
+        ? spark(scores(), { width: 72, label: `${measureLabel(measure.value)} of ${name}, oldest to newest run` })
         : h("span"),
   );
 }

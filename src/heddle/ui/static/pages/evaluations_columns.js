@@ -4,7 +4,7 @@ import { ago, duration, int, money, number, when } from "../lib/format.js";
 import { dot, icon } from "../lib/parts.js";
 import { progressBar } from "../lib/progress.js";
 import { query } from "../lib/router.js";
-import { datasetLink, runLink, versionText } from "../lib/runs.js";
+import { datasetLink, runLink, scaleOf, versionText } from "../lib/runs.js";
 import { change, measureHeading, scoreBar } from "../lib/scores.js";
 import { isScore } from "../lib/statistics.js";
 
@@ -17,7 +17,9 @@ export function runColumns({ totals, progress, baseline, star, rows }) {
   const base = () => totals()?.get(baseline.value)?.means;
   const isLike = (run) =>
     run.id !== baseline.value && rows().find(({ id }) => id === baseline.value)?.evaluation.name === run.evaluation.name;
-  const most = () => Math.max(1, ...rows().map((run) => means(run).latency ?? 0));
+  const scale = (name) => scaleOf(name, rows().map((run) => totals()?.get(run.id)));
+  /** @returns {[number, number]} */
+  const slowest = () => [0, Math.max(1, ...rows().map((run) => means(run).latency ?? 0))];
   return [
     { key: "star", label: h("span.hidden-text", "Baseline"), class: "staring", render: (run) => starButton(run, baseline, star) },
     { key: "model", label: "Model", sort: true, render: (run) => runName(run) },
@@ -47,19 +49,19 @@ export function runColumns({ totals, progress, baseline, star, rows }) {
     },
     { key: "rows", label: "Rows", number: true, sort: true, render: (run) => rowsOf(totals()?.get(run.id)) },
     {
-      key: "score",
-      label: measureHeading("score"),
-      title: "The mean over the scorers",
+      key: "errors",
+      label: "Errors",
+      title: "Answers that failed",
       number: true,
       sort: true,
-      render: (run) => scored("score", means(run), isLike(run) ? base() : null),
+      render: (run) => errorsOf(totals()?.get(run.id)),
     },
     ...measuresOf(rows(), means).map((name) => ({
       key: name,
       label: measureHeading(name),
       number: true,
       sort: true,
-      render: (run) => scored(name, means(run), isLike(run) ? base() : null),
+      render: (run) => scored(name, means(run), isLike(run) ? base() : null, scale(name)),
     })),
     {
       key: "latency",
@@ -67,7 +69,7 @@ export function runColumns({ totals, progress, baseline, star, rows }) {
       title: "Mean seconds per answer",
       number: true,
       sort: true,
-      render: (run) => (means(run).latency == null ? "" : scoreBar("latency", means(run).latency, { most: most() })),
+      render: (run) => (means(run).latency == null ? "" : scoreBar("latency", means(run).latency, { scale: slowest() })),
     },
     ...(rows().some((run) => means(run).tokens != null)
       ? [
@@ -141,21 +143,27 @@ function rowsOf(totals) {
   return h("span", { title: `${int(totals.rows)} rows, ${int(totals.trials)} answers` }, int(totals.rows));
 }
 
-function scored(name, means, base) {
+function errorsOf(totals) {
+  if (!totals) return "";
+  const title = `${int(totals.errors)} of ${int(totals.trials)} answers failed`;
+  return h("span", { title, class: totals.errors ? "worse" : "dim" }, int(totals.errors));
+}
+
+function scored(name, means, base, scale) {
   if (means[name] == null) return h("span.faint", "–");
   return h(
     "span.deltas",
     base?.[name] != null && h("small", change(name, means[name] - base[name])),
-    scoreBar(name, means[name]),
+    scoreBar(name, means[name], { scale }),
   );
 }
 
-/** The scorers that most of the runs have. */
+/** The scores that most of the runs have. */
 function measuresOf(runs, means) {
   const counts = new Map();
   for (const run of runs) for (const name of Object.keys(means(run))) counts.set(name, (counts.get(name) ?? 0) + 1);
   return [...counts]
-    .filter(([name]) => isScore(name) && name !== "score" && !name.includes("."))
+    .filter(([name]) => isScore(name))
     .sort((one, other) => other[1] - one[1])
     .slice(0, MOST_MEASURES)
     .map(([name]) => name)
@@ -172,7 +180,7 @@ const PLAIN = {
 
 /** Runs in the order of a column; what has no value stands last. */
 export function orderOf(runs, key, ascending, totals) {
-  const value = PLAIN[key] ?? ((run) => (key === "rows" ? totals?.get(run.id)?.rows : totals?.get(run.id)?.means?.[key]) ?? null);
+  const value = PLAIN[key] ?? ((run) => (key === "rows" || key === "errors" ? totals?.get(run.id)?.[key] : totals?.get(run.id)?.means?.[key]) ?? null);
   const compare = (one, other) => {
     const [a, b] = [value(one), value(other)];
     if (a === null || b === null) return Number(a === null) - Number(b === null);

@@ -1,4 +1,4 @@
-// The engine, live: what runs and waits, how fast, what the cache holds; who used which model, and what is allowed.
+// The engine, live: running and waiting requests, speed, cache; usage by model and user, and limits.
 import { computed, each, h, signal } from "../lib/dom.js";
 import { get, live, resource } from "../lib/data.js";
 import { bytes, compact, duration, int, percent } from "../lib/format.js";
@@ -172,7 +172,7 @@ function teach(data) {
     text:
       `${sentence(data?.problem)}With a model, chats, training and evaluations need no other service, ` +
       `and its queue, cache and speed show here.`,
-    code: "pip install 'heddle[inference]'\nheddle serve --model heddle-tiny",
+    code: "pip install '.[inference]'\nheddle serve --model heddle-tiny",
     action: [
       h("p", "Then ask it as any OpenAI client does:"),
       codeBlock(

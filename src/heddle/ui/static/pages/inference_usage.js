@@ -3,6 +3,7 @@ import { computed, h, onCleanup } from "../lib/dom.js";
 import { get, resource, send } from "../lib/data.js";
 import { form } from "../lib/dialog.js";
 import { compact, duration, int, money, percent } from "../lib/format.js";
+import { callsLink } from "../lib/filters.js";
 import { card } from "../lib/panels.js";
 import { button, loaded } from "../lib/parts.js";
 import { link, query, setQuery } from "../lib/router.js";
@@ -11,13 +12,16 @@ import { table } from "../lib/table.js";
 const REFRESH = 10_000;
 const DAY = 86_400_000;
 
+/** The first of so many days (UTC) up to today. */
+const since = (days) => new Date(Date.now() - (days - 1) * DAY).toISOString().slice(0, 10);
+
 /** Usage by model of the last days; of one project where the page belongs to one, unless all are asked for. */
 export function usageCard(project) {
   const days = () => Number(query("days")) || 30;
   const address = () => {
     const search = new URLSearchParams({
       group_by: "model",
-      start: new Date(Date.now() - (days() - 1) * DAY).toISOString().slice(0, 10),
+      start: since(days()),
     });
     if (project && query("all") !== "1") search.set("project", project);
     return `/v1/usage?${search}`;
@@ -61,7 +65,7 @@ export function usageCard(project) {
         ? h(
             "div.tablebox",
             { tabindex: 0, role: "region", "aria-label": "Usage by model" },
-            table({ label: "Usage by model", columns: () => COLUMNS, rows, key: (row) => row.model, keyboard: false }),
+            table({ label: "Usage by model", columns: () => columns(project, days()), rows, key: (row) => row.model, keyboard: false }),
           )
         : h(
             "p.dim",
@@ -72,18 +76,28 @@ export function usageCard(project) {
   );
 }
 
+/** A number of requests as the way to the calls that trace them, on the page of a project. */
+function traced(project, days, row, text, conditions = {}) {
+  if (!project || query("all") === "1") return text;
+  const from = Date.parse(`${since(days)}T00:00:00Z`) / 1000;
+  return callsLink(text, "The requests as calls", { from }, { "attributes.served_model": row.model, ...conditions });
+}
+
 const latency = (place, figure) => (row) =>
   row[place][figure] === null ? (row[place].count ? "> 300 s" : "") : `≤ ${duration(row[place][figure]).replace(".00", "")}`;
 
-const COLUMNS = [
+const columns = (project, days) => [
   { key: "model", label: "Model", render: (row) => h("span.mono", { title: row.model, dir: "auto" }, row.model ?? "") },
-  { key: "requests", label: "Requests", number: true, render: (row) => int(row.requests) },
+  { key: "requests", label: "Requests", number: true, render: (row) => traced(project, days, row, int(row.requests)) },
   {
     key: "errors",
     label: "Errors",
     number: true,
     render: (row) =>
-      row.errors ? h("span.worse", { title: percent(row.errors / row.requests) }, int(row.errors)) : h("span.dim", "0"),
+      row.errors
+        ? h("span.worse", { title: percent(row.errors / row.requests) },
+          traced(project, days, row, int(row.errors), { status: "error" }))
+        : h("span.dim", "0"),
   },
   { key: "prompt", label: "Tokens in", number: true, render: (row) => compact(row.prompt_tokens) },
   {

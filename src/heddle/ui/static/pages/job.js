@@ -5,7 +5,7 @@ import { attempt, confirm } from "../lib/dialog.js";
 import { compact, int, number } from "../lib/format.js";
 import { empty, tabs, tile } from "../lib/panels.js";
 import { button, dot, failure, header, skeleton, title } from "../lib/parts.js";
-import { link, path, projectId, query } from "../lib/router.js";
+import { go, link, path, projectId, query } from "../lib/router.js";
 import { chartControls, comparePicker, curves } from "./job_charts.js";
 import { gradientRows, rowsOf } from "./job_data.js";
 import { configTab, jobTab, logTab } from "./job_details.js";
@@ -83,7 +83,7 @@ function show(first) {
             () => run.value.id,
           ),
         ),
-        curves(runs),
+        curves(runs, (step) => go(link("/trajectories", { model: run.value.id, step }))),
         phaseTimeline(() => run.value.jobs),
         h(
           "section.card",

@@ -1,4 +1,4 @@
-// The curves of a run, alone or beside others: one axis, one crosshair, smoothed and scaled alike.
+// The curves of a run, alone or with others: one axis, one crosshair, smoothed and scaled alike.
 import { computed, h, signal } from "../lib/dom.js";
 import { SERIES, legend, lineChart } from "../lib/chart.js";
 import { compact, cut, duration, int, number } from "../lib/format.js";
@@ -8,6 +8,7 @@ import { query, setQuery } from "../lib/router.js";
 import { merged, metricName, metricsOf, smoothed } from "./job_data.js";
 
 const FIRST = 6;
+const MOST_NAMED = 12;
 const AXES = { step: "step", time: "after", samples: "trajectories" };
 
 /** The controls that all charts follow; their state is in the address. */
@@ -54,10 +55,12 @@ export function chartControls() {
 const axis = () => (query("x") in AXES ? query("x") : "step");
 
 /**
- * Every chart of a run: `runs()` are {name, rows}, the first one is the page's own.
+ * Every chart of a run: `runs()` are {name, rows}, the first one is the page's own; `open(step)` shows what a step was
+ * trained on.
  * @param {() => {name: string, rows: any[]}[]} runs
+ * @param {(step: number) => void} open
  */
-export function curves(runs) {
+export function curves(runs, open) {
   const hover = signal(/** @type {number|null} */ (null));
   const names = computed(() => JSON.stringify([...new Set(runs().flatMap(({ rows }) => metricsOf(rows)))]));
   const prepared = computed(() => {
@@ -79,16 +82,28 @@ export function curves(runs) {
     wholeX: axis() !== "time",
     formatX: axis() === "time" ? elapsed : compact,
     hover,
+    onpick: axis() === "step" ? (row) => open(row.step) : null,
+    opens: "its trajectories",
     logarithmic: () => query("log") === "1",
   });
   const hasReward = computed(() => runs().some(({ rows: own }) => own.some((row) => Number.isFinite(row.reward))));
   return [
+    () => skippedNote(runs()[0]?.rows ?? []),
     () => (hasReward.value ? rewardCard(prepared, shared()) : metricCard("loss/train", prepared, shared(), 300, 0)),
     h("div.multiples", () =>
       shown(names.value, hasReward.value).map((name, index) => metricCard(name, prepared, shared(), 150, index + 2)),
     ),
     () => moreButton(names.value, hasReward.value),
   ];
+}
+
+/** Which steps have no point in the charts of the training, and why. */
+function skippedNote(rows) {
+  const skipped = rows.filter((row) => row.num_groups_trainable === 0).map(({ step }) => int(step));
+  if (!skipped.length) return null;
+  const [shown, rest] = [skipped.slice(0, MOST_NAMED), skipped.length - MOST_NAMED];
+  return h("p.dim", `${skipped.length === 1 ? "Step" : "Steps"} ${shown.join(", ")}${rest > 0 ? ` and ${int(rest)} more` : ""} `
+    + `${skipped.length === 1 ? "was" : "were"} skipped: all rewards of each group were equal, so there was nothing to learn.`);
 }
 
 /** What has a small chart: all but rewards, and the loss where it has the large one. */

@@ -3,7 +3,7 @@ import { date } from "../lib/format.js";
 
 /** @typedef {{step: number, time: number, samples: number, [metric: string]: any}} Row */
 
-/** The rows of a run: the figures of each job that made a step, what was logged for it, and where it stands on each axis. */
+/** The rows of a run: the metrics of each job that made a step, what was logged for it, and its position on each axis. */
 export function rowsOf(run) {
   const began = run.jobs[0]?.created_at ?? (date(run.created_at)?.getTime() ?? 0) / 1000;
   const logged = new Map(run.checkpoints.map(({ step, metrics }) => [step, metrics]));
@@ -74,6 +74,7 @@ const NAMES = {
   "offpolicy/clip_fraction": "Clipped tokens",
   "offpolicy/lag_mean": "Steps of lag",
   "loss/probs_corr": "Serving and training agree",
+  "agreement/largest_difference": "Largest difference of a log-probability, served and trained",
   num_trainable_tokens: "Trained tokens",
   num_groups_trainable: "Groups that teach",
   num_tokens: "Tokens",
@@ -90,6 +91,8 @@ const HIDDEN = new Set([
   "num_trajectories",
   "seconds",
 ]);
+const isHidden = (name) =>
+  HIDDEN.has(name) || name.startsWith("data/") || (name.startsWith("agreement/") && !(name in NAMES));
 
 /** What a metric is called on a chart. */
 export const metricName = (name) => NAMES[name] ?? name;
@@ -98,7 +101,7 @@ export const metricName = (name) => NAMES[name] ?? name;
 export function metricsOf(rows) {
   const found = new Set();
   for (const row of rows)
-    for (const name in row) if (!HIDDEN.has(name) && !name.startsWith("data/") && Number.isFinite(row[name])) found.add(name);
+    for (const name in row) if (!isHidden(name) && Number.isFinite(row[name])) found.add(name);
   const order = Object.keys(NAMES);
   const place = (name) => (order.includes(name) ? order.indexOf(name) : order.length);
   return [...found].sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));

@@ -1,7 +1,8 @@
 // One job of a run in detail: its gradient steps, what it trained on, its log and its settings.
+import { lineText } from "../lib/line.js";
 import { h } from "../lib/dom.js";
 import { lineChart, SERIES } from "../lib/chart.js";
-import { date, duration, int, nameOf, number, oneLine, when } from "../lib/format.js";
+import { date, duration, int, nameOf, number, when } from "../lib/format.js";
 import { facts } from "../lib/panels.js";
 import { dot, icon, loaded } from "../lib/parts.js";
 import { json } from "../lib/json.js";
@@ -39,7 +40,7 @@ function jobPicker(run, chosen) {
   );
 }
 
-/** What one job did: its times, what its data held, and the figures of its gradient steps. */
+/** What one job did: its times, the contents of its data, and the metrics of its gradient steps. */
 export function jobTab(run, chosen, events) {
   return h(
     "div.tabcontent",
@@ -54,7 +55,12 @@ export function jobTab(run, chosen, events) {
         : null,
     ),
     () => chosen.value && jobFacts(chosen.value),
-    loaded(events, (data) => [trainedOn(data.config?.source), counts(data.events), gradientCharts(data.events)]),
+    loaded(events, (data) => [
+      trainedOn(data.config?.source),
+      counts(data.events),
+      agreement(data.events),
+      gradientCharts(data.events),
+    ]),
   );
 }
 
@@ -99,7 +105,22 @@ function counts(events) {
   return [facts(shown.map(([name, value]) => [words(name), number(value)])), nothingLearned(started.data)];
 }
 
-/** Why a job made a step that is the one before: it is no failure, but nobody would guess it. */
+/** How the log-probabilities of serving and of training compare, for the same weights. */
+function agreement(events) {
+  const found = events.find(({ data }) => data?.["agreement/tokens"])?.data;
+  if (!found) return null;
+  const of = (name) => found[`agreement/${name}`];
+  const equal = of("equal_tokens") === of("tokens") ? "all" : int(of("equal_tokens"));
+  return facts([
+    [
+      "Served and trained",
+      `${equal} of ${int(of("tokens"))} log-probabilities are bitwise equal, largest difference ${number(of("largest_difference"))}` +
+        ` (${of("bits")}-bit weights, ${int(of("threads"))} ${of("threads") === 1 ? "thread" : "threads"})`,
+    ],
+  ]);
+}
+
+/** Why a job made a step equal to the previous one: not a failure, but not obvious. */
 function nothingLearned(data) {
   if (data.num_groups_trainable !== 0) return null;
   const why =
@@ -142,7 +163,7 @@ function gradientCharts(events) {
   );
 }
 
-/** The events of one job as lines, the newest first, beside what clients logged for the model. */
+/** The events of one job as lines, the newest first, with what clients logged for the model. */
 export function logTab(run, chosen, events) {
   return h(
     "div.tabcontent",
@@ -183,7 +204,7 @@ const logTime = (at) => clock.format(date(at * 1000));
 function eventLine({ type, data, at }) {
   const figures = Object.entries(data)
     .filter(([name]) => name !== "error_message")
-    .map(([name, value]) => `${name}=${typeof value === "number" ? number(value) : oneLine(value, 60)}`);
+    .map(([name, value]) => `${name}=${typeof value === "number" ? number(value) : lineText(value, 60)}`);
   return {
     at,
     kind: type.replaceAll("_", " "),

@@ -54,7 +54,7 @@ export function stepsTab(run) {
 }
 
 function columns(run) {
-  const figure = (key, label, name) => ({ key, label, number: true, render: (row) => number(row.metrics[name] ?? null) });
+  const figure = (key, label, name) => ({ key, label, number: true, render: (row) => row.metrics[name] == null ? absent(row, name) : number(row.metrics[name]) });
   return [
     {
       key: "step",
@@ -75,6 +75,14 @@ function columns(run) {
     },
     { key: "actions", label: "Actions", render: (row) => actions(run, row) },
   ];
+}
+
+/** Why a step lacks a figure: it was skipped where no group of its trajectories had anything to teach. */
+function absent(row, name) {
+  const isSkipped = row.metrics.num_groups_trainable === 0 && name.startsWith("loss/");
+  return isSkipped
+    ? h("span.dim", { title: "All rewards of each group were equal, so there was nothing to learn" }, "skipped")
+    : h("span.faint", { title: "Not measured at this step" }, "–");
 }
 
 function actions(run, row) {

@@ -170,7 +170,7 @@ function metricColumn(column, index, rows) {
     label: h(
       "span.measure",
       h("small", label.small),
-      h("span", label.text.slice(label.text.lastIndexOf(".") + 1), column.isLess && " ↓"),
+      h("span", label.text, column.isLess && " ↓"),
     ),
     render: (row) => cell(row.cells[index], best, most),
   };

@@ -8,17 +8,17 @@ import { config } from "../lib/router.js";
 
 /**
  * The page that turns a key into a session; the address stays the one that was wanted.
- * @param {Element} mark the sign of the house
+ * @param {Element} logo
  * @param {(told: {user: string, admin: boolean}) => void} done
  */
-export default function Login(mark, done) {
+export default function Login(logo, done) {
   title("Log in");
   const waits = signal(true);
   // A link from another site opens a page without the cookie, which is there for what the page itself asks for.
   send("GET", "/_ui/session").then((told) => (told.user ? done(told) : null)).catch(() => null)
     .finally(() => { waits.value = false; });
   return h("div.loginpage", () => (waits.value ? null : h("section.login", { "aria-label": "Log in" },
-    h("header", mark, h("h1", "Log in to heddle")),
+    h("header", logo, h("h1", "Log in to heddle")),
     h("p.dim", "This server needs an API key. The browser keeps a session for it, not the key."),
     keyForm(done), howTo())));
 }

@@ -127,7 +127,7 @@ function nothing() {
     text:
       "This server can answer chat completions itself, on a CPU or a GPU, and trace each of them. " +
       "Start it with a model from a folder:",
-    code: "pip install 'heddle[inference]'\nheddle serve --model ./path/to/model",
+    code: "pip install '.[inference]'\nheddle serve --model ./path/to/model",
     action: h("a.button", { href: link("/inference") }, "Inference"),
   });
 }

@@ -129,7 +129,7 @@ function checkpointTable(model, list, reload) {
   );
 }
 
-/** Rewards and validation first; a table holds four figures. */
+/** Rewards and validation first; a table shows four metrics. */
 function metricNames(list) {
   const names = [...new Set(list.flatMap((row) => Object.keys(row.metrics ?? {})))];
   const rank = (name) => (/reward$/.test(name) ? 0 : /^val/.test(name) ? 1 : /reward/.test(name) ? 2 : /loss/.test(name) ? 3 : 4);

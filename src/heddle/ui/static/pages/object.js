@@ -3,7 +3,8 @@ import { computed, h } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
 import { menu } from "../lib/dialog.js";
 import { bytes, when } from "../lib/format.js";
-import { json, rawJson } from "../lib/json.js";
+import { rawJson } from "../lib/json.js";
+import { valueSection } from "../lib/value.js";
 import { codeBlock, copyButton, facts, tabs } from "../lib/panels.js";
 import { header, loaded, title } from "../lib/parts.js";
 import { go, link, projectId, query } from "../lib/router.js";
@@ -18,7 +19,7 @@ import { callsView } from "./object_calls.js";
 
 const OWN_PAGES = { Dataset: "/datasets", Leaderboard: "/leaderboards" };
 
-/** Where more is told of objects of a class. */
+/** The page with more about objects of a class. */
 const ROOMS = {
   Model: (name) => h("a.button", { href: link("/evaluations", { q: name }) }, "Evaluations"),
   Evaluation: (name) => h("a.button", { href: link("/evaluations", { evaluation: name }) }, "Runs"),
@@ -68,7 +69,7 @@ export default function ObjectPage({ name, version }) {
   );
 }
 
-/** Datasets and leaderboards have pages of their own: links that SDKs print end there. */
+/** Datasets and leaderboards have separate pages: links that SDKs print lead there. */
 function leaves(object) {
   const place = OWN_PAGES[object.base_object_class];
   if (!place || query("as") === "object") return false;
@@ -111,15 +112,8 @@ function factsOf(object) {
   ]);
 }
 
-const HIDDEN = new Set(["_bases", "_class_name", "_type"]);
-
 function valueView(object) {
-  if (isPrompt(object.val)) return promptView(object.val);
-  const value =
-    object.val && typeof object.val === "object" && !Array.isArray(object.val)
-      ? Object.fromEntries(Object.entries(object.val).filter(([key]) => !HIDDEN.has(key)))
-      : object.val;
-  return h("div.valuebox", json(value, 3));
+  return isPrompt(object.val) ? promptView(object.val) : h("div.valuebox", valueSection("Value", object.val));
 }
 
 function useView(object) {

@@ -1,9 +1,10 @@
 // The newest calls that used a version.
 import { h } from "../lib/dom.js";
 import { lines, postProject, resource } from "../lib/data.js";
-import { ago, duration, int, nameOf, oneLine, secondsBetween, when } from "../lib/format.js";
+import { ago, duration, int, nameOf, secondsBetween, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { dot, loaded } from "../lib/parts.js";
+import { valueLine } from "../lib/line.js";
 import { link, path } from "../lib/router.js";
 import { table } from "../lib/table.js";
 
@@ -78,6 +79,7 @@ function callTable(calls) {
     },
   ];
   const made = table({
+      resizable: true,
     columns: () => columns,
     rows: () => calls,
     key: (call) => call.id,
@@ -88,7 +90,7 @@ function callTable(calls) {
   return made;
 }
 
-const preview = (value) => h("span.dim", { dir: "auto", title: oneLine(value, 400) }, oneLine(value));
+const preview = (value) => valueLine(value, { kind: "dim" });
 
 function withoutSelf(inputs) {
   if (!inputs || typeof inputs !== "object") return inputs;

@@ -1,4 +1,4 @@
-// One version of an object or an op beside the list of all of them.
+// One version of an object or an op next to the list of all versions.
 import { h } from "../lib/dom.js";
 import { postProject } from "../lib/data.js";
 import { loaded } from "../lib/parts.js";
@@ -11,7 +11,7 @@ export async function readVersion(name, digest, abort) {
 }
 
 /**
- * The rail of versions and, beside it, what `content` is; `room` is "objects" or "ops", `note` says more of a version.
+ * The list of versions and, next to it, `content`; `room` is "objects" or "ops", `note` adds details of a version.
  * @param {{room: string, name: string, versions: any, listed: import("../lib/dom.js").Signal<any[]>,
  *   chosen: import("../lib/dom.js").Signal<any>, content: any, note?: (entry: any) => any}} options
  */

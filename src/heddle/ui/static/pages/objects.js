@@ -4,7 +4,7 @@ import { resource } from "../lib/data.js";
 import { ago, int, when } from "../lib/format.js";
 import { paged } from "../lib/pages.js";
 import { empty } from "../lib/panels.js";
-import { chip, loaded, page, searchBox, segments, title } from "../lib/parts.js";
+import { button, chip, loaded, page, searchBox, segments, title } from "../lib/parts.js";
 import { here, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
 import { table } from "../lib/table.js";
@@ -51,6 +51,10 @@ export default function Objects() {
     {
       title: promptsOnly ? "Prompts" : "Prompts & objects",
       extra: () => (state.data.value ? h("span.count", int(found.value.length)) : null),
+      actions: button("New prompt", async () => (await import("./prompt_new.js")).newPrompt(), {
+        iconName: "add",
+        kind: promptsOnly ? "primary" : "",
+      }),
     },
     [
       h(
@@ -79,7 +83,7 @@ function kindChoice(all, kind) {
   return options.length > 2 ? segments("Kind", options, kind, (name) => setQuery({ kind: name, from: null })) : null;
 }
 
-/** One entry per name: its newest version with what is told of all of them. */
+/** One entry per name: its newest version with the data of all versions. */
 function grouped(versions) {
   const byName = new Map();
   for (const version of versions) {
@@ -172,6 +176,7 @@ function list(shown, state) {
     },
   ];
   return table({
+      resizable: true,
     columns: () => columns,
     rows: shown,
     key: (entry) => entry.name,

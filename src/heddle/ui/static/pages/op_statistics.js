@@ -5,7 +5,7 @@ import { legend, lineChart, SERIES } from "../lib/chart.js";
 import { date, duration, int, percent } from "../lib/format.js";
 import { card, tile } from "../lib/panels.js";
 import { loaded, segments } from "../lib/parts.js";
-import { link, query, setQuery } from "../lib/router.js";
+import { go, link, query, setQuery } from "../lib/router.js";
 import { stackedBars } from "../lib/stackedbars.js";
 
 const SPANS = { "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400 };
@@ -78,6 +78,7 @@ function charts({ call_buckets: buckets, granularity }, object) {
   const timed = rows.filter((row) => row.p50 !== null);
   const middle = timed.map((row) => row.p50).sort((one, other) => one - other)[Math.floor(timed.length / 2)] ?? null;
   const hover = signal(null);
+  const onrange = (from, to) => go(link("/traces", { op: object.object_id, t0: Math.floor(from), t1: Math.ceil(to) }));
   const series = [
     { key: "p50", label: "p50", color: SERIES[0] },
     { key: "p95", label: "p95", color: SERIES[1], dashed: true },
@@ -107,6 +108,8 @@ function charts({ call_buckets: buckets, granularity }, object) {
         height: 180,
         formatY: int,
         hover,
+        onrange,
+        onpick: onrange,
       }),
     ),
     card(
@@ -121,6 +124,8 @@ function charts({ call_buckets: buckets, granularity }, object) {
         time: true,
         formatY: duration,
         hover,
+        onrange,
+        step: granularity,
       }),
     ),
     h("p.dim", h("a", { href: link("/traces", { op: object.object_id }) }, "All calls of this op")),

@@ -7,7 +7,6 @@ import { empty } from "../lib/panels.js";
 import { kindChip, loaded, page, searchBox, segments, title } from "../lib/parts.js";
 import { link, path, projectId, query, setQuery } from "../lib/router.js";
 import { serverAddress } from "../lib/setup.js";
-import { kindOfName, knownKind } from "../lib/spans.js";
 import { table } from "../lib/table.js";
 
 const MOST = 10_000;
@@ -113,7 +112,7 @@ function list(rows, shown, state) {
       width: "40%",
       render: (op) => h("a", { href: hrefOf(op), title: op.name, dir: "auto" }, op.name),
     },
-    { key: "kind", label: "Kind", render: (op) => kindChip(kindOf(op)) },
+    { key: "kind", label: "Kind", render: (op) => kindChip(op.kind) },
     {
       key: "count",
       label: "Versions",
@@ -144,9 +143,8 @@ function list(rows, shown, state) {
       label: "Errors",
       sort: true,
       number: true,
-      title: "Share of the newest 200 calls of each version that failed",
-      render: (op) =>
-        op.error_share === null ? "" : h("span", { class: op.error_share > 0 ? "worse" : "dim" }, percent(op.error_share)),
+      title: "Share of the calls that failed",
+      render: (op) => errors(op),
     },
     {
       key: "last",
@@ -157,6 +155,7 @@ function list(rows, shown, state) {
     },
   ];
   return table({
+      resizable: true,
     columns: () => columns,
     rows: shown,
     key: (op) => op.name,
@@ -168,17 +167,18 @@ function list(rows, shown, state) {
   });
 }
 
+function errors(op) {
+  if (op.error_share === null) return "";
+  if (!op.errors) return h("span.dim", percent(0));
+  const href = link("/traces", { op: op.name, status: "error" });
+  return h("a.plainlink.worse", { href, title: `${int(op.errors)} of ${int(op.calls)} calls failed` }, percent(op.error_share));
+}
+
 /** The bar is on a log scale from 10 µs: one slow op would flatten all others. */
 function latency(op, slowest) {
   if (op.p50 === null) return "";
   const share = Math.log10(Math.max(op.p50, 1e-5) / 1e-5) / Math.log10(Math.max(slowest, 1e-4) / 1e-5);
   return h("span.latency", h("i", { style: { width: `${Math.round(share * 48)}px` } }), duration(op.p50));
-}
-
-/** Kinds that say something; most ops are plain functions. */
-function kindOf(op) {
-  const kind = knownKind(op.kind) ?? kindOfName(op.name);
-  return kind === "fn" ? null : kind;
 }
 
 function nothing(all) {

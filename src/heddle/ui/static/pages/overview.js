@@ -1,11 +1,12 @@
-// How a project is doing: figures against the time before, charts of one shared range, what failed, what runs.
-import { computed, h, onCleanup } from "../lib/dom.js";
-import { get, resource } from "../lib/data.js";
+// The state of a project: statistics compared with the previous period, charts with a shared range, failures, running work.
+import { computed, h, onCleanup, signal, untrack } from "../lib/dom.js";
+import { get, postProject, resource } from "../lib/data.js";
 import { compact, duration, int, money, percent } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { header, loaded, title } from "../lib/parts.js";
-import { link, projectId, siteLink } from "../lib/router.js";
-import { keyHint, setupLines } from "../lib/setup.js";
+import { callsLink } from "../lib/filters.js";
+import { button, header, loaded, title } from "../lib/parts.js";
+import { rejections } from "../lib/rejections.js";
+import { go, link, projectId, siteLink } from "../lib/router.js";
 import { timeRange, timeRangePicker } from "../lib/timerange.js";
 import { charts } from "./overview_charts.js";
 import { newestErrors, runningNow } from "./overview_lists.js";
@@ -16,7 +17,7 @@ const SELDOM = 30_000;
 
 /** The overview of the open project. */
 export default function Overview() {
-  title(`Overview · ${projectId()}`);
+  title("Overview");
   const range = timeRange(RANGE);
   const state = resource(() => address(range.value), get);
   const hasCalls = computed(() => Boolean(state.data.value?.has_calls) && !state.error.value);
@@ -27,10 +28,26 @@ export default function Overview() {
     h(
       "div.scroll",
       { tabindex: 0, role: "region", "aria-label": "Overview", "aria-busy": () => String(state.busy.value) },
-      loaded(state, (data) => (data.has_calls ? [tiles(data), charts(data)] : first())),
+      projectId().endsWith("/example") ? exampleNote() : null,
+      loaded(state, (data) => [
+        rejections(data.rejected),
+        data.has_calls ? [tiles(data, range.peek()), charts(data)] : first(state.reload),
+      ]),
       () => (hasCalls.value ? lists(range) : null),
     ),
   );
+}
+
+/** Says that this is the example, and lets it be deleted. */
+function exampleNote() {
+  const remove = async () => {
+    const { attempt, confirm } = await import("../lib/dialog.js");
+    if (!(await confirm("Delete the example project?", "Its traces, dataset, evaluation and feedback go, and all else that it holds."))) return;
+    const done = await attempt(() => postProject("/_ui/api/projects/example/delete"), "The example is deleted");
+    if (done) go(siteLink("/"));
+  };
+  return h("div.card.examplenote", h("span", "This is the example project: look around, change what you like. "),
+    button("Delete it", remove, { iconName: "trash" }));
 }
 
 function address({ from, to }) {
@@ -52,15 +69,14 @@ function watch(state) {
   onCleanup(() => clearInterval(timer));
 }
 
-function first() {
+function first(reload) {
   return empty({
     title: "Nothing was traced here yet",
     text:
       "Run these lines in a shell. The first call shows here within seconds; " +
       "with it come latencies, costs, errors and charts.",
-    code: setupLines(projectId()),
     action: [
-      h("p", keyHint()),
+      firstCallOf(projectId(), reload),
       h(
         "p",
         "Or begin elsewhere: ",
@@ -79,50 +95,56 @@ function lists(range) {
   return h("div.columns", newestErrors(range), runningNow());
 }
 
-function tiles({ totals, before }) {
+function tiles({ totals, before }, range) {
   const tokens = (sums) => sums.prompt_tokens + sums.completion_tokens;
   const share = (sums) => (sums.calls ? sums.errors / sums.calls : null);
-  const was = (value, change) => (before ? change(value(totals), value(before)) : "");
+  const was = (value, change, write = compact) => (before ? change(value(totals), value(before), write) : "");
   return h(
     "div.tiles.overviewtiles",
     tile(
       "Calls",
-      compact(totals.calls),
+      callsLink(compact(totals.calls), int(totals.calls), range),
       int(totals.calls),
       was((sums) => sums.calls, growth),
     ),
     tile(
       "Error rate",
-      totals.errors ? percent(share(totals)) : totals.calls ? "0 %" : "",
+      totals.errors
+        ? callsLink(percent(share(totals)), `${int(totals.errors)} calls failed`, range, { status: "error" })
+        : totals.calls
+          ? "0 %"
+          : "",
       `${int(totals.errors)} of ${int(totals.calls)} calls`,
       was(share, points),
     ),
     tile(
       "Latency, median",
-      duration(totals.p50),
+      rootsLink(totals.p50, range),
       "Of root calls that ended",
       was((sums) => sums.p50, slower),
     ),
     tile(
       "Latency, p95",
-      duration(totals.p95),
+      rootsLink(totals.p95, range),
       "Of root calls that ended",
       was((sums) => sums.p95, slower),
     ),
     tile(
       "Tokens",
-      compact(tokens(totals)),
+      callsLink(compact(tokens(totals)), "The calls whose tokens count", range, { used: "" }),
       `${int(totals.prompt_tokens)} in, ${int(totals.completion_tokens)} out`,
       was(tokens, growth),
     ),
     tile(
       "Cost",
-      money(totals.cost) || "–",
+      totals.cost === null ? "–" : callsLink(money(totals.cost), "The calls whose tokens count", range, { used: "" }),
       totals.cost === null ? "No model that was used has a price" : "",
-      was((sums) => sums.cost, growth),
+      was((sums) => sums.cost, growth, money),
     ),
   );
 }
+
+const rootsLink = (seconds, range) => seconds === null ? "" : callsLink(duration(seconds), "All traces", range, {}, true);
 
 const tile = (label, value, more, change) =>
   h(
@@ -135,9 +157,15 @@ const tile = (label, value, more, change) =>
 const relative = (now, then) => (then && now !== null ? (now - then) / then : null);
 const sign = (value) => (value > 0 ? "▲" : "▼");
 
-function growth(now, then) {
+function growth(now, then, write) {
   const change = relative(now, then);
-  return change === null ? "" : Math.abs(change) < 0.005 ? "as before" : `${sign(change)} ${percent(Math.abs(change), 0)}`;
+  if (change === null) return "";
+  return Math.abs(change) < 0.005 ? "as before" : written(change, write(then));
+}
+
+/** A change in percent; one of more than ten times is told by what it was. */
+function written(change, was) {
+  return change > 10 ? `▲ from ${was}` : `${sign(change)} ${percent(Math.abs(change), 0)}`;
 }
 
 function points(now, then) {
@@ -151,5 +179,14 @@ function slower(now, then) {
   const change = relative(now, then);
   if (change === null) return "";
   if (Math.abs(change) < 0.02) return "as before";
-  return h("span", { class: change > 0 ? "worse" : "better" }, `${sign(change)} ${percent(Math.abs(change), 0)}`);
+  return h("span", { class: change > 0 ? "worse" : "better" }, written(change, duration(then)));
+}
+
+/** The lines for a first call; their module is loaded where they are needed. */
+function firstCallOf(project, reload) {
+  const shown = signal(/** @type {any} */ (null));
+  import("../lib/firstcall.js").then((module) => {
+    shown.value = () => module.firstCall(project, reload);
+  });
+  return () => (shown.value ? untrack(shown.value) : null);
 }

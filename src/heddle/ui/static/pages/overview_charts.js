@@ -12,13 +12,20 @@ const FINE = "color-mix(in srgb, var(--accent) 55%, var(--surface))";
 
 /** Four charts of one answer of the overview. */
 export function charts(data) {
+  const open = (from, to, chosen) => go(link("/traces", { t0: Math.floor(from), t1: Math.ceil(to), ...chosen }));
   const shared = {
     hover: signal(null),
-    onrange: (from, to) => go(link("/traces", { t0: Math.floor(from), t1: Math.ceil(to) })),
+    onrange: (from, to) => open(from, to, {}),
   };
   const count = Math.max(1, Math.ceil((data.end - data.start) / data.step));
   const rows = Array.from({ length: count }, (_, index) => ({ time: data.start + index * data.step }));
-  const bars = { ...shared, step: () => data.step, height: HEIGHT };
+  const bars = {
+    ...shared,
+    step: () => data.step,
+    height: HEIGHT,
+    onrange: (from, to) => open(from, to, { roots: "0" }),
+    onpick: (from, to, series) => open(from, to, { ...series?.chosen, roots: "0" }),
+  };
   return h(
     "div.overviewcharts",
     callsCard(data, rows, bars),
@@ -33,7 +40,7 @@ function callsCard({ buckets }, rows, shared) {
   for (const { bucket, calls, errors } of buckets)
     if (found[bucket]) Object.assign(found[bucket], { fine: calls - errors, errors });
   const series = [
-    { key: "errors", label: "errors", color: "var(--error)" },
+    { key: "errors", label: "errors", color: "var(--error)", chosen: { status: "error" } },
     { key: "fine", label: "without error", color: FINE },
   ];
   return card(
@@ -65,23 +72,26 @@ function latencyCard({ buckets, start, end, step }, shared) {
       series,
       time: true,
       zero: true,
+      step,
       height: HEIGHT,
       label: "Latency over time",
-      formatY: shortDuration,
+      formatY: duration,
       domain: () => [start, Math.max(end, start + step)],
     }),
   );
 }
-
-const shortDuration = (seconds) =>
-  seconds === 0 ? "0" : seconds >= 1 && seconds < 60 ? `${Number(seconds.toPrecision(2))} s` : duration(seconds);
 
 function modelsCard({ models }, rows, shared) {
   const costs = models.some(({ cost }) => cost > 0);
   const place = costs ? 1 : 2;
   const known = costs ? models.filter(({ cost }) => cost > 0) : models;
   const most = known.length > MOST_MODELS + 1 ? MOST_MODELS : known.length;
-  const series = known.slice(0, most).map(({ model }, index) => ({ key: `m${index}`, label: model, color: SERIES[index] }));
+  const series = known.slice(0, most).map(({ model }, index) => ({
+    key: `m${index}`,
+    label: model,
+    color: SERIES[index],
+    chosen: { model },
+  }));
   if (known.length > most) series.push({ key: "rest", label: `${known.length - most} more`, color: "var(--faint)" });
   const found = rows.map((row) => ({ ...row }));
   known.forEach(({ buckets }, index) => {
@@ -93,12 +103,9 @@ function modelsCard({ models }, rows, shared) {
   return card(
     heading,
     legend(series.map(({ color, label }) => [color, h("span.legendname", { title: label }, label)])),
-    stackedBars({ ...shared, rows: () => found, series, label: `${heading} over time`, formatY: costs ? dollars : compact }),
+    stackedBars({ ...shared, rows: () => found, series, label: `${heading} over time`, formatY: costs ? money : compact }),
   );
 }
-
-/** Short enough for the axis, exact enough for small amounts. */
-const dollars = (value) => (value > 0 && value < 0.1 ? `$${Number(value.toPrecision(2))}` : money(value));
 
 const KINDS = ["scores", "reactions", "notes", "annotations"];
 
@@ -114,10 +121,11 @@ function feedbackCard({ feedback }, rows, shared) {
     stackedBars({
       ...shared,
       onrange: undefined,
+      onpick: undefined,
       rows: () => found,
       series,
       label: "Feedback over time",
-      formatY: (value) => (Number.isInteger(value) ? int(value) : ""),
+      formatY: int,
     }),
   );
 }

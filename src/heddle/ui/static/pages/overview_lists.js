@@ -1,55 +1,49 @@
-// What failed lately and what is at work now, beside the charts of the overview.
+// Recent failures and running work, next to the charts of the overview.
 import { h, onCleanup } from "../lib/dom.js";
-import { get, lines, resource } from "../lib/data.js";
-import { ago, cut, duration, nameOf, secondsBetween, when } from "../lib/format.js";
+import { get, lines, postProject, resource } from "../lib/data.js";
+import { ago, cut, duration, int, secondsBetween, when } from "../lib/format.js";
 import { card } from "../lib/panels.js";
 import { dot, loaded } from "../lib/parts.js";
-import { problemText } from "../lib/problem.js";
 import { link, path, projectId } from "../lib/router.js";
+import { sameRange } from "../lib/timerange.js";
 
 const SHOWN = 8;
 const status = (word) => ({ $eq: [{ $getField: "summary.weave.status" }, { $literal: word }] });
-const since = (seconds) => ({ $gte: [{ $getField: "started_at" }, { $literal: seconds }] });
-const before = (seconds) => ({ $lt: [{ $getField: "started_at" }, { $literal: seconds }] });
 
-/** A range as the calls page takes it. */
-const sameTime = ({ preset, from, to }) => (preset ? { t: preset } : { t0: from, t1: to });
-
-/** The newest failed calls of a range, each a link to its place in the trace. */
+/** The errors of a range that were seen last, alike ones together, each a link to its place on the page of errors. */
 export function newestErrors(range) {
-  const body = () => {
-    const { from, to } = range.value;
-    const terms = [status("error"), from !== null && since(from), to !== null && before(to)].filter(Boolean);
-    return {
-      query: { $expr: { $and: terms } },
-      limit: SHOWN,
-      sort_by: [{ field: "started_at", direction: "desc" }],
-      columns: ["id", "trace_id", "op_name", "display_name", "started_at", "exception"],
-    };
-  };
-  const state = resource(body, (asked, abort) => lines("/calls/stream_query", asked, null, abort));
-  const all = h("a", { href: () => link("/traces", { status: "error", ...sameTime(range.value) }) }, "All errors");
+  const state = resource(
+    () => ({ from: range.value.from, to: range.value.to, sort: "last", limit: SHOWN }),
+    (asked, abort) => postProject("/_ui/api/errors", asked, abort),
+  );
+  const all = h("a", { href: () => link("/errors", sameRange(range.value)) }, "All errors");
   return card(
     "Newest errors",
     all,
-    loaded(state, (calls) =>
-      calls.length ? h("ul.happenings", calls.map(errorLine)) : h("p.nothing", "No call failed in this time."),
+    loaded(state, ({ groups }) =>
+      groups.length
+        ? h(
+            "ul.happenings",
+            groups.map((group) => errorLine(group, range)),
+          )
+        : h("p.nothing", "No call failed in this time."),
     ),
   );
 }
 
-function errorLine(call) {
-  const reason = problemText(call.exception);
+function errorLine(group, range) {
+  const reason = [group.type, group.message].filter(Boolean).join(": ");
   return h(
     "li",
     dot("error"),
     h(
       "a.happening",
-      { href: link(path`/traces/${call.trace_id}`, { call: call.id }) },
-      h("b", { dir: "auto", title: nameOf(call.op_name) }, call.display_name || nameOf(call.op_name)),
+      { href: () => link("/errors", { ...sameRange(range.value), show: `${group.group} ${group.op}` }) },
+      h("b", { dir: "auto", title: group.op }, group.op),
       h("span", { dir: "auto", title: cut(reason, 600) }, reason),
     ),
-    h("time", { title: when(call.started_at) }, ago(call.started_at)),
+    h("span.count", { title: "Calls that failed in this way" }, int(group.calls)),
+    h("time", { title: when(group.last) }, ago(group.last)),
   );
 }
 

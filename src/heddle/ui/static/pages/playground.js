@@ -1,7 +1,7 @@
 // The playground: one prompt, one to four models that answer it side by side.
 import { computed, each, effect, h, onCleanup } from "../lib/dom.js";
 import { get, resource } from "../lib/data.js";
-import { modeSwitch } from "../lib/chat.js";
+import { modeSwitch } from "../lib/value.js";
 import { attempt, menu } from "../lib/dialog.js";
 import { empty } from "../lib/panels.js";
 import { button, failure, page, title } from "../lib/parts.js";
@@ -182,7 +182,7 @@ function noModels(problem) {
       title: "No model answers on this server",
       text: problem || "The server was started without a model. Start it with one, or name another server of models.",
       code: [
-        "pip install 'heddle[inference]'",
+        "pip install '.[inference]'",
         "heddle serve --model heddle-tiny        # the small one of the package",
         "heddle serve --model Qwen/Qwen3-0.6B     # one of the hub, or a folder",
         "heddle serve --providers 'openai=https://api.openai.com/v1,OPENAI_API_KEY'",

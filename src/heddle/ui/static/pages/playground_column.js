@@ -3,8 +3,7 @@ import { computed, effect, h, signal } from "../lib/dom.js";
 import { choicesView, messageCard, messageList } from "../lib/chat.js";
 import { attempt, menu } from "../lib/dialog.js";
 import { compact, duration, int, money } from "../lib/format.js";
-import { messagesFrom } from "../lib/message_parts.js";
-import { plainText } from "../lib/messages.js";
+import { fromOpenai, plainText, toolCallsOf } from "../lib/messages.js";
 import { button, failure } from "../lib/parts.js";
 import { link, path } from "../lib/router.js";
 import { columnOf, draftOf, MOST_COLUMNS } from "./playground_state.js";
@@ -86,7 +85,7 @@ function columnMenu(state, column) {
 function answerText(column) {
   const [choice] = choicesOf(column.answer.peek());
   const text = choice?.messages.map(plainText).join("\n\n") ?? "";
-  return text || choice?.messages.flatMap((item) => item.toolCalls) || "";
+  return text || choice?.messages.flatMap(toolCallsOf) || "";
 }
 
 /** What was said in this column after the prompt. */
@@ -125,12 +124,11 @@ function tailView(state, column) {
       { kind: "quiet", label: "Message menu" },
     );
   const counts = new Map();
-  const messages = tail.flatMap((wire, index) =>
-    messagesFrom(wire).map((item) => {
-      counts.set(item, index + 1);
-      return item;
-    }),
-  );
+  const messages = tail.map((wire, index) => {
+    const item = fromOpenai(wire);
+    counts.set(item, index + 1);
+    return item;
+  });
   return messageList(messages, { extraOf: (item) => actions(counts.get(item)) });
 }
 
@@ -140,7 +138,8 @@ function answerView(state, column, run) {
     if (!answer)
       return column.tail.value.length
         ? null
-        : h("p.hint", "The answer appears here. ", h("kbd", "Ctrl"), " ", h("kbd", "↵"), " runs every column.");
+        : h("p.hint", "The answer appears here. ",
+            h("span.keyhint", h("kbd", "Ctrl"), " ", h("kbd", "↵"), " runs every column."));
     const choices = choicesOf(answer);
     if (answer.state === "failed")
       return [choices.length > 0 && messageList(choices[0].messages), failure(new Error(answer.error), run)];
@@ -149,7 +148,7 @@ function answerView(state, column, run) {
         ? h("p.hint.waiting", "Waiting for the first token…")
         : h("p.hint", "Stopped before the first token.");
     if (answer.state === "running") return messageList(choices[0].messages.map((item) => ({ ...item, parts: item.parts })));
-    const calls = choices.length === 1 ? choices[0].messages.flatMap((item) => item.toolCalls) : [];
+    const calls = choices.length === 1 ? choices[0].messages.flatMap(toolCallsOf) : [];
     return [
       choices.length > 1
         ? choicesView(choices)
@@ -200,7 +199,7 @@ function answered(state, column, choice, calls, run) {
   );
   return h(
     "div.messages",
-    messageCard(item, { finish: choice.finish, logprobs: choice.logprobs, answers }),
+    messageCard(item, { finish: choice.finish_reason, logprobs: choice.logprobs, answers }),
     h(
       "div.actions",
       button("Continue with these results", go, {

@@ -1,10 +1,11 @@
 // Where a prompt may come from: a stored call, a prompt object, a row of a dataset.
+import { isPlainJson, lineText } from "../lib/line.js";
 import { postProject } from "../lib/data.js";
 import { attempt, dialog, form, toast } from "../lib/dialog.js";
 import { h, signal } from "../lib/dom.js";
 import { oneLine, parseRef } from "../lib/format.js";
-import { readStored } from "../lib/chat_media.js";
-import { conversationOf, toOpenai, turnOf } from "../lib/messages.js";
+import { readStored } from "../lib/media.js";
+import { toOpenai } from "../lib/messages.js";
 import { empty, refHref } from "../lib/panels.js";
 import { failure, skeleton } from "../lib/parts.js";
 import { link, path, projectId, setQuery } from "../lib/router.js";
@@ -26,18 +27,17 @@ const TAKEN = [
 
 /** Fill the playground from the call of that id; its answer is left out, to be asked for again. Resolves to what it is. */
 export async function loadCall(state, id) {
-  const { call } = await postProject("/call/read", { id });
+  const { call } = await postProject("/call/read", { id, include_conversation: true });
   if (!call) throw new Error(`No call ${id} is stored: it may be deleted, or past the project's retention`);
-  const found = conversationOf(call);
-  const messages = found ? found.messages : turnOf(call).messages.filter((item) => item.role === "user");
+  const { messages, tools } = call.conversation;
   const inputs = call.inputs ?? {};
   const parameters = Object.fromEntries(TAKEN.filter((name) => inputs[name] != null).map((name) => [name, inputs[name]]));
   const most = inputs.max_tokens ?? inputs.max_completion_tokens ?? inputs.max_output_tokens;
   if (typeof most === "number") parameters.max_tokens = most;
   if (inputs.stop) parameters.stop = [inputs.stop].flat().join("\n");
   const schema = inputs.response_format?.json_schema?.schema;
-  setPrompt(state, (await withPictures(messages, call.project_id)).map(toOpenai), {
-    tools: found?.tools.length ? JSON.stringify(found.tools, null, 2) : "",
+  setPrompt(state, (await withPictures(messages, call.project_id)).flatMap(toOpenai), {
+    tools: tools.length ? JSON.stringify(tools, null, 2) : "",
     schema: schema ? JSON.stringify(schema, null, 2) : "",
     model: inputs.model ?? Object.keys(call.summary?.usage ?? {})[0] ?? "",
     parameters,
@@ -52,10 +52,10 @@ export async function loadCall(state, id) {
 /** Stored pictures are read, to be sent again; of other files and of large ones a note stands in their place. */
 function withPictures(messages, project) {
   const read = async (part) => {
-    if (!part.source?.files) return part;
-    const [blob] = part.type === "image" ? await readStored(part.source.files, project) : [null];
-    if (!blob || blob.size > LARGEST_PICTURE) return { type: "text", text: `[a stored ${part.type} that is not sent]` };
-    return { type: "image", source: { uri: await dataAddress(blob) } };
+    if (!part.files) return part;
+    const [blob] = part.modality === "image" ? await readStored(part.files, project) : [null];
+    if (!blob || blob.size > LARGEST_PICTURE) return { type: "text", content: `[a stored ${part.modality} that is not sent]` };
+    return { type: "uri", modality: "image", uri: await dataAddress(blob) };
   };
   return Promise.all(messages.map(async (item) => ({ ...item, parts: await Promise.all(item.parts.map(read)) })));
 }
@@ -178,7 +178,7 @@ async function chooseRow(state, entry) {
                   "button",
                   { type: "button", onclick: () => close(value) },
                   h("span.faint.number", String(index + 1)),
-                  h("span.one-line", { dir: "auto" }, oneLine(value, 140)),
+                  h("span.one-line", { dir: "auto" }, isPlainJson(value) ? oneLine(value, 140) : lineText(value, 140)),
                 ),
               ),
             ),

@@ -1,11 +1,11 @@
 // Asking a model: the request of a column, and its answer as it comes.
 import { lines, postProject } from "../lib/data.js";
-import { openaiChoice } from "../lib/messages.js";
+import { fromOpenai } from "../lib/messages.js";
 import { jsonField, wireOf } from "./playground_state.js";
 
 const REDRAW = 60;
 
-/** The request of a column, as the completions route wants it; raises for JSON that is none. */
+/** The request of a column, as the completions route wants it; raises for invalid JSON. */
 export function requestOf(state, column) {
   const { stop, tool_choice: toolChoice, ...parameters } = column.parameters.peek();
   const tools = jsonField(state.tools.peek(), "Tools");
@@ -123,7 +123,12 @@ function addDelta(choice, { delta: given, finish_reason: finish, logprobs }) {
 }
 
 /** The choices of an answer as the chat view shows them. */
-export const choicesOf = (answer) => answer.choices.filter(Boolean).map(openaiChoice);
+export const choicesOf = (answer) =>
+  answer.choices.filter(Boolean).map(({ message, finish_reason: reason, logprobs }) => ({
+    messages: [fromOpenai(message)],
+    finish_reason: reason ?? "",
+    logprobs: logprobs.content.length ? logprobs.content : null,
+  }));
 
 /** A choice as a message of the wire, to go on from. */
 export function wireChoice(answer, index = 0) {

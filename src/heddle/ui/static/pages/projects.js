@@ -1,11 +1,11 @@
 // Every project of this server, and how a first one comes into being.
-import { computed, h, onCleanup } from "../lib/dom.js";
+import { computed, h, onCleanup, signal, untrack } from "../lib/dom.js";
 import { get, resource, send } from "../lib/data.js";
 import { ago, int, money, percent, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, header, icon, loaded, searchBox, title } from "../lib/parts.js";
+import { rejections } from "../lib/rejections.js";
 import { config, go, link, query, setQuery, siteLink } from "../lib/router.js";
-import { keyHint, setupLines } from "../lib/setup.js";
 import { table } from "../lib/table.js";
 
 const ADDRESS = "/_ui/api/projects";
@@ -27,9 +27,10 @@ export default function Projects() {
       extra: () => (all().length ? h("span.count", int(all().length)) : null),
       actions: actions(state),
     }),
+    () => rejections(state.data.value?.rejected ?? []),
     // What is made once stays while the list is asked for again and again.
     loaded({ ...state, data: isEmpty }, (nothing) =>
-      nothing ? h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Content" }, first()) : list(all),
+      nothing ? h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Content" }, first(state.reload)) : list(all),
     ),
   );
 }
@@ -41,18 +42,14 @@ function actions(state) {
   ];
 }
 
-function first() {
+function first(reload) {
   return empty({
     title: "Trace your first call",
-    text: "Run these three lines in a shell. The project comes into being with its first call, and this page shows it at once.",
-    code: setupLines(config.user && config.user !== "local" ? `${config.user}/first` : "me/first"),
-    action: h(
-      "p",
-      keyHint(),
-      " Agents, evaluations and training find the same address: ",
-      h("a", { href: siteLink("/docs") }, "the API"),
-      ".",
-    ),
+    text: "Run these lines in a shell. The project comes into being with its first call, and this page shows it at once.",
+    action: [
+      firstCallOf(config.user && config.user !== "local" ? `${config.user}/first` : "me/first", reload),
+      h("p", "Agents, evaluations and training find the same address: ", h("a", { href: siteLink("/docs") }, "the API"), "."),
+    ],
   });
 }
 
@@ -185,4 +182,13 @@ async function create(state) {
   if (!made) return;
   state.reload();
   go(link("", {}, made.id));
+}
+
+/** The lines for a first call; their module is loaded where they are needed. */
+function firstCallOf(project, reload) {
+  const shown = signal(/** @type {any} */ (null));
+  import("../lib/firstcall.js").then((module) => {
+    shown.value = () => module.firstCall(project, reload);
+  });
+  return () => (shown.value ? untrack(shown.value) : null);
 }

@@ -116,7 +116,7 @@ function itemList(id, items, data, add) {
       href: (item) => link(path`/queues/${id}/work`, { item: item.id }), busy: () => items.busy.value,
     })), () => items.data.value?.length === 0 && empty({ title: "No items in this state" })),
     pager(() => `${int(number() * PAGE + 1)}–${int(number() * PAGE + Math.min(PAGE, items.data.value?.length ?? 0))}`,
-      () => (number() > 0 ? turn(-1) : null), () => (more() ? turn(1) : null), ["Before", "Next"]),
+      () => (number() > 0 ? turn(-1) : null), () => (more() ? turn(1) : null)),
   ];
 }
 

@@ -2,7 +2,8 @@
 import { h, signal } from "../lib/dom.js";
 import { dialog } from "../lib/dialog.js";
 import { lines, post } from "../lib/data.js";
-import { ago, int, nameOf, oneLine } from "../lib/format.js";
+import { ago, int, nameOf } from "../lib/format.js";
+import { valueLine } from "../lib/line.js";
 import { field } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
 import { path, projectId } from "../lib/router.js";
@@ -71,8 +72,8 @@ function picks(calls, selection) {
   if (!calls.length) return h("p.dim", "No calls fit.");
   const columns = [
     { key: "op", label: "Op", render: (call) => nameOf(call.op_name) },
-    { key: "inputs", label: "Inputs", render: (call) => h("span.dim", { dir: "auto" }, oneLine(call.inputs, 70)) },
-    { key: "output", label: "Output", render: (call) => h("span.dim", { dir: "auto" }, oneLine(call.output, 70)) },
+    { key: "inputs", label: "Inputs", render: (call) => valueLine(call.inputs, { length: 70, kind: "dim" }) },
+    { key: "output", label: "Output", render: (call) => valueLine(call.output, { length: 70, kind: "dim" }) },
     { key: "started", label: "Started", number: true, render: (call) => ago(call.started_at) },
   ];
   return h("div.tablebox.picks", { tabindex: 0, role: "region", "aria-label": "Calls that match" },

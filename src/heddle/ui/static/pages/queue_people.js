@@ -1,7 +1,8 @@
 // Who labelled what in a queue, and how the labels are spread.
+import { lineText } from "../lib/line.js";
 import { h } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
-import { ago, int, oneLine, percent, when } from "../lib/format.js";
+import { ago, int, percent, when } from "../lib/format.js";
 import { card, empty } from "../lib/panels.js";
 import { loaded } from "../lib/parts.js";
 import { path } from "../lib/router.js";
@@ -10,7 +11,7 @@ import { optionText } from "./queue_fields.js";
 
 const MOST = 10_000;
 
-/** Figures per annotator, and the spread of every field's labels. */
+/** Counts per annotator, and the distribution of every field's labels. */
 export function annotators(id, fields) {
   const state = resource(() => id, load);
   return loaded(state, ({ labels, items }) => {
@@ -64,7 +65,7 @@ function spread(field, labels) {
     .flatMap((row) => row.payload?.value ?? []);
   const counts = new Map();
   for (const value of values) {
-    const text = typeof value === "object" ? oneLine(value, 60) : optionText(value);
+    const text = typeof value === "object" ? lineText(value, 60) : optionText(value);
     counts.set(text, (counts.get(text) ?? 0) + 1);
   }
   const order = new Map(field.options.map((option, index) => [optionText(option), index]));

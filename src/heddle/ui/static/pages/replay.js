@@ -7,7 +7,7 @@ import { empty, facts, stat } from "../lib/panels.js";
 import { button, failure, header, loaded, segments, skeleton, title } from "../lib/parts.js";
 import { go, link, path, query, setQuery } from "../lib/router.js";
 import { objectName } from "../lib/scorerkinds.js";
-import { windowed } from "../lib/windowed.js";
+import { scrollWith, windowed } from "../lib/windowed.js";
 import { openReplayed, replayRow } from "./replay_rows.js";
 import { measures } from "./replay_measures.js";
 import { changesOf, replayName, stateOf } from "./replays.js";
@@ -142,6 +142,16 @@ function body(replay, rows) {
     attributes: { role: "rowgroup", tabindex: 0, "aria-label": "Rows" },
     make: (item, index) => replayRow({ item, index, differs }),
   });
+  const head = h(
+    "div.examplehead",
+    { role: "rowgroup" },
+    h(
+      "div.examplerow.head",
+      { role: "row" },
+      ["#", "Recorded answer", "New answer", "Change"].map((text) => h("span", { role: "columnheader" }, text)),
+    ),
+  );
+  scrollWith(box, head);
   openReplayed(shown, box, differs);
   return h(
     "div.replaypage",
@@ -175,15 +185,7 @@ function body(replay, rows) {
     h(
       "div.examples.replays",
       { role: "table", "aria-label": "Answers", "aria-rowcount": () => shown.value.length },
-      h(
-        "div.examplehead",
-        { role: "rowgroup" },
-        h(
-          "div.examplerow.head",
-          { role: "row" },
-          ["#", "Recorded answer", "New answer", "Change"].map((text) => h("span", { role: "columnheader" }, text)),
-        ),
-      ),
+      head,
       box,
       loaded(rows, () =>
         shown.value.length

@@ -1,14 +1,14 @@
-// The rows of a replay: the recorded answer beside the new one, and one pair in full.
+// The rows of a replay: the recorded answer next to the new one, and one complete pair.
 import { computed, effect, h, onCleanup } from "../lib/dom.js";
 import { drawer } from "../lib/dialog.js";
 import { duration, int, money, oneLine } from "../lib/format.js";
-import { json } from "../lib/json.js";
 import { card, facts } from "../lib/panels.js";
-import { button, keys } from "../lib/parts.js";
+import { icon, keys } from "../lib/parts.js";
 import { link, path, query, setQuery } from "../lib/router.js";
-import { diffText } from "../lib/rowparts.js";
+import { lineText } from "../lib/line.js";
 import { leaves, scoreChips } from "../lib/scores.js";
-import { diffView } from "../lib/textdiff.js";
+import { diffText, diffView } from "../lib/textdiff.js";
+import { valueView } from "../lib/value.js";
 
 const MOST_IN_A_CELL = 600;
 
@@ -45,7 +45,7 @@ export function replayRow({ item, index, differs }) {
 }
 
 function side(answer, other) {
-  const text = String(answer.answer ?? oneLine(answer.output, MOST_IN_A_CELL)).slice(0, MOST_IN_A_CELL);
+  const text = String(answer.answer ?? lineText(answer.output, MOST_IN_A_CELL)).slice(0, MOST_IN_A_CELL);
   const failed = answer.exception && !answer.answer;
   return [
     h("div.examplemarks", h("span.faint", { title: answer.model }, oneLine(answer.model, 28)), scoreChips(answer.scores, 2)),
@@ -92,7 +92,7 @@ export function openReplayed(rows, box, differs) {
   };
   keys({
     j: [() => step(1), "next chat"],
-    k: [() => step(-1), "chat before"],
+    k: [() => step(-1), "previous chat"],
     d: [() => setQuery({ diff: differs() ? "0" : null }), "show differences"],
   });
   const isThere = computed(() => rows.value.some((row) => String(row.place) === opened.value));
@@ -135,7 +135,7 @@ function pair(row, step) {
           h(
             "div.bar-of-steps",
             h("span.grow"),
-            button("Compare the calls", () => compareCalls([original.call_id, replay.call_id]), { iconName: "columns" }),
+            h("a.button", { href: link("/traces/compare", { calls: `${original.call_id},${replay.call_id}` }) }, icon("columns"), "Compare the calls"),
           ),
         original && answerCard("Recorded", original),
         replay && answerCard("New", replay),
@@ -149,21 +149,16 @@ function pair(row, step) {
   );
 }
 
-async function compareCalls(ids) {
-  const module = await import("./calls_compare.js");
-  module.compareCalls(ids);
-}
-
 function answerCard(heading, answer) {
   return card(
     `${heading}: ${answer.model ?? "no model"}`,
     h("a.ref", { href: link(path`/calls/${answer.call_id}`) }, "Open the call"),
     answer.exception ? h("p.worse", oneLine(answer.exception, 2000)) : null,
-    answer.answer == null ? json(answer.output, 1) : h("div.answertext", { dir: "auto" }, answer.answer),
+    valueView(answer.answer ?? answer.output),
     facts([
       ...leaves(answer.scores).map(([name, value]) => [
         name,
-        value === true ? h("span.better", "true") : value === false ? h("span.worse", "false") : oneLine(value, 300),
+        value === true ? h("span.better", "true") : value === false ? h("span.worse", "false") : lineText(value, 300),
       ]),
       ["Latency", answer.latency_ms == null ? "" : duration(answer.latency_ms / 1000)],
       ["Tokens", int(answer.total_tokens)],

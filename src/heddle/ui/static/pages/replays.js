@@ -1,12 +1,13 @@
 // Replays: stored chats answered again by another model, prompt or other parameters.
+import { lineText } from "../lib/line.js";
 import { computed, h, onCleanup, untrack } from "../lib/dom.js";
 import { resource } from "../lib/data.js";
-import { ago, int, nameOf, oneLine, when } from "../lib/format.js";
+import { ago, int, nameOf, when } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
 import { button, dot, header, loaded, segments, title } from "../lib/parts.js";
 import { go, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { keyText, serverAddress } from "../lib/setup.js";
-import { table } from "../lib/table.js";
+import { pager, table } from "../lib/table.js";
 import { newReplay } from "./replays_new.js";
 
 const PAUSE = 2000;
@@ -51,7 +52,7 @@ export const replayName = (replay) => replay.name || changesOf(replay.request) |
 export function changesOf({ model, prompt, params }) {
   const given = Object.entries(params ?? {})
     .filter(([, value]) => value != null)
-    .map(([name, value]) => `${name} ${oneLine(value, 30)}`);
+    .map(([name, value]) => `${name} ${lineText(value, 30)}`);
   return [model && nameOf(model), prompt && `prompt ${nameOf(prompt)}`, ...given].filter(Boolean).join(", ");
 }
 
@@ -128,12 +129,10 @@ function list(state, rows) {
     ),
     () =>
       page() || rows().length === PAGE
-        ? h(
-            "div.pager",
-            h("span", `Page ${page() + 1}`),
-            h("span.grow"),
-            button("Newer", () => setQuery({ page: page() - 1 || null }, false), { disabled: !page() }),
-            button("Older", () => setQuery({ page: page() + 1 }, false), { disabled: rows().length < PAGE }),
+        ? pager(
+            `Page ${page() + 1}`,
+            () => (page() ? () => setQuery({ page: page() - 1 || null }, false) : null),
+            () => (rows().length < PAGE ? null : () => setQuery({ page: page() + 1 }, false)),
           )
         : null,
   ];

@@ -1,7 +1,7 @@
 // Monitors: rules that score new calls as they end. They are objects like any other; changing one stores a version.
 import { computed, h, untrack } from "../lib/dom.js";
 import { postProject, resource } from "../lib/data.js";
-import { attempt, confirm, dialog, menu } from "../lib/dialog.js";
+import { attempt, confirm, dialog, menu, toast } from "../lib/dialog.js";
 import { int, nameOf, percent } from "../lib/format.js";
 import { empty, field, refLink } from "../lib/panels.js";
 import { button, dot, loaded } from "../lib/parts.js";
@@ -152,12 +152,20 @@ function republish(row, changes) {
   return publish(row.name, "Monitor", _bases ?? BASES, { ...fields, ...changes });
 }
 
-async function edit(monitor, scorers, onmade) {
+/** Ask for a monitor that begins with a name, ops and a query which its calls fit. */
+export async function newMonitor(initial) {
+  const found = await attempt(() =>
+    postProject("/objs/query", { filter: { base_object_classes: ["Scorer"], latest_only: true } }),
+  );
+  if (found) await edit(initial, found.objs, () => toast("The monitor scores new calls"));
+}
+
+async function edit(initial, scorers, onmade) {
   const usable = scorers.filter(runsHere);
   const made = await dialog("New monitor", (close) => {
     const problem = h("p.problem", { role: "alert" });
-    const name = h("input", { type: "text", required: true, autocomplete: "off", placeholder: "valid-answers" });
-    const ops = h("input", { type: "text", autocomplete: "off", placeholder: "every op" });
+    const name = h("input", { type: "text", required: true, autocomplete: "off", placeholder: "valid-answers", value: initial?.name ?? "" });
+    const ops = h("input", { type: "text", autocomplete: "off", placeholder: "every op", value: initial?.ops ?? "" });
     const share = h("input", { type: "number", min: 0, max: 100, step: "any", value: 100, required: true });
     const boxes = usable.map((object) => h("input", { type: "checkbox", value: refOf(object) }));
     const submit = async (event) => {
@@ -175,7 +183,7 @@ async function edit(monitor, scorers, onmade) {
             sampling_rate: Number(share.value) / 100,
             scorers: chosen,
             op_names: names.length ? names : null,
-            query: null,
+            query: initial?.query ?? null,
             active: true,
             is_traced: true,
             scorer_debounce_config: null,
@@ -190,6 +198,7 @@ async function edit(monitor, scorers, onmade) {
       { onsubmit: submit },
       field("Name", name),
       field("Ops", ops, "Names with commas; empty for every op."),
+      initial?.query ? h("p.dim", "Only calls that fit the filter; of failed ones the exception is scored.") : null,
       field("Share of the calls, in percent", share, "The same call always gets the same choice."),
       h(
         "fieldset",

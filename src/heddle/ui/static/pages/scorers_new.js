@@ -3,11 +3,13 @@ import { h, signal } from "../lib/dom.js";
 import { lines, postProject } from "../lib/data.js";
 import { dialog, toast } from "../lib/dialog.js";
 import { field } from "../lib/panels.js";
-import { button } from "../lib/parts.js";
+import { button, skeleton } from "../lib/parts.js";
 import { modelField } from "../lib/modelfield.js";
-import { projectId } from "../lib/router.js";
+import { link, path, projectId } from "../lib/router.js";
 import { refOf } from "../lib/runs.js";
-import { BUILT_IN, kindOfScorer, objectName, publishBuiltIn, publishJudge } from "../lib/scorerkinds.js";
+import { callName } from "../lib/spans.js";
+import { oneLine } from "../lib/format.js";
+import { BUILT_IN, builtInOf, judgeOf, kindOfScorer, objectName, publishBuiltIn, publishJudge } from "../lib/scorerkinds.js";
 
 const PROMPT =
   "You judge an answer of an assistant.\n\nWhat was given: {inputs}\nThe answer: {output}\n\n" +
@@ -63,6 +65,8 @@ export async function newBuiltIn(onmade) {
     if (name.value === chosen.peek()) name.value = event.target.value;
     chosen.value = event.target.value;
   };
+  const given = () => Object.fromEntries(
+    controls.map((entry) => [entry.key, read(entry)]).filter(([, value]) => value !== undefined));
   const made = await workForm(
     "New built-in scorer",
     () => [
@@ -81,14 +85,16 @@ export async function newBuiltIn(onmade) {
           ? "The right answer is read from the column target of the row."
           : "It needs no right answer.",
       ),
+      tryOut(() => builtInOf(objectName(name.value), chosen.peek(), given())),
     ],
     "Create",
     () =>
       publishBuiltIn(
         objectName(name.value),
         chosen.peek(),
-        Object.fromEntries(controls.map((entry) => [entry.key, read(entry)]).filter(([, value]) => value !== undefined)),
+        given(),
       ),
+    { wide: true },
   );
   if (made) {
     toast("Scorer stored");
@@ -102,11 +108,51 @@ function read({ type, control }) {
   return type === "number" ? Number(control.value) : type === "textarea" ? JSON.parse(control.value) : control.value;
 }
 
+/** A part of a form that asks the scorer of `value()` about some calls, before anything is stored. */
+function tryOut(value) {
+  const which = h("input", { type: "text", autocomplete: "off", placeholder: "the newest 5 roots of traces",
+    "aria-label": "Calls to try it on" });
+  const shown = signal(/** @type {any} */ (null));
+  const run = async () => {
+    shown.value = skeleton(3);
+    try {
+      const calls = await chosenCalls(which.value.trim());
+      if (!calls.length) throw new Error("There is no such call");
+      const { results } = await postProject("/calls/score/preview", { call_ids: calls.map(({ id }) => id), scorer: value() });
+      shown.value = h("table.table.inputs", { "aria-label": "What it says" },
+        h("thead", h("tr", ["Call", "Output", "Score"].map((text) => h("th", { scope: "col" }, text)))),
+        h("tbody", results.map(({ call_id: id, score, problem }, index) => h("tr",
+          h("td", h("a", { href: link(path`/calls/${id}`), target: "_blank" }, callName(calls[index]))),
+          h("td.dim", { dir: "auto" }, oneLine(calls[index].exception ?? calls[index].output, 80)),
+          h("td", { class: problem ? "worse" : "mono", dir: "auto", style: { "white-space": "normal" } },
+            problem ?? oneLine(score, 300))))));
+    } catch (error) {
+      shown.value = h("p.problem", { role: "alert" }, error.message);
+    }
+  };
+  return h("fieldset.tryout", h("legend", h("b", "Try it before it is saved")),
+    field("Calls", which, "Ids with commas, or the name of an op: its newest 5."),
+    button("Try", run, { iconName: "play" }), h("div", { role: "status" }, () => shown.value));
+}
+
+/** The calls that a text means: by their ids, else the newest of an op, else the newest roots. */
+async function chosenCalls(text) {
+  const columns = ["id", "op_name", "display_name", "output", "exception"];
+  const ids = text.split(/[\s,]+/).filter((part) => /^[0-9a-f-]{16,}$/i.test(part)).slice(0, 20);
+  if (ids.length) {
+    const found = await lines("/calls/stream_query", { filter: { call_ids: ids }, columns });
+    return ids.map((id) => found.find((call) => call.id === id)).filter(Boolean);
+  }
+  const filter = text ? { op_names: opNames(text) } : { trace_roots_only: true };
+  return lines("/calls/stream_query", { filter, columns, limit: 5, sort_by: [{ field: "started_at", direction: "desc" }] });
+}
+
 /** Make a judge: a model that is asked for JSON about an answer. */
 export async function newJudge(onmade) {
   const name = h("input", { type: "text", required: true, placeholder: "helpful", autocomplete: "off" });
   const model = modelField({ required: true });
   const prompt = h("textarea", { rows: 9, required: true, value: PROMPT });
+  const told = () => ({ name: objectName(name.value) || "judge", model: model.input.value.trim(), prompt: prompt.value });
   const made = await workForm(
     "New judge",
     () => [
@@ -117,9 +163,10 @@ export async function newJudge(onmade) {
         prompt,
         "{output} is the answer, {inputs} all that was given, {column} one column of the row. Write {{ and }} for braces of JSON.",
       ),
+      tryOut(() => judgeOf(told())),
     ],
     "Create",
-    () => publishJudge({ name: objectName(name.value), model: model.input.value.trim(), prompt: prompt.value }),
+    () => publishJudge(told()),
     { wide: true },
   );
   if (made) {

@@ -5,7 +5,8 @@ import { page, title } from "../lib/parts.js";
 import { link } from "../lib/router.js";
 import { Keys } from "./settings_keys.js";
 import { Project } from "./settings_project.js";
-import { Providers, Server, Storage } from "./settings_server.js";
+import { Providers } from "./settings_providers.js";
+import { Server, Storage } from "./settings_server.js";
 
 /** The page, with the project's own tab where one is open. */
 export default function Settings({ entity = "", project = "" }) {

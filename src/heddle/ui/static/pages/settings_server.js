@@ -1,10 +1,10 @@
-// What the server was set to: providers of models, storage, and every setting that is not the default.
-import { get, post, resource } from "../lib/data.js";
+// What the server was set to: storage, and every setting that is not the default.
+import { get, resource } from "../lib/data.js";
 import { h } from "../lib/dom.js";
-import { bytes, int } from "../lib/format.js";
-import { card, codeBlock, empty, facts, refLink, tile } from "../lib/panels.js";
+import { ago, bytes, int } from "../lib/format.js";
+import { card, codeBlock, empty, facts, tile } from "../lib/panels.js";
 import { loaded } from "../lib/parts.js";
-import { config, params, projectId, siteLink } from "../lib/router.js";
+import { config, siteLink } from "../lib/router.js";
 import { listing, shares } from "./settings_parts.js";
 
 const PARTS = {
@@ -13,59 +13,7 @@ const PARTS = {
   files: ["Files", "images, code and large payloads"], adapters: ["Adapters", "versions of trained policies"],
   training: ["Training", "checkpoints of jobs"],
 };
-const PROVIDERS_LINE = "heddle serve --providers 'openai=https://api.openai.com/v1,OPENAI_API_KEY'";
 const about = () => resource(() => "/_ui/api/settings", (path, abort) => get(path, abort));
-
-/** The tab of servers whose models this one may ask; with a project, those that it stores, too. */
-export function Providers(inProject) {
-  const state = about();
-  return [loaded(state, ({ providers, is_operator: isOperator }) => (providers.length
-    ? card("Providers of this server", null,
-      listing("Providers of this server", () => providers, (row) => row.name, providerColumns(isOperator)))
-    : empty({
-      title: "No other provider", code: PROVIDERS_LINE,
-      text: "The playground, scorers and replays use the model that is served here. To let them ask others as well, start the "
-        + "server with their addresses, and with each one's key in a variable:",
-    }))), inProject ? ofProject() : null];
-}
-
-const providerColumns = (isOperator) => [
-  { key: "name", label: "Name", render: (row) => h("b", row.name) },
-  ...(isOperator ? [
-    { key: "address", label: "Address", render: (row) => h("span.mono", { title: row.address }, row.address) },
-    { key: "key", label: "Key", render: keyOf },
-  ] : []),
-  { key: "models", label: "Its models are called", render: (row) => h("code.dim", `${row.name}/MODEL`) },
-];
-
-function keyOf({ key_variable: variable, has_key: isSet }) {
-  if (!variable) return h("span.dim", "none");
-  return [h("code", variable), " ", h("span.badge", { class: isSet ? "good" : "warn" }, isSet ? "set" : "not set")];
-}
-
-function ofProject() {
-  const state = resource(() => projectId(), async (project, abort) => {
-    const [stored, runtimes] = await Promise.all([
-      post("/objs/query", { project_id: project, filter: { base_object_classes: ["Provider"], latest_only: true } }, abort),
-      get(`/v2/${params.value.entity}/${params.value.project}/runtimes`, abort),
-    ]);
-    return [
-      ...stored.objs.map((found) => ({
-        name: found.object_id, kind: "provider", address: found.val?.base_url ?? "",
-        ref: `weave:///${project}/object/${found.object_id}:${found.digest}`,
-      })),
-      ...(runtimes.runtimes ?? []).map((found) => ({ name: found.name, kind: "runtime", address: found.base_url, ref: null })),
-    ];
-  });
-  const label = "Providers and runtimes of this project";
-  return loaded(state, (rows) => (rows.length ? card("Stored in this project", null, listing(label, () => rows, keyOfRow, [
-    { key: "name", label: "Name", render: (row) => (row.ref ? refLink(row.ref, row.name) : h("b", row.name)) },
-    { key: "kind", label: "Kind", render: (row) => h("span.badge", row.kind) },
-    { key: "address", label: "Address", render: (row) => h("span.mono", { title: row.address }, row.address) },
-  ]), h("p.dim", "They are used where their address is one of this server's.")) : null));
-}
-
-const keyOfRow = (row) => `${row.kind} ${row.name}`;
 
 /** The tab of what the data folder holds. */
 export function Storage() {
@@ -73,7 +21,7 @@ export function Storage() {
     return empty({ title: "Storage is for admins", text: "It is the whole server's. What a project stores is on its own tab." });
   }
   const state = resource(() => "/_ui/api/storage", (path, abort) => get(path, abort));
-  return loaded(state, ({ folder, schema, limit, parts, disk, disk_free: free }) => {
+  return loaded(state, ({ folder, schema, limit, parts, disk, disk_free: free, backup }) => {
     const sum = parts.reduce((all, part) => all + part.bytes, 0);
     return [
       h("div.tiles", tile("Stored", bytes(sum), "in the data folder"), tile("Free", bytes(free), `of ${bytes(disk)} on its disk`),
@@ -82,11 +30,22 @@ export function Storage() {
       h("div.columns",
         card("Data folder", null, h("p.mono.folder", { title: folder }, folder),
           shares("Data folder", parts.map((part) => ({ ...part, name: PARTS[part.name][0], note: PARTS[part.name][1] })))),
-        card("Backup", null, h("p.dim", "A consistent copy of all of it, made while the server runs; run it on this machine:"),
-          codeBlock(`heddle backup backups/${new Date().toISOString().slice(0, 10)}.tgz --data ${quoted(folder)}`),
-          h("p.dim", "And back, into an empty folder:"), codeBlock("heddle restore backups/DAY.tgz --data ./restored"))),
+        card("Backup", null, ...lastBackup(backup),
+          h("p.dim", "A consistent copy of all of it, made while the server runs and tried out; daily, on this machine:"),
+          codeBlock(`heddle backup 'backups/{time}' --every 1d --keep 7 --data ${quoted(folder)}`),
+          h("p.dim", "And back, into an empty folder:"), codeBlock("heddle restore backups/TIME --data ./restored"))),
     ];
   });
+}
+
+function lastBackup({ made_at: made, restored_at: restored, failed_at: failed, error, target, bytes: size, seconds, notes }) {
+  if (!made && !failed) return [h("p.problem", { role: "status" }, "No backup was made yet.")];
+  return [
+    failed && h("p.problem", { role: "alert" }, `The last attempt failed ${ago(failed)}: ${error}`),
+    made && facts([["Last backup", h("time", { datetime: made, title: made }, ago(made))], ["Where", h("span.mono", { title: target }, target)],
+      ["Size", `${bytes(size)} in ${Math.ceil(seconds)} s`], ["Restored and checked", restored ? ago(restored) : "never"]]),
+    ...notes.map((note) => h("p.problem", note)),
+  ].filter(Boolean);
 }
 
 const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

@@ -5,7 +5,7 @@ import { menu } from "../lib/dialog.js";
 import { addToDataset } from "../lib/addtodataset.js";
 import { addToQueue } from "../lib/addtoqueue.js";
 import { compact, duration, int, money, nameOf, secondsBetween, when } from "../lib/format.js";
-import { chatView, messageList, modeSwitch } from "../lib/chat.js";
+import { chatView, messageList } from "../lib/chat.js";
 import { feedbackBar } from "../lib/feedbackbar.js";
 import { turnOf } from "../lib/messages.js";
 import { problemView } from "../lib/problem.js";
@@ -13,6 +13,8 @@ import { copyButton, empty, stat } from "../lib/panels.js";
 import { button, dot, loaded, page, title } from "../lib/parts.js";
 import { go, link, path, query } from "../lib/router.js";
 import { threadsAddress, turnPager, turnSteps } from "../lib/turns.js";
+import { json } from "../lib/json.js";
+import { mode, modeSwitch } from "../lib/value.js";
 
 const PAGE = 25;
 const COLUMNS = [
@@ -24,11 +26,8 @@ const COLUMNS = [
   "display_name",
   "started_at",
   "ended_at",
-  "inputs",
-  "output",
   "exception",
   "summary",
-  "attributes",
   "wb_user_id",
 ];
 
@@ -99,6 +98,7 @@ async function turnCalls({ thread, offset }, abort) {
       columns: COLUMNS,
       include_feedback: true,
       include_costs: true,
+      include_conversation: true,
     },
     undefined,
     abort,
@@ -109,7 +109,7 @@ async function turnCalls({ thread, offset }, abort) {
 function turnSection(call, number) {
   const whole = signal(false);
   const status = call.exception ? "error" : call.ended_at ? "success" : "running";
-  const { messages, choice, isWhole } = turnOf(call);
+  const { messages, choice, isWhole } = turnOf(call.conversation);
   return h(
     "section.turn",
     {
@@ -142,7 +142,12 @@ function turnSection(call, number) {
       feedbackBar(`weave:///${call.project_id}/call/${call.id}`, call.summary?.weave?.feedback ?? []),
       more(call),
     ),
-    () => (whole.value ? chatView(call, { bar: false }) : messageList(messages, { project: call.project_id, choice })),
+    () =>
+      mode.value === "json"
+        ? json(call.conversation, 4)
+        : whole.value
+          ? chatView(call, { bar: false })
+          : messageList(messages, { project: call.project_id, choice }),
     call.exception && !whole.peek() ? problemView(call.exception) : null,
   );
 }

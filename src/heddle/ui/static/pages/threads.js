@@ -1,14 +1,16 @@
 // Conversations of the project: threads of calls, conversations of agents, and the agents themselves.
 import { computed, h, signal } from "../lib/dom.js";
 import { lines, resource } from "../lib/data.js";
-import { ago, compact, duration, int, money, oneLine, when } from "../lib/format.js";
-import { plainText, turnOf } from "../lib/messages.js";
+import { ago, compact, duration, int, money, when } from "../lib/format.js";
+import { valueLine } from "../lib/line.js";
+import { plainText } from "../lib/messages.js";
 import { problemText } from "../lib/problem.js";
 import { empty } from "../lib/panels.js";
 import { loaded, page, searchBox, segments, title } from "../lib/parts.js";
 import { go, here, link, path, projectId, query, setQuery } from "../lib/router.js";
 import { keyHint, serverAddress } from "../lib/setup.js";
 import { pager, table } from "../lib/table.js";
+import { callsLink } from "../lib/filters.js";
 import { threadsAddress } from "../lib/turns.js";
 import { agentsView, conversationsView } from "./threads_agents.js";
 
@@ -89,6 +91,7 @@ function threadsView() {
     "div.tablebox.threadlist",
     { tabindex: 0, role: "region", "aria-label": "Threads" },
     table({
+      resizable: true,
       columns: () => columns,
       rows,
       key: (row) => row.thread_id,
@@ -115,7 +118,6 @@ function threadsView() {
                 () => rangeOf(found(), rows().length),
                 () => (pageNumber() > 1 ? turn(-1) : null),
                 () => (pageNumber() * PAGE < found() ? turn(1) : null),
-                ["Before", "Next"],
               ),
             ],
   ];
@@ -126,11 +128,14 @@ const rangeOf = (found, count) =>
     ? `${int(found)} ${found === 1 ? "thread" : "threads"}`
     : `${int((pageNumber() - 1) * PAGE + 1)} to ${int((pageNumber() - 1) * PAGE + count)} of ${int(found)} threads`;
 
-/** The last words of the last turns, by call id. */
+/** A number of a thread as the way to its calls whose tokens count. */
+const counted = (row, text) => callsLink(text, "The calls whose tokens count", { preset: "all" }, { thread: row.thread_id, used: "" });
+
+/** The last that was said in the last turns, by call id. */
 async function lastWords(ids, abort) {
   const calls = await lines(
     "/calls/stream_query",
-    { filter: { call_ids: ids }, columns: ["id", "output", "exception"] },
+    { filter: { call_ids: ids }, columns: ["exception"], include_conversation: true },
     undefined,
     abort,
   );
@@ -138,10 +143,8 @@ async function lastWords(ids, abort) {
 }
 
 function wordsOf(call) {
-  const said = turnOf({ output: call.output }).messages.at(-1);
-  const value = said?.parts[0]?.value;
-  const isEmpty = !value || (typeof value === "object" && !Object.keys(value).length);
-  return said ? oneLine(plainText(said) || (isEmpty ? "" : value), 200) : oneLine(problemText(call.exception), 200);
+  const said = call.conversation.choices[0]?.messages.at(-1);
+  return said ? plainText(said) || said.parts[0]?.content : problemText(call.exception);
 }
 
 const threadColumns = (last) => [
@@ -156,7 +159,7 @@ const threadColumns = (last) => [
   {
     key: "last",
     label: "Last message",
-    render: (row) => h("span.dim", { dir: "auto", title: last(row) }, last(row)),
+    render: (row) => valueLine(last(row), { kind: "dim" }),
   },
   {
     key: "turns",
@@ -175,8 +178,8 @@ const threadColumns = (last) => [
     title: "All turns together",
     render: (row) => duration(row.seconds),
   },
-  { key: "tokens", label: "Tokens", width: "76px", number: true, render: (row) => (row.tokens ? compact(row.tokens) : "") },
-  { key: "cost", label: "Cost", width: "88px", number: true, render: (row) => money(row.dollars) },
+  { key: "tokens", label: "Tokens", width: "76px", number: true, render: (row) => (row.tokens ? counted(row, compact(row.tokens)) : "") },
+  { key: "cost", label: "Cost", width: "88px", number: true, render: (row) => row.dollars == null ? "" : counted(row, money(row.dollars)) },
   { key: "started", label: "Started", width: "136px", sort: true, number: true, render: (row) => when(row.started_at) },
   {
     key: "active",

@@ -16,7 +16,6 @@ const pages = (total, noun) =>
     () => `${int(total())} ${total() === 1 ? noun : `${noun}s`}`,
     () => (pageNumber() > 1 ? turn(-1) : null),
     () => (pageNumber() * PAGE < total() ? turn(1) : null),
-    ["Before", "Next"],
   );
 
 /** The conversations that were spoken with agents. */
@@ -234,6 +233,6 @@ function noAgents() {
       '    with conversation.start_turn(user_message="Where is the tower?") as turn, turn.start_llm() as answer:',
       '        answer.output("In the north.")',
     ].join("\n"),
-    action: h("p", "Any OpenTelemetry exporter works, too: ", h("code", `${serverAddress()}/agents/otel/v1/traces`)),
+    action: h("p", "Any OpenTelemetry exporter works, too: ", h("code", serverAddress())),
   });
 }

@@ -1,8 +1,8 @@
-// One trace: all its calls as a tree with a waterfall, by time or as a flame, and the call that is chosen beside it.
+// One trace: all its calls as a tree with a waterfall, by time or as a flame graph, and the selected call next to it.
 import { effect, h, signal, untrack } from "../lib/dom.js";
 import { int } from "../lib/format.js";
 import { empty } from "../lib/panels.js";
-import { button, failure, header, keys, searchBox, segments, skeleton, title } from "../lib/parts.js";
+import { backToList, button, failure, header, keys, searchBox, segments, skeleton, title } from "../lib/parts.js";
 import { go, link, query, setQuery } from "../lib/router.js";
 import { splitter } from "../lib/splitter.js";
 import { CallDetail } from "./call_detail.js";
@@ -34,9 +34,15 @@ export default function Trace({ trace }) {
       : [
           traceHeader(trace, view, data),
           h(
-            "div.split",
+            "div.split.listdetail",
+            { class: () => (query("call") ? "chosen" : "") },
             pane,
-            h("section.detailpane", { "aria-label": "Chosen call", tabindex: 0 }, detail),
+            h(
+              "section.detailpane",
+              { "aria-label": "Chosen call", tabindex: 0 },
+              backToList("All calls of the trace", () => setQuery({ call: null }, false)),
+              detail,
+            ),
             splitter({ label: "Width of the tree", name: "trace" }),
           ),
         ],
@@ -75,9 +81,9 @@ function answerBefore(tree, id) {
 function bindKeys(view) {
   keys({
     j: [() => view.step(1), "next call"],
-    k: [() => view.step(-1), "call before"],
+    k: [() => view.step(-1), "previous call"],
     e: [() => nextError(view, 1), "next error"],
-    E: [() => nextError(view, -1), "error before"],
+    E: [() => nextError(view, -1), "previous error"],
     z: [() => toggleZoom(view), "zoom the time on the call, or back"],
     c: [() => toggleAll(view), "collapse or expand all"],
     "/": [() => document.getElementById("trace-filter")?.focus(), "filter"],
@@ -100,7 +106,7 @@ function tools(view) {
       errors()
         ? button([int(errors()), errors() === 1 ? " error" : " errors", " ", h("kbd", "e")], () => nextError(view, 1), {
             kind: "danger",
-            title: "Next error (e), error before (E)",
+            title: "Next error (e), previous error (E)",
           })
         : null,
     () =>

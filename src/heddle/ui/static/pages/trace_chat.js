@@ -1,5 +1,5 @@
 // The conversations of a trace in the order in which they were held: its model calls as chats.
-import { h, signal } from "../lib/dom.js";
+import { h, signal, untrack } from "../lib/dom.js";
 import { lines } from "../lib/data.js";
 import { attempt } from "../lib/dialog.js";
 import { duration, int } from "../lib/format.js";
@@ -8,41 +8,63 @@ import { button, kindChip, skeleton } from "../lib/parts.js";
 import { chatView, hasChat } from "../lib/chat.js";
 
 const AT_ONCE = 10;
+const MOST_TRIES = 20;
 
-/** The chats of the calls of a model, some at a time. */
+/**
+ * The conversations of a trace, some calls at a time, once the whole trace is there: those of its model calls, else of
+ * its agents, else of any call.
+ */
 export function traceChat(view) {
-  const tree = view.tree.value;
-  if (!tree) return skeleton();
-  const models = Array.from({ length: tree.count }, (_, index) => index).filter((index) => tree.kind(index) === "llm");
+  return () => (view.done.value ? untrack(() => chatsOf(view, view.tree.value)) : skeleton());
+}
+
+function chatsOf(view, tree) {
+  const all = Array.from({ length: tree.count }, (_, index) => index);
+  const stages = [["llm"], ["agent"], ["chain", "fn"]].map((kinds) => all.filter((index) => kinds.includes(tree.kind(index))));
   const box = h("div.tracechat", { tabindex: 0, role: "region", "aria-label": "Conversations of the trace" });
-  if (!models.length)
-    return empty({
-      title: "No conversation",
-      text: "No call of this trace went to a model. The tree shows what it did instead.",
-    });
   const waiting = signal(false);
-  let shown = 0;
+  let [left, held, silent] = [[], 0, 0];
   const more = h("div.actions", () =>
-    waiting.value
-      ? skeleton(3)
-      : button(`Show ${int(Math.min(AT_ONCE, models.length - shown))} more of ${int(models.length - shown)}`, () => load()),
+    waiting.value ? skeleton(3) : button(`Show ${int(Math.min(AT_ONCE, left.length))} more of ${int(left.length)}`, () => load()),
   );
+  const note = h("p.dim", { hidden: true });
+  const read = async () => {
+    const part = left.splice(0, AT_ONCE);
+    const found = await lines("/calls/stream_query", {
+      filter: { call_ids: part.map((index) => tree.columns.id[index]) },
+      columns: ["exception"],
+      include_conversation: true,
+    });
+    const calls = new Map(found.map((call) => [call.id, call]));
+    const told = part.filter((index) => hasChat(calls.get(tree.columns.id[index])));
+    more.before(...told.map((index) => turn(view, tree, index, calls.get(tree.columns.id[index]))));
+    held += told.length;
+    silent += part.length - told.length;
+    return told.length;
+  };
   const load = () =>
     attempt(async () => {
       waiting.value = true;
-      const part = models.slice(shown, shown + AT_ONCE);
-      const found = await lines("/calls/stream_query", { filter: { call_ids: part.map((index) => tree.columns.id[index]) } });
-      const calls = new Map(found.map((call) => [call.id, call]));
-      more.remove();
-      box.append(...part.map((index) => turn(view, tree, index, calls.get(tree.columns.id[index]))));
-      shown += part.length;
-      if (shown < models.length) box.append(more);
+      for (let tries = 0; tries < MOST_TRIES; tries++) {
+        if (!left.length && !held && stages.length) [left, silent] = [stages.shift(), 0];
+        if (left.length ? await read() : held || !stages.length) break;
+      }
       waiting.value = false;
+      more.hidden = !left.length;
+      note.hidden = !silent || !held;
+      note.textContent = `${int(silent)} ${silent === 1 ? "call holds" : "calls hold"} no messages.`;
+      if (!held && !left.length && !stages.length) box.replaceChildren(nothing());
     });
-  box.append(more);
+  box.append(more, note);
   load();
   return box;
 }
+
+const nothing = () =>
+  empty({
+    title: "No conversation",
+    text: "No call of this trace holds messages. The tree shows what it did instead.",
+  });
 
 function turn(view, tree, index, call) {
   const model = (tree.columns.usage.get(index)?.models ?? []).map((place) => tree.columns.models[place]).join(", ");
@@ -57,6 +79,6 @@ function turn(view, tree, index, call) {
       h("span.grow"),
       h("span", duration(tree.columns.length[index] < 0 ? null : tree.columns.length[index] / 1e6)),
     ),
-    call && hasChat(call) ? chatView(call) : h("p.dim", "This call holds no messages."),
+    chatView(call),
   );
 }

@@ -1,4 +1,4 @@
-// The bar above a trace: where it stands, its totals, and the way to what is beside and above it.
+// The bar above a trace: its location, its totals, and links to neighbouring and parent items.
 import { h, signal } from "../lib/dom.js";
 import { lines } from "../lib/data.js";
 import { compact, duration, int, money } from "../lib/format.js";
@@ -49,11 +49,11 @@ function neighbours(view) {
   const to = (step) => (place() < 0 ? null : (ids[place() + step] ?? null));
   const move = (step) => to(step) && go(link(path`/calls/${to(step)}`));
   if (!Array.isArray(ids) || ids.length < 2) return null;
-  keys({ "[": [() => move(-1), "call before in the list"], "]": [() => move(1), "next call in the list"] });
+  keys({ "[": [() => move(-1), "previous call in the list"], "]": [() => move(1), "next call in the list"] });
   return h(
     "span.neighbours",
     [
-      ["left", -1, "Call before in the list ([)"],
+      ["left", -1, "Previous call in the list ([)"],
       ["chevron", 1, "Next call in the list (])"],
     ].map(([iconName, step, label]) =>
       button(null, () => move(step), { kind: "quiet", iconName, label, disabled: () => !to(step) }),

@@ -1,6 +1,5 @@
 // A trace in the browser: columns as they come from the server, and the tree, rows and times made from them.
 // Nothing here recurses, as traces may be thousands of calls deep.
-import { kindOfName, knownKind } from "../lib/spans.js";
 
 const ERROR = 1;
 const RUNNING = 3;
@@ -22,6 +21,12 @@ const added = (one, other) => ({
   input: one.input + other.input,
   output: one.output + other.output,
   cost: one.cost === null ? other.cost : one.cost + (other.cost ?? 0),
+});
+
+const without = (whole, part) => ({
+  input: whole.input - part.input,
+  output: whole.output - part.output,
+  cost: whole.cost === null ? null : Math.max(0, whole.cost - (part.cost ?? 0)),
 });
 
 /** Columns for the first line of the server's answer. */
@@ -49,7 +54,7 @@ export function emptyColumns(head) {
 export function addPage(columns, page) {
   const first = columns.id.length;
   if (!first) columns.base = page.start[0];
-  for (const [name, kind] of page.ops) columns.ops.push([name, knownKind(kind) ?? kindOfName(name)]);
+  columns.ops.push(...page.ops);
   for (const model of page.models) columns.models.push(model);
   for (let index = 0; index < page.id.length; index++) {
     columns.last += page.start[index];
@@ -78,7 +83,7 @@ function addUsage(usage, index, model, input, output, cost) {
 
 /**
  * The tree of the calls that are there: `order` lists them parents first, `place` is the inverse, `size` counts a call
- * with all below it, `depth` starts at 0. Calls whose parent is not there, and one of a circle, stand at the top.
+ * with all below it, `depth` starts at 0. Calls whose parent is missing, and one of each cycle, are at the top.
  */
 export class Tree {
   /** @param {Columns} columns */
@@ -116,7 +121,7 @@ export class Tree {
 
   #walk({ first, next }) {
     let at = 0;
-    // In a circle a call may have been met already, as the top of it.
+    // In a cycle a call may have been visited already, as its top.
     const unmet = (index) => {
       while (index >= 0 && this.place[index] >= 0) index = next[index];
       return index;
@@ -172,6 +177,8 @@ export class Tree {
   #sumUsage() {
     /** @type {Map<number, Used>} */
     this.usedWithBelow = new Map();
+    /** @type {Map<number, Used>} */
+    this.usedAlone = new Map();
     const below = new Map();
     for (let at = this.count - 1; at >= 0; at--) {
       const index = this.order[at];
@@ -180,6 +187,7 @@ export class Tree {
       const isSum = own && beneath && own.input >= beneath.input && own.output >= beneath.output;
       const used = !beneath || isSum ? own : own ? added(own, beneath) : beneath;
       this.usedWithBelow.set(index, used);
+      if (own) this.usedAlone.set(index, isSum ? without(own, beneath) : own);
       const parent = this.columns.parent[index];
       if (this.depth[index] > 0) below.set(parent, below.has(parent) ? added(below.get(parent), used) : used);
     }
@@ -188,6 +196,11 @@ export class Tree {
   /** Tokens and dollars of a call and all below it. */
   used(index) {
     return this.usedWithBelow.get(index) ?? NOTHING;
+  }
+
+  /** The same of a call alone; of one that reports the sum of those below only what is left. */
+  usedByItself(index) {
+    return this.usedAlone.get(index) ?? NOTHING;
   }
 
   /** The time that the roots cover; calls outside (clocks differ between machines) widen it, but not beyond measure. */
@@ -219,11 +232,10 @@ export class Tree {
   }
 
   kind(index) {
-    const kind = this.columns.ops[this.columns.op[index]]?.[1] ?? "fn";
-    return kind === "fn" && this.columns.usage.has(index) ? "llm" : kind;
+    return this.columns.ops[this.columns.op[index]]?.[1] ?? "fn";
   }
 
-  /** The model's answer that came before a call, beside it or beside those above it; -1 for none. */
+  /** The model's answer before a call, among its siblings or those of its ancestors; -1 for none. */
   answerBefore(index) {
     for (let at = index; at >= 0; at = this.depth[at] > 0 ? this.columns.parent[at] : -1)
       for (let before = at - 1; before >= 0 && this.depth[at] > 0; before--)

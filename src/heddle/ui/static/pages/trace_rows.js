@@ -1,10 +1,10 @@
 // The tree and the waterfall of a trace, one row of both per call.
-import { h, untrack } from "../lib/dom.js";
+import { h } from "../lib/dom.js";
 import { compact, duration, money } from "../lib/format.js";
 import { icon } from "../lib/parts.js";
-import { windowed } from "../lib/windowed.js";
+import { rowHeight, windowed } from "../lib/windowed.js";
 
-const ROW = 28;
+const ROW = rowHeight(28);
 const DEEPEST_INDENT = 10;
 const PAGE = 20;
 
@@ -16,7 +16,6 @@ export function traceRows(view) {
   const box = windowed({
     rows: () => view.rows.value,
     height: ROW,
-    key: (index) => untrack(() => view.tree.value.columns.id[index]),
     make: (item, place) => row(view, item, place),
     attributes: {
       role: "treegrid",
@@ -25,7 +24,7 @@ export function traceRows(view) {
       class: "tracerows",
       hidden: () => !view.rows.value.length,
       "aria-rowcount": () => view.rows.value.length,
-      "aria-colcount": 3,
+      "aria-colcount": 5,
       "aria-activedescendant": () => (view.position() >= 0 ? `span-${view.selected()}` : null),
       onkeydown: (event) => navigate(view, event),
     },
@@ -83,10 +82,26 @@ function row(view, item, place) {
     },
     nameCell(view, index, depth, hasChildren),
     waterfallCell(view, index),
+    usedCell("usedtokens", tree, index, ({ input, output }) => input + output, compact),
+    usedCell("usedcost", tree, index, ({ cost }) => cost, money),
     h("span.length", { role: "gridcell" }, () =>
       tree().isRunning(index()) ? "running" : duration(tree().columns.length[index()] / 1e6),
     ),
   );
+}
+
+/** A figure of a call with all below it; before it that of the call alone, where it used some itself and the others, too. */
+function usedCell(name, tree, index, figure, write) {
+  const read = () => [figure(tree().usedByItself(index())), figure(tree().used(index()))];
+  const isSmall = (own, whole) => Math.abs(whole - own) < 1e-9;
+  return h("span.used", { role: "gridcell", class: name, title: () => {
+    const [own, whole] = read();
+    return whole ? `${write(own ?? 0) || 0} itself, ${write(whole)} with all below` : null;
+  } }, () => {
+    const [own, whole] = read();
+    if (!whole) return null;
+    return [own && !isSmall(own, whole) ? h("span.faint", `${write(own)} / `) : null, write(whole)];
+  });
 }
 
 function tooltip(tree, index) {

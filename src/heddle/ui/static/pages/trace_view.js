@@ -1,5 +1,6 @@
 // What a trace page shows and how that changes.
 import { computed, signal } from "../lib/dom.js";
+import { isNarrow } from "../lib/parts.js";
 import { query, setQuery } from "../lib/router.js";
 
 /** The views of a trace and their names. */
@@ -17,7 +18,7 @@ export const VIEWS = [
 export function makeView(data) {
   const closed = signal(new Set());
   const { tree } = data;
-  // As signals of their own: a new address alone must not draw every row again.
+  // Separate signals: a new address alone must not redraw every row.
   const modeShown = computed(() => VIEWS.find(([name]) => name === query("view"))?.[0] ?? "tree");
   const zoomed = computed(() => query("zoom"));
   const mode = () => modeShown.value;
@@ -39,6 +40,7 @@ export function makeView(data) {
   const time = computed(() => timeShown(tree.value, zoomed.value));
   const view = {
     tree,
+    done: data.done,
     rows,
     time,
     mode,
@@ -74,7 +76,8 @@ function timeShown(tree, zoomed) {
 function pick(view, index) {
   if (index === undefined || index < 0) return;
   open(view, index);
-  setQuery({ call: view.tree.value.columns.id[index] });
+  // Where the list gives way to the call, Back leads to the list again.
+  setQuery({ call: view.tree.value.columns.id[index] }, Boolean(query("call")) || !isNarrow());
 }
 
 /** Open what is closed above a call. */

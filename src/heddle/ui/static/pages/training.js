@@ -13,7 +13,7 @@ const MOST = 200;
 
 /** The list of models in training. */
 export default function TrainingJobs() {
-  title(`Training jobs · ${projectId()}`);
+  title("Training jobs");
   const state = resource(() => `/_ui/api/training?${new URLSearchParams({ project: projectId() })}`, get);
   const timer = setInterval(() => !document.hidden && !state.error.peek() && state.reload(), 3000);
   onCleanup(() => clearInterval(timer));

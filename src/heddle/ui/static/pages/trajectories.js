@@ -13,7 +13,7 @@ const BINS = 20;
 
 /** The page of trajectories: `?model=`, `?step=` or `?body=`, `?sort=`, `?at=group.index`. */
 export default function Trajectories() {
-  title(`Trajectories · ${projectId()}`);
+  title("Trajectories");
   const models = resource(() => `/_ui/api/training?${new URLSearchParams({ project: projectId() })}`, get);
   const model = computed(() => {
     const all = models.data.value?.models ?? [];
@@ -119,10 +119,11 @@ function content(groups, asked) {
       const next = all[Math.max(0, Math.min(all.length - 1, all.indexOf(query("at") ?? "") + by))];
       if (next) setQuery({ at: next });
     };
-    keys({ j: [() => step(1), "next trajectory"], k: [() => step(-1), "trajectory before"] });
+    keys({ j: [() => step(1), "next trajectory"], k: [() => step(-1), "previous trajectory"] });
     const at = computed(() => query("at") ?? bestOf(ordered.value));
     return h(
-      "div.split.trajectories",
+      "div.split.trajectories.listdetail",
+      { class: () => (query("at") ? "chosen" : "") },
       h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Groups" }, figures(data.groups), groupList(ordered, at)),
       trajectoryView(asked, at, data.groups),
     );

@@ -1,17 +1,18 @@
 // One trajectory: as a conversation, as the tokens that were trained, and as it was sent.
 import { h, signal } from "../lib/dom.js";
-import { chatView } from "../lib/chat.js";
+import { conversationView } from "../lib/chat.js";
 import { get, resource } from "../lib/data.js";
-import { date, int, number, oneLine } from "../lib/format.js";
+import { date, int, number } from "../lib/format.js";
 import { json } from "../lib/json.js";
+import { valueLine } from "../lib/line.js";
 import { empty, facts, tabs } from "../lib/panels.js";
-import { button, icon, loaded } from "../lib/parts.js";
-import { link, path } from "../lib/router.js";
+import { backToList, button, icon, loaded } from "../lib/parts.js";
+import { link, path, setQuery } from "../lib/router.js";
 import { advantageChip } from "./trajectories_groups.js";
 
 const TOKENS_AT_ONCE = 3000;
 
-/** The open trajectory beside the list of groups. */
+/** The open trajectory next to the list of groups. */
 export function trajectoryView(asked, at, groups) {
   const state = resource(() => {
     const [place, index] = (at.value ?? "").split(".");
@@ -22,6 +23,7 @@ export function trajectoryView(asked, at, groups) {
   return h(
     "div.scroll.onetrajectory",
     { tabindex: 0, role: "region", "aria-label": "Trajectory" },
+    backToList("All trajectories", () => setQuery({ at: null }, false)),
     () => (at.value ? null : empty({ title: "No trajectory", text: "This step has groups without members only." })),
     loaded(state, (data) => show(data, at.peek(), groups)),
   );
@@ -44,7 +46,7 @@ function show(data, at, groups) {
       ...Object.entries(trajectory.metrics ?? {}).map(([name, value]) => [name, number(value)]),
       ...Object.entries(trajectory.metadata ?? {})
         .filter(([name]) => !/^(trace|call)_id$/.test(name))
-        .map(([name, value]) => [name, oneLine(value, 80)]),
+        .map(([name, value]) => [name, valueLine(value, { length: 80 })]),
       ["Sampled by step", trajectory.initial_policy_version === undefined ? null : versions(trajectory)],
       ["Group mean", group?.mean === null ? null : number(group?.mean)],
       ["Started", trajectory.start_time ? date(trajectory.start_time)?.toLocaleString() : null],
@@ -53,7 +55,7 @@ function show(data, at, groups) {
     tabs(
       "Trajectory",
       [
-        ["chat", "Chat", () => chat(trajectory)],
+        ["chat", "Chat", () => chat(data.conversations)],
         ["tokens", "Tokens", () => tokens(data)],
         ...(trajectory.logs?.length
           ? [["logs", "Logs", () => h("pre.logs", { tabindex: 0 }, trajectory.logs.join("\n"))]]
@@ -76,23 +78,15 @@ function traceLink(metadata) {
   return h("a.button", { href }, icon("calls"), "Its trace");
 }
 
-function chat(trajectory) {
-  const histories = [trajectory, ...(trajectory.additional_histories ?? [])];
-  return histories.map((history, index) =>
+function chat(conversations) {
+  return conversations.map((found, index) =>
     h(
       "section.history",
       index ? h("h3", `Conversation ${index + 1}`) : null,
-      history.messages_and_choices?.length
-        ? chatView({
-            inputs: { messages: history.messages_and_choices.map(asMessage), tools: history.tools ?? undefined },
-            output: null,
-          })
-        : h("p.dim", "It holds no messages."),
+      found.messages.length ? conversationView(found) : h("p.dim", "It holds no messages."),
     ),
   );
 }
-
-const asMessage = (item) => (item.message && "finish_reason" in item ? { role: "assistant", ...item.message } : item);
 
 function tokens({ sequences, problem, advantage }) {
   if (problem) return h("p.worse", problem);

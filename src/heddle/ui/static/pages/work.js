@@ -11,7 +11,7 @@ import { chosen, fieldList } from "./work_fields.js";
 import { callCache, feedbackRows, loadQueue, progress, readItem, saver, waitingItems } from "./work_items.js";
 import { callPanel } from "./work_call.js";
 
-/** The work page; `?item=` is the item that is open, without it the first that waits. */
+/** The work page; `?item=` is the open item, by default the first waiting one. */
 export default function Work({ queue: id }) {
   title("Annotate");
   const state = resource(() => id, loadQueue);
@@ -140,7 +140,7 @@ function makeWork(id, fields, done) {
   return work;
 }
 
-/** Show what this person labelled before on an item that is opened again; saving replaces it, and nobody else's. */
+/** Show what this person labelled before on an item that is opened again; saving replaces only this person's labels. */
 function showLabels(all, fields, work) {
   const labels = all.filter((row) => row.wb_user_id === config.user);
   const values = {};
@@ -158,14 +158,13 @@ function showLabels(all, fields, work) {
 function bind(work, fields) {
   const digit = (place) => () => {
     const field = fields[work.active.peek()];
-    if (field && place < field.options.length) work.set(field.name,
-      chosen(field, work.values.peek()[field.name], field.options[place]));
+    if (field && place < field.options.length) choose(work, fields, field, field.options[place]);
   };
   keys({
     ...Object.fromEntries(
       Array.from({ length: 9 }, (_, place) => [String(place + 1), [digit(place), place ? "choose" : "choose (1 to 9)"]])),
     ArrowDown: [() => step(work, fields, 1), "next field"],
-    ArrowUp: [() => step(work, fields, -1), "field before"],
+    ArrowUp: [() => step(work, fields, -1), "previous field"],
     Enter: [() => work.finish("completed"), "save and next"],
     s: [() => work.finish("skipped"), "skip"],
     b: [() => work.back(), "back"],
@@ -183,6 +182,14 @@ function bind(work, fields) {
   const warn = (event) => (work.save.waiting.peek().length || work.save.failed.peek().length) && event.preventDefault();
   addEventListener("beforeunload", warn);
   onCleanup(() => removeEventListener("beforeunload", warn));
+}
+
+/** Choose an option (or take it back); where one is all there is to choose, the next field becomes the active one. */
+function choose(work, fields, field, option) {
+  const value = chosen(field, work.values.peek()[field.name], option);
+  work.set(field.name, value);
+  work.active.value = fields.indexOf(field);
+  if (field.kind !== "choices" && value !== undefined) step(work, fields, 1);
 }
 
 const focusOn = (name) => /** @type {HTMLElement} */ (document.querySelector(`[data-field="${CSS.escape(name)}"]`))?.focus();
@@ -214,7 +221,8 @@ function panel(queue, fields, work) {
   return h("section.workpanel", { "aria-label": "Fields", tabindex: 0 },
     queue.description && h("details.workguide", { open: true }, h("summary", "Guideline"),
       h("p", { dir: "auto" }, queue.description)),
-    fieldList({ fields, values: work.values, active: work.active, set: work.set, onkey }),
+    fieldList({ fields, values: work.values, active: work.active, set: work.set, onkey,
+      choose: (field, option) => choose(work, fields, field, option) }),
     h("label.field.worknote", h("span", "Note ", h("kbd", "n")), h("textarea", {
       rows: 2, dir: "auto", maxlength: 1024, "data-field": "note", "aria-label": "Note", value: () => work.note.value,
         onkeydown: onkey,
@@ -223,7 +231,7 @@ function panel(queue, fields, work) {
     h("div.workactions", button(["Save & next ", h("kbd", "Enter")], () => work.finish("completed"), { kind: "primary" }),
       button(["Skip ", h("kbd", "s")], () => work.finish("skipped")), button(["Back ", h("kbd", "b")], () => work.back()),
         button(["Undo ", h("kbd", "u")], () => work.undo())),
-    h("p.workhints", h("kbd", "1"), "–", h("kbd", "9"), " choose ", h("kbd", "↑"), h("kbd", "↓"), " field ", h("kbd", "Esc"),
+    h("p.workhints.keyhint", h("kbd", "1"), "–", h("kbd", "9"), " choose, then the next field ", h("kbd", "↑"), h("kbd", "↓"), " field ", h("kbd", "Esc"),
       " leave a text ", h("kbd", "?"), " all keys"));
 }
 

@@ -2,9 +2,10 @@
 import { h } from "../lib/dom.js";
 import { chatView, hasChat } from "../lib/chat.js";
 import { duration, nameOf, secondsBetween, when } from "../lib/format.js";
-import { json, longText } from "../lib/json.js";
 import { empty } from "../lib/panels.js";
+import { problemView } from "../lib/problem.js";
 import { dot, segments, skeleton } from "../lib/parts.js";
+import { valueSection } from "../lib/value.js";
 import { link, path, query, setQuery } from "../lib/router.js";
 
 /** The call of an item; `data` is a signal of {call} or null while it loads. */
@@ -30,16 +31,13 @@ function body(item, call) {
     ...named.map((name) => part(name, valueAt(call, name))),
     (isDefault || item.display_fields.includes("inputs")) && part("Inputs", call.inputs),
     (isDefault || item.display_fields.includes("output")) && part("Output", call.output),
-    call.exception && part("Error", String(call.exception)),
+    problemView(call.exception),
     named.length > 0 && h("details.workrest", h("summary", "Everything"), part("Inputs", call.inputs),
       part("Output", call.output)),
   ];
 }
 
-function part(name, value) {
-  return h("div.workpart", h("h3", name), typeof value === "string" ? h("p.worktext", { dir: "auto" }, longText(value))
-    : json(value ?? null, 3));
-}
+const part = (name, value) => h("div.workpart", valueSection(name, value));
 
 /** The value at a dotted path like `inputs.question`. */
 function valueAt(call, name) {

@@ -4,22 +4,24 @@ import { optionText } from "./queue_fields.js";
 
 /**
  * The fields of an item. `values` is a signal of {name: value}, `active` one of an index.
- * @param {{fields: any[], values: any, active: any, set: (name: string, value: any) => void, onkey: (event: any) => void}} options
+ * @param {{fields: any[], values: any, active: any, set: (name: string, value: any) => void, onkey: (event: any) => void,
+ *   choose: (field: any, option: any) => void}} options
  */
-export function fieldList({ fields, values, active, set, onkey }) {
+export function fieldList({ fields, values, active, set, onkey, choose }) {
   return h("ol.workfields", fields.map((field, index) => h("li", {
     class: () => (active.value === index ? "active" : ""), onfocusin: () => { active.value = index; },
-    onclick: () => { active.value = index; },
+    // What is chosen makes the next field active.
+    onclick: (event) => { if (!event.target.closest(".workoptions button")) active.value = index; },
   }, h("fieldset", h("legend", h("b", { dir: "auto" }, field.label),
-    field.description && h("span.dim", { dir: "auto" }, field.description)), control(field, values, set, onkey)))));
+    field.description && h("span.dim", { dir: "auto" }, field.description)), control(field, { values, set, onkey, choose })))));
 }
 
-function control(field, values, set, onkey) {
+function control(field, { values, set, onkey, choose }) {
   const value = () => values.value[field.name];
   if (field.options.length) {
     return h("div.workoptions", { class: field.kind }, field.options.map((option, place) => h("button", {
       type: "button", "aria-pressed": () => String(isChosen(field, value(), option)),
-        onclick: () => set(field.name, chosen(field, value(), option)),
+        onclick: () => choose(field, option),
     }, place < 9 && option !== place + 1 && h("kbd", { "aria-hidden": "true" }, place + 1),
       h("span", { dir: "auto" }, optionText(option)))));
   }

@@ -7,7 +7,7 @@ import { loadFields } from "./queue_fields.js";
 const AHEAD = 50;
 const TRIES = 4;
 
-/** A queue with its fields and figures. */
+/** A queue with its fields and counts. */
 export async function loadQueue(id, abort) {
   const [{ queue }, { stats: [stats] }, user] = await Promise.all([
     get(`${path`/annotation_queues/${id}`}?${new URLSearchParams({ project_id: projectId() })}`, abort),
@@ -50,7 +50,7 @@ export function callCache(queue) {
     const condition = { $expr: { $and: [{ $eq: [{ $getField: "queue_id" }, { $literal: queue }] },
       { $eq: [{ $getField: "weave_ref" }, { $literal: ref }] }] } };
     const [calls, { result }] = await Promise.all([
-      lines("/calls/stream_query", { filter: { call_ids: [item.call_id] }, limit: 1 }),
+      lines("/calls/stream_query", { filter: { call_ids: [item.call_id] }, include_conversation: true, limit: 1 }),
       postProject("/feedback/query", { query: condition, limit: 500 }),
     ]);
     return { call: calls[0] ?? null, labels: result };

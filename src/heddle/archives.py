@@ -1,0 +1,138 @@
+"""Archives into a running server: `POST /archives/import` takes one as it arrives, and a job stores it."""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Annotated
+
+from fastapi import Depends, Request, Response
+
+from heddle.errors import HeddleError, InvalidRequest, NotFound
+from heddle.evals.jobs import JobRun, Jobs
+from heddle.http.routing import Admin, ResponseModel, Service, SettingsDep, answer, group
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.store.blobs.base import BlobWriter
+from heddle.store.control.eval_jobs import JobRow
+from heddle.store.data_folder import disk_full
+from heddle.trace.files import FILE_FORM, FileForm, boundary_of
+from heddle.transfer.archive import ArchiveReader
+from heddle.transfer.archive_import import Import, Renames
+from heddle.transfer.validation import ArchiveCheck
+from heddle.wire import times
+from heddle.wire.jsontypes import Json
+
+router = group("Service")
+KIND = "import_archive"
+FOLDER = "imports"
+"""Where archives wait for their job, below the data folder."""
+_ABANDONED_SECONDS = 86_400.0
+JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
+
+
+class ArchiveImportRes(ResponseModel):
+    """The job that stores the archive, and its project, for /evaluations/jobs/query."""
+
+    job_id: str
+    project_id: str
+
+
+@router.post("/archives/import", response_model=ArchiveImportRes, openapi_extra=FILE_FORM)
+async def import_archive(request: Request, caller: Admin, settings: SettingsDep, jobs: JobsDep) -> Response:
+    """Take what `heddle export` wrote, as the file of a form, and store it in a job; a second time adds nothing.
+
+    Each `project` of the query is `old=new`, a project that is stored under another name. The key must reach all.
+    """
+    boundary = boundary_of(request.headers.get("content-type", ""))
+    writer = await asyncio.to_thread(_begin, Path(settings.data) / FOLDER)
+    form = FileForm(boundary, lambda: writer, settings.max_archive)
+    try:
+        await form.receive(request.stream())
+        form.require_file()
+        await asyncio.to_thread(form.keep, lambda _: None)
+        projects, renamed = await asyncio.to_thread(_verify, writer.path, request.query_params.getlist("project"))
+        for project in projects:
+            caller.open(project)
+        body: Json = {"file": writer.path.name, "projects": renamed}
+        job = await jobs.submit(KIND, caller, projects[0], body)
+    except BaseException:
+        writer.path.unlink(missing_ok=True)
+        raise
+    finally:
+        await asyncio.to_thread(writer.discard)
+    return answer({"job_id": job.id, "project_id": projects[0]})
+
+
+def _begin(folder: Path) -> "_Writer":
+    """A file that begins with a dot until it is whole; raises StorageFull."""
+    with disk_full():
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Writer(tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False), folder / times.uuid7())
+
+
+class _Writer(BlobWriter):
+    """A file that gets its name when it is whole."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        super().__init__(file)
+        self.path = path
+
+    def _keep(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self._file.name, self.path)
+
+    def _drop(self) -> None:
+        # What a full disk left in the buffer is tried again by close, and may fail again.
+        with contextlib.suppress(OSError):
+            self._file.close()
+        Path(self._file.name).unlink(missing_ok=True)
+
+
+def _verify(path: Path, renamed: list[str]) -> tuple[list[str], list[str]]:
+    """The projects that an archive would fill, and its renames; raises InvalidRequest for a damaged one."""
+    try:
+        archive = ArchiveReader(path)
+        renames = Renames.parse(renamed, archive.header.projects)
+        archive.verify()
+    except HeddleError as error:
+        raise InvalidRequest(error.reason.replace(str(path), "The archive")) from error
+    if not archive.header.projects:
+        raise InvalidRequest("The archive holds no project")
+    return [renames.name(project) for project in archive.header.projects], renamed
+
+
+class Archives:
+    """Does the jobs."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
+        self._folder = Path(settings.data) / FOLDER
+
+    def register(self, jobs: Jobs) -> None:
+        """Offer them, and remove what was left by uploads that were cut off."""
+        jobs.register(KIND, self._import, self._close)
+        for path in self._folder.glob(".*"):
+            if path.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
+                path.unlink(missing_ok=True)
+
+    async def _import(self, job: JobRow, run: JobRun) -> Json:
+        path = self._folder / job.body["file"]
+        if not path.is_file():
+            raise NotFound("The archive is gone; send it again")
+        archive = ArchiveReader(path)
+        renames = Renames.parse(job.body["projects"], archive.header.projects)
+        checked = ArchiveCheck(archive)
+        await asyncio.to_thread(checked.run)
+        at_work = Import(self._store, self._settings, renames, checked.folders, run.progress)
+        report = await at_work.run(archive)
+        await asyncio.to_thread(path.unlink, True)
+        return {"new": report.new, "known": report.known, "left_out": report.left_out, "notes": report.notes}
+
+    async def _close(self, job: JobRow, run: JobRun, problem: str) -> None:  # noqa: ARG002
+        await asyncio.to_thread((self._folder / job.body["file"]).unlink, True)

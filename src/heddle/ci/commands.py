@@ -1,0 +1,79 @@
+"""`heddle eval run` and `heddle eval compare` as they are typed; what they do is imported when they do it."""
+
+from typing import Annotated
+
+import typer
+
+commands = typer.Typer(help="Evaluations on a running server: run one, compare two runs.", no_args_is_help=True)
+
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if",
+        help="A regression, such as 'score < -0.02' (the difference to the baseline); repeat for several.",
+        metavar="CONDITION",
+    ),
+]
+Where = Annotated[
+    str | None, typer.Option("--project", help="entity/project; else the one of a full ref. [HEDDLE_PROJECT]")
+]
+Server = Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")]
+Key = Annotated[str | None, typer.Option("--key", help="The API key. [HEDDLE_API_KEY or WANDB_API_KEY]")]
+Junit = Annotated[str | None, typer.Option("--junit", help="Write JUnit XML here.", metavar="FILE")]
+JsonFile = Annotated[str | None, typer.Option("--json", help="Write everything as JSON here.", metavar="FILE")]
+Markdown = Annotated[str | None, typer.Option("--markdown", help="Write the table as Markdown here.", metavar="FILE")]
+Sarif = Annotated[str | None, typer.Option("--sarif", help="Write failed conditions as SARIF here.", metavar="FILE")]
+
+
+@commands.command("run")
+def run(
+    evaluation: Annotated[str, typer.Argument(help="An evaluation: name, name:version or full ref.")],
+    model: Annotated[
+        str, typer.Option("--model", help="A stored model (name, name:version, ref), or one that the server serves.")
+    ],
+    baseline: Annotated[
+        str,
+        typer.Option(
+            "--baseline",
+            help="A run's id, `latest` (the first run becomes it), or a model to evaluate.",
+        ),
+    ] = "latest",
+    fail_if: FailIf = None,
+    project: Where = None,
+    temperature: Annotated[float | None, typer.Option(help="Of models that are served, not stored; else 0.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Of models that are served, not stored.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that one run may take.")] = None,
+    junit: Junit = None,
+    json_file: JsonFile = None,
+    markdown: Markdown = None,
+    sarif: Sarif = None,
+    server: Server = None,
+    key: Key = None,
+) -> None:
+    """Evaluate a model on the server, compare it with a baseline row by row, and fail on a regression."""
+    from heddle.ci import program
+
+    given = {"temperature": temperature, "max_tokens": max_tokens}
+    parameters = {name: value for name, value in given.items() if value is not None}
+    options = program.Options(fail_if or (), project, junit, json_file, markdown, sarif, server, key)
+    program.run(evaluation, model, baseline, parameters, timeout, options)
+
+
+@commands.command("compare")
+def compare_runs(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
+    baseline: Annotated[str, typer.Argument(help="The id of the run that it is compared with.")],
+    fail_if: FailIf = None,
+    project: Where = None,
+    junit: Junit = None,
+    json_file: JsonFile = None,
+    markdown: Markdown = None,
+    sarif: Sarif = None,
+    server: Server = None,
+    key: Key = None,
+) -> None:
+    """Compare two stored runs row by row, and fail on a regression."""
+    from heddle.ci import program
+
+    options = program.Options(fail_if or (), project, junit, json_file, markdown, sarif, server, key)
+    program.compare_runs(run_id, baseline, options)

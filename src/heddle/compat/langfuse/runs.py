@@ -1,0 +1,146 @@
+"""/api/public/dataset-run-items: experiments as SDKs before version 5 tell them, an item and its trace at a time.
+
+An item of a run is feedback on the call of its observation, else on the outermost call of its trace.
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Response
+from pydantic import Field
+
+from heddle.compat.langfuse.access import API, REFUSING, KeyedProject
+from heddle.compat.langfuse.pages import Conditions, Limit, Page, cut, meta
+from heddle.compat.langfuse.stored_datasets import Dataset, ReadDatasets, WriteDatasets
+from heddle.errors import InvalidRequest, NotFound
+from heddle.http.routing import RequestModel, StoreDep, answer, group
+from heddle.store.base import Store
+from heddle.store.control.row_queries import RowRequest
+from heddle.trace.feedback.models import FeedbackCreateReq
+from heddle.trace.feedback.roots import CREATOR, find_roots, waiting_ref
+from heddle.trace.feedback.routes import prepare
+from heddle.trace.records import lenient
+from heddle.wire import query, refs
+from heddle.wire.jsontypes import Json
+
+router: APIRouter = group("Langfuse")
+RUN_ITEM = "langfuse.dataset_run_item"
+_MOST = 10_000
+_NAMES = uuid.UUID("6f0a6b0e-3a51-5c55-9a53-1f0b4f2c8d11")
+"""What the ids of runs and their items are derived under, so that one that is sent again is the same."""
+
+
+class CreateRunItem(RequestModel):
+    """An item of a dataset and the trace that a run made of it."""
+
+    run_name: str = Field(alias="runName", min_length=1, max_length=500)
+    run_description: str | None = Field(default=None, alias="runDescription")
+    metadata: Any = None
+    dataset_item_id: str = Field(alias="datasetItemId", min_length=1, max_length=500)
+    trace_id: str | None = Field(default=None, alias="traceId", min_length=1, max_length=500)
+    observation_id: str | None = Field(default=None, alias="observationId", min_length=1, max_length=500)
+
+
+@router.post("/api/public/dataset-run-items", **API)
+async def create_run_item(body: CreateRunItem, datasets: WriteDatasets, store: StoreDep) -> Response:
+    """Store which trace a run made of an item."""
+    if body.trace_id is None:
+        raise InvalidRequest("traceId: the item of a run needs the trace that was made of it", param="traceId")
+    project = datasets.project
+    dataset = (await datasets.find_item(body.dataset_item_id)).dataset
+    run_id = _run_id(project, dataset, body.run_name)
+    payload = {
+        "runId": run_id,
+        "runName": body.run_name,
+        "description": body.run_description,
+        "metadata": body.metadata,
+        "datasetId": dataset.id,
+        "datasetItemId": body.dataset_item_id,
+        "traceId": body.trace_id,
+        "observationId": body.observation_id,
+    }
+    about = refs.call_ref(project.internal, body.observation_id) if body.observation_id else None
+    if about is None:
+        roots = await find_roots(store, project.internal, [body.trace_id])
+        about = roots.get(body.trace_id) or waiting_ref(project.internal, body.trace_id)
+    item = FeedbackCreateReq(
+        id=str(uuid.uuid5(_NAMES, f"{run_id} {body.dataset_item_id} {body.trace_id}")),
+        project_id=project.id,
+        weave_ref=about,
+        creator=CREATOR,
+        feedback_type=RUN_ITEM,
+        payload=lenient(payload, project.caller),
+        span_trace_id=body.trace_id,
+    )
+    rows = await prepare([item], project.caller, store)
+    await store.feedback.create(rows)
+    [stored] = await _rows(store, project, "id", item.id)
+    return answer(_item(stored))
+
+
+@router.get("/api/public/datasets/{name:path}/runs/{run_name:path}", **API)
+async def get_run(name: str, run_name: str, datasets: ReadDatasets, store: StoreDep) -> Response:
+    """A run with its items."""
+    project = datasets.project
+    dataset = await datasets.find(name)
+    found = await _rows(store, project, "payload.runId", _run_id(project, dataset, run_name))
+    if not found:
+        raise NotFound(f"Dataset run not found: '{run_name[:200]}' of '{name[:200]}'")
+    return answer({**_run(dataset, found), "datasetRunItems": [_item(row) for row in found]})
+
+
+@router.get("/api/public/datasets/{name:path}/runs", **REFUSING)
+async def list_runs(name: str, datasets: ReadDatasets, store: StoreDep, page: Page = 1, limit: Limit = 50) -> Response:
+    """The runs of a dataset, the newest first."""
+    project = datasets.project
+    dataset = await datasets.find(name)
+    runs: dict[str, list[Json]] = {}
+    for row in await _rows(store, project, "payload.datasetId", dataset.id):
+        runs.setdefault(row["payload"]["runId"], []).append(row)
+    every = [_run(dataset, rows) for rows in reversed(runs.values())]
+    return answer({"data": list(cut(every, page, limit)), "meta": meta(page, limit, len(every))})
+
+
+def _run_id(project: KeyedProject, dataset: Dataset, run_name: str) -> str:
+    return str(uuid.uuid5(_NAMES, f"{project.id} {dataset.id} {run_name}"))
+
+
+async def _rows(store: Store, project: KeyedProject, field: str, value: str | None) -> list[Json]:
+    """The items of runs with a value in a field, the oldest first."""
+    wanted = Conditions()
+    wanted.equals("feedback_type", RUN_ITEM)
+    wanted.equals(field, value)
+    chosen = query.parse_query({"$expr": {"$and": wanted.conditions}})
+    assert isinstance(chosen, query.And)
+    found = await store.feedback.query(project.internal, RowRequest(None, chosen, None, _MOST, 0))
+    return [{**row, "payload": orjson.loads(orjson.dumps(row["payload"]))} for row in found.rows]
+
+
+def _item(row: Json) -> Json:
+    payload = row["payload"]
+    return {
+        "id": row["id"],
+        "datasetRunId": payload["runId"],
+        "datasetRunName": payload["runName"],
+        "datasetItemId": payload["datasetItemId"],
+        "traceId": payload["traceId"],
+        "observationId": payload.get("observationId"),
+        "createdAt": row["created_at"],
+        "updatedAt": row["created_at"],
+    }
+
+
+def _run(dataset: Dataset, rows: Sequence[Json]) -> Json:
+    first, last = rows[0], rows[-1]
+    return {
+        "id": first["payload"]["runId"],
+        "name": first["payload"]["runName"],
+        "description": last["payload"].get("description"),
+        "metadata": last["payload"].get("metadata") or {},
+        "datasetId": dataset.id,
+        "datasetName": dataset.name,
+        "createdAt": first["created_at"],
+        "updatedAt": last["created_at"],
+    }

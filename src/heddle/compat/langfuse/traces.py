@@ -1,0 +1,237 @@
+"""/api/public/{traces,observations,sessions}: what was traced, read back; traces deleted."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import Field
+
+from heddle.compat.langfuse.access import API, REFUSING
+from heddle.compat.langfuse.observations import (
+    ERROR,
+    EVENT,
+    SPAN,
+    TYPES,
+    Chosen,
+    Observation,
+    ReadObservations,
+    WriteObservations,
+    sum_up,
+)
+from heddle.compat.langfuse.pages import Limit, Page, meta, offset_of, to_cursor
+from heddle.compat.langfuse.scores import to_second
+from heddle.compat.langfuse.stored_scores import ReadScores, Selection
+from heddle.errors import InvalidRequest, NotFound
+from heddle.http.routing import RequestModel, answer, group
+from heddle.wire.jsontypes import Json
+
+router: APIRouter = group("Langfuse")
+MOST_OBSERVATIONS = 10_000
+"""Of one trace, or of a page of traces."""
+_MOST_SCORES = 1000
+_KINDS = {name: kind for kind, name in TYPES.items()}
+_GROUPS: dict[str, Callable[[Observation], Json]] = {
+    "core": lambda one: one.core(),
+    "basic": lambda one: one.basic(),
+    "time": lambda one: one.times_group(),
+    "io": lambda one: one.io(as_text=True),
+    "metadata": lambda one: {"metadata": one.metadata},
+    "model": lambda one: one.model(),
+    "usage": lambda one: one.usage_group(),
+    "prompt": lambda one: one.prompt(),
+    "metrics": lambda one: {"latency": one.seconds},
+    "trace_context": lambda one: one.trace_context(),
+}
+"""The groups of fields of an observation."""
+TraceId = Annotated[str | None, Query(alias="traceId")]
+SessionId = Annotated[str | None, Query(alias="sessionId")]
+UserId = Annotated[str | None, Query(alias="userId")]
+Level = Literal["DEBUG", "DEFAULT", "WARNING", "ERROR"]
+
+
+class DeleteTraces(RequestModel):
+    """The traces to delete."""
+
+    trace_ids: list[str] = Field(alias="traceIds", min_length=1, max_length=1000)
+
+
+async def choose_observations(
+    name: str | None = None,
+    type: str | None = None,
+    level: Level | None = None,
+    version: str | None = None,
+    environment: Annotated[list[str] | None, Query()] = None,
+    trace_id: TraceId = None,
+    user_id: UserId = None,
+    parent_id: Annotated[str | None, Query(alias="parentObservationId")] = None,
+    from_start: Annotated[datetime | None, Query(alias="fromStartTime")] = None,
+    to_start: Annotated[datetime | None, Query(alias="toStartTime")] = None,
+) -> Chosen:
+    """The calls that a list of observations is about; raises InvalidRequest for what is not offered."""
+    chosen = Chosen()
+    chosen.named(name)
+    if type is not None:
+        word = type.upper()
+        if word in (SPAN, EVENT) or word not in _KINDS:
+            offered = ", ".join(_KINDS)
+            raise InvalidRequest(
+                f"type: {type[:100]!r} is not offered as a filter; offered are {offered}", param="type"
+            )
+        chosen.equals("attributes.kind", _KINDS[word])
+    if level is not None:
+        if level == ERROR:
+            chosen.equals("summary.weave.status", "error")
+        else:
+            chosen.equals("attributes.level", level)
+    chosen.equals("attributes.version", version)
+    chosen.among("attributes.environment", environment)
+    chosen.equals("wb_user_id", user_id)
+    chosen.within("started_at", from_start, to_start)
+    for key, value in (("trace_ids", trace_id), ("parent_ids", parent_id)):
+        if value is not None:
+            chosen.filter[key] = [value]
+    return chosen
+
+
+Observed = Annotated[Chosen, Depends(choose_observations)]
+
+
+@router.get("/api/public/v2/observations", **REFUSING)
+async def list_observations_by_cursor(
+    observations: ReadObservations,
+    chosen: Observed,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    cursor: str | None = None,
+    fields: str | None = None,
+    session_id: SessionId = None,
+    is_root: Annotated[bool | None, Query(alias="isRootObservation")] = None,
+) -> Response:
+    """Observations, the newest first, with the groups of fields that are asked for."""
+    groups = ["core", *([word.strip() for word in fields.split(",")] if fields else ["basic"])]
+    if strange := [word for word in groups if word not in _GROUPS]:
+        raise InvalidRequest(f"fields: {strange[0][:100]!r} is none of {', '.join(_GROUPS)}", param="fields")
+    if session_id is not None:
+        chosen.filter["thread_ids"] = [session_id]
+    if is_root:
+        chosen.filter["trace_roots_only"] = True
+    elif is_root is not None:
+        raise InvalidRequest("isRootObservation: only true is offered", param="isRootObservation")
+    offset = offset_of(cursor)
+    found = [one async for one in observations.read(observations.request(chosen, limit + 1, offset))]
+    data = [{key: value for name in groups for key, value in _GROUPS[name](one).items()} for one in found[:limit]]
+    more = {"cursor": to_cursor(offset + limit)} if len(found) > limit else {}
+    return answer({"data": data, "meta": more})
+
+
+@router.get("/api/public/observations", **REFUSING)
+async def list_observations(
+    observations: ReadObservations, chosen: Observed, page: Page = 1, limit: Limit = 50
+) -> Response:
+    """Observations, the newest first, as SDKs before version 5 read them."""
+    query = observations.request(chosen, limit, (page - 1) * limit)
+    data = [one.whole() async for one in observations.read(query)]
+    return answer({"data": data, "meta": meta(page, limit, await observations.count(query))})
+
+
+@router.get("/api/public/observations/{observation_id}", **API)
+async def get_observation(observation_id: str, observations: ReadObservations) -> Response:
+    """One observation."""
+    query = observations.request(Chosen(filter={"call_ids": [observation_id]}), 1)
+    async for one in observations.read(query):
+        return answer(one.whole())
+    raise NotFound(f"Observation not found: '{observation_id[:200]}'")
+
+
+@router.get("/api/public/traces", **REFUSING)
+async def list_traces(
+    observations: ReadObservations,
+    page: Page = 1,
+    limit: Limit = 50,
+    name: str | None = None,
+    user_id: UserId = None,
+    session_id: SessionId = None,
+    version: str | None = None,
+    release: str | None = None,
+    environment: Annotated[list[str] | None, Query()] = None,
+    order_by: Annotated[Literal["timestamp.asc", "timestamp.desc"], Query(alias="orderBy")] = "timestamp.desc",
+    from_timestamp: Annotated[datetime | None, Query(alias="fromTimestamp")] = None,
+    to_timestamp: Annotated[datetime | None, Query(alias="toTimestamp")] = None,
+) -> Response:
+    """Traces, the newest first, each with the ids of its observations."""
+    chosen = Chosen(filter={"trace_roots_only": True})
+    chosen.named(name)
+    chosen.equals("wb_user_id", user_id)
+    chosen.equals("attributes.version", version)
+    chosen.equals("attributes.release", release)
+    chosen.among("attributes.environment", environment)
+    if session_id is not None:
+        chosen.filter["thread_ids"] = [session_id]
+    chosen.within("started_at", from_timestamp, to_timestamp)
+    query = observations.request(chosen, limit, (page - 1) * limit, newest=order_by == "timestamp.desc")
+    roots = [one async for one in observations.read(query)]
+    within = Chosen(filter={"trace_ids": [one.trace_id for one in roots]})
+    parts: dict[str, list[Observation]] = {}
+    if roots:
+        async for one in observations.read(observations.request(within, MOST_OBSERVATIONS, newest=False)):
+            parts.setdefault(one.trace_id, []).append(one)
+    data = [
+        {**root.trace(), **sum_up(mine), "observations": [one.call["id"] for one in mine], "scores": []}
+        for root in roots
+        for mine in [parts.get(root.trace_id, [])]
+    ]
+    return answer({"data": data, "meta": meta(page, limit, await observations.count(query))})
+
+
+@router.get("/api/public/traces/{trace_id}", **API)
+async def get_trace(trace_id: str, observations: ReadObservations, scores: ReadScores) -> Response:
+    """One trace with its observations and scores."""
+    query = observations.request(Chosen(filter={"trace_ids": [trace_id]}), MOST_OBSERVATIONS, newest=False)
+    found = [one async for one in observations.read(query)]
+    if not found:
+        raise NotFound(f"Trace not found: '{trace_id[:200]}'")
+    root = next((one for one in found if one.call.get("parent_id") is None), found[0])
+    selection = Selection()
+    selection.equals("traceId", trace_id)
+    given, _ = await scores.query(selection, _MOST_SCORES, 0)
+    return answer(
+        {
+            **root.trace(),
+            **sum_up(found),
+            "observations": [one.whole() for one in found],
+            "scores": [to_second(score, scores.project.id) for score in given],
+        }
+    )
+
+
+@router.delete("/api/public/traces/{trace_id}", **API)
+async def delete_trace(trace_id: str, observations: WriteObservations) -> Response:
+    """Delete a trace: all its calls."""
+    await observations.delete([trace_id])
+    return answer({"message": "Trace deleted"})
+
+
+@router.delete("/api/public/traces", **API)
+async def delete_traces(body: DeleteTraces, observations: WriteObservations) -> Response:
+    """Delete traces: all their calls; unknown ones are passed over."""
+    await observations.delete(body.trace_ids)
+    return answer({"message": "Traces deleted"})
+
+
+@router.get("/api/public/sessions/{session_id}", **API)
+async def get_session(session_id: str, observations: ReadObservations) -> Response:
+    """A session: the traces of a conversation, the oldest first."""
+    chosen = Chosen(filter={"thread_ids": [session_id], "trace_roots_only": True})
+    found = [one async for one in observations.read(observations.request(chosen, _MOST_SCORES, newest=False))]
+    if not found:
+        raise NotFound(f"Session not found: '{session_id[:200]}'")
+    first = found[0]
+    return answer(
+        {
+            "id": session_id,
+            "createdAt": first.call["started_at"],
+            "projectId": observations.project.id,
+            "environment": first.environment,
+            "traces": [one.trace() for one in found],
+        }
+    )

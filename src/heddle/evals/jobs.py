@@ -1,0 +1,249 @@
+"""Jobs of evaluation: a durable queue, and the one runner of this server."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from heddle.auth import Caller, Scope
+from heddle.errors import HeddleError, InvalidRequest, NotFound
+from heddle.ipc.bounded import OWNER
+from heddle.jobs.metrics import JobMetrics
+from heddle.jobs.runner import Attempt, Runner
+from heddle.settings import Settings
+from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
+from heddle.store.control.eval_jobs import LEASE_SECONDS, STATES, EvalJobs, JobRow
+from heddle.wire import times
+from heddle.wire.inference import ProviderFailed
+from heddle.wire.jsontypes import Json
+
+
+class JobCancelled(HeddleError):
+    """Somebody asked for the end of the job."""
+
+    status = 409
+
+
+class JobRun:
+    """What a worker is given beside its job."""
+
+    def __init__(self, attempt: Attempt[JobRow], rows: EvalJobs) -> None:
+        self.job = attempt.job
+        self.caller = Caller(**{**self.job.caller, "scopes": frozenset(map(Scope, self.job.caller["scopes"]))})
+        self._rows = rows
+
+    async def progress(self, progress: Json) -> None:
+        """Store how far it is; it counts as progress, so that attempts begin anew."""
+        await self._rows.note(self.job.id, progress)
+
+
+Worker = Callable[[JobRow, JobRun], Coroutine[Any, Any, Json]]
+"""Does a job and returns its result; raises HeddleError, of which 429 and 5xx are tried again later.
+
+The same job may be begun again, so what is stored already is not done twice.
+"""
+Closing = Callable[[JobRow, JobRun, str], Awaitable[None]]
+
+
+def first_failure(error: Exception) -> Exception:
+    """The failure itself, or the first one of a group of tasks."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+ATTEMPTS = 5
+"""Attempts without progress after which a job fails."""
+CRASHES = 2
+"""Ends of a server, in the middle of a job and without progress, after which it is never run again."""
+FIRST_PAUSE = 2 * times.SECOND
+_KEPT = 30 * times.DAY
+_TIDY_SECONDS = 3600.0
+
+
+class Jobs(Runner[JobRow]):
+    """The durable queue and the one runner of this server."""
+
+    logger = logging.getLogger("heddle.evals")
+    name = "evaluation"
+
+    def __init__(self, settings: Settings, rows: EvalJobs, metrics: JobMetrics) -> None:
+        super().__init__(rows, settings.evaluation_workers, LEASE_SECONDS)
+        self._metrics = metrics
+        self._rows = rows
+        self._most_open = settings.evaluation_queue
+        self._kinds: dict[str, tuple[Worker, Closing | None]] = {}
+        self._tidied = -_TIDY_SECONDS
+
+    def register(self, kind: str, worker: Worker, closing: Closing | None = None) -> None:
+        """Say what runs the jobs of a kind; those of a kind that nobody registered wait.
+
+        `closing` is awaited with a text when a job ends otherwise than by its worker (failed, or `cancelled`): it
+        closes what the worker had opened.
+        """
+        assert kind not in self._kinds, f"{kind} is registered already"
+        self._kinds[kind] = (worker, closing)
+        self.wake()
+
+    async def start(self) -> None:
+        """Queue what was at work when the last server ended, where one owns all, and take jobs."""
+        left = await self._rows.put_back_all()
+        if left:
+            self.logger.info("%d evaluation jobs go on that an earlier server had begun", left)
+        await super().start()
+
+    async def submit(
+        self, kind: str, caller: Caller, project_id: str, body: Json, *, job_id: str | None = None
+    ) -> JobRow:
+        """Queue a job and return after its commit; the same id again is the same job.
+
+        Raises Forbidden outside the caller's reach and Busy when too many of the project wait.
+        """
+        caller.require(Scope.WRITE)
+        caller.open(project_id)
+        row = JobRow(
+            id=job_id or times.uuid7(),
+            kind=kind,
+            project_id=project_id,
+            body=body,
+            caller={**asdict(caller), "scopes": sorted(caller.scopes)},
+            created_at=times.now(),
+        )
+        stored = await self._rows.add(row, self._most_open)
+        if (stored.kind, stored.project_id) != (kind, project_id):
+            raise InvalidRequest(f"The id {stored.id} is that of another job")
+        self.wake()
+        return stored
+
+    async def read(self, project_id: str, job_id: str) -> JobRow | None:
+        """A job of a project; the route has checked that the caller may read it."""
+        return await self._rows.find(project_id, job_id)
+
+    async def query(
+        self,
+        project_id: str,
+        kinds: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[JobRow]:
+        """The jobs of a project, newest first; raises InvalidRequest for a state that there is not."""
+        for state in states or ():
+            if state not in STATES:
+                raise InvalidRequest(f"{state[:100]!r} is no state of a job: {', '.join(STATES)}")
+        return await self._rows.query(project_id, kinds, states, limit, offset)
+
+    async def cancel(self, project_id: str, job_id: str) -> JobRow:
+        """Ask for the end of a job; one that is done stays as it is. Raises NotFound."""
+        found = await self._rows.ask_to_cancel(project_id, job_id)
+        if found is None:
+            raise NotFound(f"No job {job_id[:100]!r} in {project_id}")
+        if job_id in self._at_work:
+            self._at_work[job_id].cancel()
+        self.wake()
+        return found
+
+    async def wait(self, project_id: str, job_id: str) -> JobRow:
+        """The job when it is done (or the server stops); raises NotFound."""
+
+        async def is_open() -> bool:
+            found = await self._rows.find(project_id, job_id)
+            return found is not None and found.ended_at is None
+
+        await self.ended(job_id, is_open)
+        found = await self._rows.find(project_id, job_id)
+        if found is None:
+            raise NotFound(f"No job {job_id[:100]!r} in {project_id}")
+        return found
+
+    async def _next(self, is_full: bool) -> JobRow | None:
+        """A job to be cancelled needs no free place."""
+        return await self._rows.take(list(self._kinds), times.now(), only_cancelled=is_full, held=self._at_work)
+
+    async def _rest(self) -> float:
+        """Tidy up now and then; a waiting job may begin at its time."""
+        clock = asyncio.get_running_loop().time
+        if clock() - self._tidied > _TIDY_SECONDS:
+            self._tidied = clock()
+            await self._rows.forget_older(times.now() - _KEPT)
+        soonest = None
+        if len(self._tasks) < self._places:
+            soonest = await self._rows.next_time(list(self._kinds))
+        if soonest is None:
+            return _TIDY_SECONDS
+        return max(0.01, min(_TIDY_SECONDS, (soonest - times.now()) / times.SECOND))
+
+    async def _give_back(self, attempt: Attempt[JobRow]) -> None:
+        await self._rows.put_back(attempt.job.id, begun=False)
+
+    async def _failed(self, attempt: Attempt[JobRow], error: Exception) -> float:
+        is_ours = not isinstance(error, HeddleError)
+        self.logger.warning("the end of job %s could not be stored: %s", attempt.job.id, error, exc_info=is_ours)
+        while True:
+            try:
+                await self._rows.put_back(attempt.job.id, not_before=times.now() + FIRST_PAUSE)
+                return 0.0
+            except HeddleError:
+                await asyncio.sleep(1.0)
+
+    async def _work(self, attempt: Attempt[JobRow]) -> None:
+        """Run the worker and store how it ended."""
+        job, run = attempt.job, JobRun(attempt, self._rows)
+        OWNER.set(run.caller.owner)
+        result, problem = await self._result(attempt, run)
+        if problem is None:
+            await self._finish(job, SUCCEEDED, result=result)
+        elif isinstance(problem, JobCancelled):
+            await self._end(run, CANCELLED, problem.reason)
+        elif _may_pass(problem) and job.attempts < ATTEMPTS:
+            pause = FIRST_PAUSE * 2 ** (job.attempts - 1)
+            self.logger.warning("job %s (%s) is tried again: %s", job.id, job.kind, problem.reason)
+            await self._rows.put_back(job.id, not_before=times.now() + pause, error=problem.reason)
+        else:
+            await self._end(run, FAILED, problem.reason)
+
+    async def _result(self, attempt: Attempt[JobRow], run: JobRun) -> tuple[Json | None, HeddleError | None]:
+        job = attempt.job
+        if attempt.cancelled.is_set():
+            return None, JobCancelled("cancelled")
+        if job.crashes >= CRASHES:
+            return None, HeddleError(f"Given up: the server ended {CRASHES} times while this job was at work")
+        if job.attempts > ATTEMPTS:
+            return None, HeddleError(f"Given up after {ATTEMPTS} attempts that got nowhere")
+        attempt.worker = asyncio.create_task(self._kinds[job.kind][0](job, run))
+        try:
+            return await attempt.worker, None
+        except asyncio.CancelledError:
+            if not attempt.cancelled.is_set():
+                raise
+            return None, JobCancelled("cancelled")
+        except Exception as error:  # a fault of ours: the log gets the traceback, the job a line
+            failure = first_failure(error)
+            if isinstance(failure, HeddleError):
+                return None, failure
+            self.logger.exception("job %s (%s) failed", job.id, job.kind)
+            return None, HeddleError("Internal server error")
+
+    async def _end(self, run: JobRun, state: str, problem: str) -> None:
+        job, closing = run.job, self._kinds[run.job.kind][1]
+        if closing is not None:
+            try:
+                await closing(job, run, problem)
+            except HeddleError as error:
+                if _may_pass(error) and job.attempts <= ATTEMPTS:
+                    raise
+                self.logger.warning("job %s could not close what it had opened: %s", job.id, error)
+        await self._finish(job, state, error=problem)
+
+    async def _finish(self, job: JobRow, state: str, result: Json | None = None, error: str | None = None) -> None:
+        at = times.now()
+        if await self._rows.finish(job.id, state, at, result=result, error=error):
+            self._metrics.count_ended(job.kind, state, job.started_at, at)
+
+
+def _may_pass(problem: HeddleError) -> bool:
+    """True for a failure that another attempt may not meet: the server was busy, or something did not answer."""
+    if isinstance(problem, ProviderFailed) and problem.answered:
+        return problem.answered in (408, 425, 429) or problem.answered >= 500
+    return problem.status == 429 or problem.status >= 502

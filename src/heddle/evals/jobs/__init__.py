@@ -1,1 +1,0 @@
-"""Background jobs of evaluation: stored with their caller, run a few at a time, continued after a restart."""

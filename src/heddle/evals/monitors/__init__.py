@@ -1,1 +1,0 @@
-"""Monitors: stored rules by which new calls are scored as they end."""

@@ -1,1 +1,0 @@
-"""One run of an evaluation: rows are answered and scored, each stored once, and summed at the end."""

@@ -1,0 +1,1 @@
+"""The HTTP side of a server: connections, bodies, middleware, and what every router shares."""

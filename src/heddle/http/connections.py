@@ -1,0 +1,332 @@
+"""What uvicorn leaves open about connections: how many there are, how long a head may take, how large it may be, and
+that an answer reaches a client that is still sending."""
+
+import asyncio
+import http
+import ipaddress
+import logging
+import resource
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from heddle.http import http2
+from heddle.settings import Settings
+
+logger = logging.getLogger("heddle.http")
+RESERVED_FILES = 128
+"""File descriptors that are kept for everything but connections."""
+LINGER_SECONDS = 5.0
+"""How long what a client still sends is read and dropped, so that it can read its answer."""
+LINGER_BYTES = 256 * 1024 * 1024
+_SWEEP_SECONDS = 0.5
+_HTTP2 = http2.PREFACE[:12]
+
+
+def raise_file_limit() -> None:
+    """Let the process open as many files as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class Connections:
+    """The open connections of a process, and their limits."""
+
+    def __init__(self, settings: Settings, refused: Callable[[str], None], share: int = 1) -> None:
+        """`refused` counts by the setting that was met; `share` is among how many processes the limits are divided."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        affordable = max(16, files - RESERVED_FILES) if files != resource.RLIM_INFINITY else settings.max_connections
+        self.most = min(-(-settings.max_connections // share), affordable)
+        self.most_per_address = -(-settings.max_connections_per_address // share)
+        self.max_header_bytes = settings.max_header_bytes
+        self.header_timeout = settings.header_timeout
+        self.write_timeout = settings.write_timeout
+        self.refused = refused
+        self.no_http2 = http2.describe(settings.otlp_grpc_port)
+        self.has_seen_http2 = False
+        self._trusted = _networks(settings.trusted_proxies)
+        self._open: set[LimitedProtocol] = set()
+        self._open_of: dict[str, int] = {}
+        self._idle: dict[LimitedProtocol, None] = {}
+        self._idle_of: dict[str, dict[LimitedProtocol, None]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def add(self, connection: "LimitedProtocol") -> bool:
+        """Take a new connection in; at a limit the one that waits longest for a request goes, else the new one."""
+        address = connection.address
+        crowd = self._open_of.get(address, 0)
+        if crowd >= self.most_per_address and not self._is_trusted(address):
+            reason, idle = "max_connections_per_address", self._idle_of.get(address, {})
+        elif len(self._open) >= self.most:
+            reason, idle = "max_connections", self._idle
+        else:
+            reason, idle = "", {}
+        if reason:
+            self.refused(reason)
+            if not idle:
+                return False
+            next(iter(idle)).cut_off()
+        self._open.add(connection)
+        self._open_of[address] = self._open_of.get(address, 0) + 1
+        self.is_idle(connection)
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._look)
+        return True
+
+    def remove(self, connection: "LimitedProtocol") -> None:
+        """Forget a connection that is closed, or about to be."""
+        if connection in self._open:
+            self._open.discard(connection)
+            self.is_busy(connection)
+            left = self._open_of[connection.address] - 1
+            if left:
+                self._open_of[connection.address] = left
+            else:
+                del self._open_of[connection.address]
+
+    def is_idle(self, connection: "LimitedProtocol") -> None:
+        """Note that a connection waits for a request."""
+        self._idle[connection] = None
+        self._idle_of.setdefault(connection.address, {})[connection] = None
+
+    def is_busy(self, connection: "LimitedProtocol") -> None:
+        """Note that the head of a request is there."""
+        if connection in self._idle:
+            del self._idle[connection]
+            of_address = self._idle_of[connection.address]
+            del of_address[connection]
+            if not of_address:
+                del self._idle_of[connection.address]
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in list(self._open):
+            connection.check_deadlines(now)
+        self._sweep = loop.call_later(_SWEEP_SECONDS, self._look) if self._open else None
+
+    def _is_trusted(self, address: str) -> bool:
+        if not self._trusted:
+            return False
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._trusted)
+
+
+def _networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    return [] if text == "none" else [ipaddress.ip_network(word) for word in text.split(",")]
+
+
+class _LingeringTransport:
+    """A transport whose `close` lets a client that still sends read its answer first: a reset would take it away."""
+
+    def __init__(self, transport: asyncio.Transport, linger: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._linger = linger
+        self.write = transport.write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        """Close now, or when the client has stopped sending."""
+        if not self._linger():
+            self._transport.close()
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with the limits of `Connections`, which a subclass names."""
+
+    limits: Connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection in, or refuse it."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self._head_since: float | None = self.loop.time()
+        self._blocked_since: float | None = None
+        self._without_progress = 0
+        self._dropped: int | None = None
+        self._is_sending = False
+        self._has_large_head = False
+        self._http2: http2.Http2Refusal | None = None
+        self.transport = _LingeringTransport(transport, self._linger)  # type: ignore[assignment]
+        if not self.limits.add(self):
+            self._refuse(503, "Too many connections are open here; try again later", b"retry-after: 1\r\n")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.limits.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, within the limit of what a head may take."""
+        if self._dropped is not None:
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
+                self.cut_off()
+            return
+        if self._http2 is not None or (self._is_between_requests and data.startswith(_HTTP2)):
+            self._refuse_http2(data)
+            return
+        if self._head_since is None and self._is_between_requests:
+            self._head_since = self.loop.time()
+        # Counts again from 0 at each step: the head is there, a part of a body, its end.
+        self._without_progress += len(data)
+        super().data_received(data)
+        if self._without_progress > self.limits.max_header_bytes and self._dropped is None:
+            self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a head."""
+        super().on_message_begin()
+        self._is_sending = True
+        if self._head_since is None:
+            self._head_since = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        """The head is there: start its request."""
+        self._without_progress = 0
+        if (
+            len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            > self.limits.max_header_bytes
+        ):
+            self._has_large_head = True
+            raise ValueError("the head is too large")  # ends the parser, which calls `send_400_response`
+        self._head_since = None
+        self.limits.is_busy(self)
+        super().on_headers_complete()
+        # What comes behind a body under the names of headers is none of this request's.
+        self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        self._without_progress = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The end of a request."""
+        self._without_progress = 0
+        self._is_sending = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The end of an answer; a connection whose client still sends the body of its request ends with it."""
+        super().on_response_complete()
+        if self._dropped is not None:
+            return
+        if self._is_between_requests and not self.transport.is_closing():
+            if self.cycle.more_body:
+                self.transport.close()
+            else:
+                self.limits.is_idle(self)
+
+    def pause_writing(self) -> None:
+        """The client reads slower than it is answered."""
+        self._blocked_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._blocked_since = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, and a head that is too large."""
+        if self._has_large_head:
+            self._refuse_head()
+        else:
+            self._is_sending = True
+            self._refuse(400, msg)
+
+    def shutdown(self) -> None:
+        """End the connection, after the answer that is under way."""
+        if self._is_between_requests:
+            self._is_sending = False
+        super().shutdown()
+
+    def check_deadlines(self, now: float) -> None:
+        """Give up a client that sends no head, or reads nothing of its answer."""
+        if self._head_since is not None and self._is_between_requests:
+            if now - self._head_since > self.limits.header_timeout:
+                self.limits.refused("header_timeout")
+                if self._is_sending:
+                    self._refuse(
+                        408, f"No head of a request came within {self.limits.header_timeout:g} s (header_timeout)"
+                    )
+                else:
+                    self.cut_off()
+        elif self._blocked_since is not None and now - self._blocked_since > self.limits.write_timeout:
+            self.limits.refused("write_timeout")
+            self.cut_off()
+
+    def cut_off(self) -> None:
+        """Close at once, whatever is still to be sent."""
+        self.limits.remove(self)
+        self.transport.abort()
+
+    @property
+    def _is_between_requests(self) -> bool:
+        return self.cycle is None or (self.cycle.response_complete and not self.pipeline)
+
+    def _refuse_http2(self, data: bytes) -> None:
+        """Tell a client of gRPC where to go, on the first occasion the log, too."""
+        if self._http2 is None:
+            self._http2 = http2.Http2Refusal(self.limits.no_http2)
+            if not self.limits.has_seen_http2:
+                self.limits.has_seen_http2 = True
+                logger.warning("%s began with HTTP/2: %s", self.address, self.limits.no_http2)
+        self.transport.write(self._http2.feed(data))
+        if self._http2.is_done:
+            self._is_sending = True
+            self.transport.close()
+
+    def _refuse_head(self) -> None:
+        self.limits.refused("max_header_bytes")
+        self._refuse(431, f"The head of the request is larger than max_header_bytes = {self.limits.max_header_bytes}")
+
+    def _refuse(self, status: int, reason: str, headers: bytes = b"") -> None:
+        """Answer without asking the application, and close."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            if self.cycle.response_started:
+                self.cut_off()
+                return
+            # Whatever the application answers, this was the answer.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        body = orjson.dumps({"reason": reason})
+        phrase = http.HTTPStatus(status).phrase.encode()
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b"
+            % (status, phrase, len(body), headers, body)
+        )
+        self.transport.close()
+
+    def _linger(self) -> bool:
+        """Whether closing waits for what the client still sends."""
+        if not self._is_sending or self._dropped is not None or self.transport.is_closing():
+            return False
+        self._dropped = 0
+        self._head_since = None
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+        return True
+
+
+def limited_protocol(connections: Connections) -> type[LimitedProtocol]:
+    """The protocol with its limits, as uvicorn's configuration takes it."""
+    return type("LimitedHttpProtocol", (LimitedProtocol,), {"limits": connections})

@@ -1,0 +1,277 @@
+"""The outermost layer: who calls, how much they send, what it took; one pass over every request, before any route."""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heddle.auth import check_origin, is_by_a_browser
+from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
+from heddle.http import failures
+from heddle.http.bodies import BodyReader
+from heddle.http.cors import answer_preflight, cors_headers
+from heddle.http.routing import HotRoutes
+from heddle.http.state import ServerState
+from heddle.ipc.bounded import OWNER
+from heddle.settings import Settings
+from heddle.wire import times
+from heddle.wire.otlp import OTLP_PATHS
+
+logger = logging.getLogger("heddle.http.middleware")
+access = logging.getLogger("heddle.access")
+
+TRACES = "/traces"
+FOR_EVER = b"public, max-age=31536000, immutable"
+"""The Cache-Control of an answer whose address changes with its content."""
+CLIENT_GONE = 499
+MULTIPART_SLACK = 64 * 1024
+_ARCHIVES = "/archives/import"
+_FROM_DIGESTS = "/table/create_from_digests"
+_UPLOADS = frozenset(("/file/create", "/files/create"))
+_LOGIN = "/_ui/session"
+_MAX_LOGIN_BODY = 16 * 1024
+_STRIPPED = b"x-forwarded-prefix"
+_CLOSE = (b"connection", b"close")
+_COMMON = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_NOT_STORED = (b"cache-control", b"no-store")
+_NOT_SHOWN = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+"""Of answers that are no page: a browser that is led to one shows and runs nothing of it."""
+
+
+class RequestMiddleware:
+    """ASGI middleware around the whole application; finds its ServerState at `app.state.services`."""
+
+    def __init__(self, app: ASGIApp, hot: HotRoutes) -> None:
+        self._app = app
+        self._hot = hot
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; anything but HTTP passes through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, receive, send)
+        try:
+            await self._serve(exchange)
+        except HeddleError as error:
+            failures.forget_frames(error)
+            await exchange.fail(failures.render(error, exchange.scope))
+        except ClientDisconnect:
+            exchange.status = exchange.status or CLIENT_GONE
+        except Exception:  # a fault of ours: the log gets the traceback, the client an id to ask for
+            told = {"request_id": exchange.request_id}
+            logger.exception(
+                "request %s failed: %s %s", exchange.request_id, scope["method"], scope["path"], extra=told
+            )
+            await exchange.fail(failures.unexpected(exchange.request_id, exchange.scope["path"]))
+        finally:
+            exchange.finish()
+
+    async def _serve(self, exchange: "_Exchange") -> None:
+        state, scope, headers = exchange.state, exchange.scope, exchange.headers
+        if state.stopping:
+            raise Unavailable("The server is stopping", retry_after=2)
+        if len(headers) < len(scope["headers"]) and [name for name, _ in scope["headers"]].count(b"host") > 1:
+            raise InvalidRequest("A request has one Host header")
+        preflight = answer_preflight(scope["method"], headers, state.settings)
+        if preflight is not None:
+            await preflight(scope, exchange.receive, exchange.send)
+            return
+        check_origin(scope["method"], headers, state.settings)
+        try:
+            scope["heddle.caller"] = await state.authenticator.authenticate(headers, scope["method"])
+            OWNER.set(scope["heddle.caller"].owner)
+        except NotAuthenticated as problem:
+            # Nothing is read from a stranger, but what logs one in.
+            if exchange.has_body and scope["path"] != _LOGIN:
+                raise
+            scope["heddle.caller_problem"] = problem
+        exchange.prepare_body()
+        app = self._hot.find(scope) or self._app
+        await app(scope, exchange.receive, exchange.send)
+
+
+class RootPath:
+    """An ASGI application that is shown below a path, which the proxy in front may take off or leave on.
+
+    One that takes it off sends X-Forwarded-Prefix where what remains may begin with the same path again.
+    """
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        self._app = app
+        self._root_path = root_path.rstrip("/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if all(name != _STRIPPED for name, _ in scope["headers"]):
+            scope = strip_prefix(scope, self._root_path)
+        await self._app(scope, receive, send)
+
+
+def strip_prefix(scope: Scope, prefix: str) -> Scope:
+    """The request as one for the rest of its path; unchanged where the path lies elsewhere."""
+    path: str = scope["path"]
+    if not f"{path}/".startswith(f"{prefix}/"):
+        return scope
+    rest, raw_path = path[len(prefix) :] or "/", scope.get("raw_path") or b""
+    is_plain = raw_path.startswith(prefix.encode())
+    return {**scope, "path": rest, "raw_path": raw_path[len(prefix) :] or b"/" if is_plain else quote(rest).encode()}
+
+
+def body_limit(path: str, settings: Settings) -> tuple[str, int, int]:
+    """Which setting bounds the body of a path, its value, and the bytes that are allowed on the wire."""
+    if path == _LOGIN:
+        return "of a login", _MAX_LOGIN_BODY, _MAX_LOGIN_BODY
+    if path in _UPLOADS:
+        return "max_file", settings.max_file, settings.max_file + MULTIPART_SLACK
+    if path == _ARCHIVES:
+        return "max_archive", settings.max_archive, settings.max_archive + MULTIPART_SLACK
+    if path == _FROM_DIGESTS:
+        return "max_table_body", settings.max_table_body, settings.max_table_body
+    if path in OTLP_PATHS:
+        return "max_trace_body", settings.max_trace_body, settings.max_trace_body
+    if path.startswith("/v1/preview/"):
+        return "max_training_body", settings.max_training_body, settings.max_training_body
+    if path.startswith(("/v1/", "/tokenize", "/detokenize")):
+        return "max_chat_body", settings.max_chat_body, settings.max_chat_body
+    return "max_trace_body", settings.max_trace_body, settings.max_trace_body
+
+
+class _Exchange:
+    """One request and its answer: counts both, bounds the first, labels the second."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.started = time.perf_counter()
+        self.state: ServerState = scope["app"].state.services
+        self.scope = scope = strip_prefix(scope, TRACES)
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.request_id = _client_request_id(self.headers.get(b"x-request-id")) or times.uuid7()
+        scope["heddle.request_id"] = self.request_id
+        length = self.headers.get(b"content-length", b"0")
+        self.has_body = length != b"0" or b"transfer-encoding" in self.headers
+        self.sent = self.status = 0
+        self.body: BodyReader | None = None
+        self.receive = self._receive = receive
+        self._send = send
+
+    def prepare_body(self) -> None:
+        """Refuse a body that says it is too large or has an encoding that is not known; nothing of it is read yet."""
+        scope, encoding = self.scope, self.headers.get(b"content-encoding", b"identity").strip().lower()
+        is_encoded = encoding not in (b"", b"identity")
+        client = scope.get("client")
+        self.body = BodyReader(
+            self._receive,
+            body_limit(scope["path"], self.state.settings),
+            self.state.settings,
+            self.state.unfinished_bodies,
+            client[0] if client else "",
+            encoding if is_encoded else None,
+        )
+        scope["heddle.body"] = self.body
+        self.receive = self.body.receive
+        length = self.headers.get(b"content-length", b"")
+        if length.isdigit():
+            self.body.check_length(int(length))
+        if is_encoded:
+            dropped = (b"content-encoding", b"content-length")
+            scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in dropped]
+
+    async def send(self, message: Message) -> None:
+        """Pass one part of the answer on, with the request's id among the headers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = self._add_headers(message.get("headers", ()))
+        elif message["type"] == "http.response.body":
+            self.sent += len(message.get("body", b""))
+        await self._send(message)
+
+    def _add_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The headers of an answer, with those that every answer has."""
+        given = dict(headers)
+        kept = list(headers)
+        if self.status == 401 and is_by_a_browser(self.headers):
+            # The browser would ask for a password, and send it ever after, whichever page makes it ask.
+            kept = [pair for pair in kept if pair[0] != b"www-authenticate"]
+        if b"location" in given:
+            root = self.state.settings.root_path.rstrip("/").encode()
+            kept = [(name, _strip_host(value, root) if name == b"location" else value) for name, value in kept]
+        kept += [pair for pair in _COMMON if pair[0] not in given]
+        kept += cors_headers(self.headers, self.state.settings)
+        if b"cache-control" not in given:
+            kept.append(_NOT_STORED)
+        # What a browser keeps for ever belongs to no request.
+        if given.get(b"cache-control") != FOR_EVER:
+            kept.append((b"x-request-id", self.request_id.encode()))
+            if b"anthropic-version" in self.headers:
+                kept.append((b"request-id", self.request_id.encode()))
+        if b"content-security-policy" not in given:
+            kept.append(_NOT_SHOWN)
+        unread = self.has_body and (self.body is None or not self.body.is_complete)
+        if self.state.draining or self.status == 401 or unread:
+            kept.append(_CLOSE)
+        return kept
+
+    async def fail(self, response: Any) -> None:
+        """Answer with a failure; one that had begun stays incomplete, which the client sees."""
+        if self.status == 0:
+            await response(self.scope, self._receive, self.send)
+
+    def finish(self) -> None:
+        """Count the exchange, and log it where the settings ask for that."""
+        seconds = time.perf_counter() - self.started
+        received = 0
+        if self.body is not None:
+            self.body.close()
+            received = self.body.received
+        method, settings = self.scope["method"], self.state.settings
+        route, status = self.scope.get("route"), self.status or CLIENT_GONE
+        self.state.metrics.count_answer(route, method, status, seconds, received, self.sent)
+        if self.state.span_export.is_on:
+            traceparent = self.headers.get(b"traceparent", b"")
+            self.state.span_export.add(
+                route,
+                method,
+                status,
+                seconds,
+                traceparent,
+                {
+                    "http.request.body.size": received,
+                    "http.response.body.size": self.sent,
+                    "heddle.request_id": self.request_id,
+                },
+            )
+        if settings.access_log == "all" or (settings.access_log == "errors" and self.status >= 400):
+            caller = self.scope.get("heddle.caller")
+            reason = str(self.scope.get("heddle.refusal", ""))[:300]
+            fields = {
+                "method": method,
+                "path": self.scope["path"][:300],
+                "status": self.status,
+                "milliseconds": round(seconds * 1000, 1),
+                "received": received,
+                "sent": self.sent,
+                "user": getattr(caller, "user", "-"),
+                "request_id": self.request_id,
+                "reason": reason,
+            }
+            line = "%s %r %d %.1fms in=%d out=%d user=%s id=%s" + (" %r" if reason else "%s")
+            access.info(line, *fields.values(), extra=fields)
+
+
+def _strip_host(location: bytes, root: bytes) -> bytes:
+    """A redirect within this server, which does not repeat the name that the client says it was reached by."""
+    scheme, separator, rest = location.partition(b"://")
+    return root + b"/" + rest.partition(b"/")[2] if separator and scheme in (b"http", b"https") else location
+
+
+def _client_request_id(value: bytes | None) -> str | None:
+    """The client's own request id, where it is short and plain."""
+    text = value.decode("latin-1") if value and len(value) <= 128 else ""
+    return text if text.isascii() and text.isprintable() and text.strip() else None

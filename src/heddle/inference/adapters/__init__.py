@@ -1,1 +1,0 @@
-"""LoRA adapters: how they are addressed, where they are kept, and which of them answer."""

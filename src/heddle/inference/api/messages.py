@@ -1,0 +1,25 @@
+"""POST /v1/messages and /v1/messages/count_tokens, for clients of Anthropic."""
+
+from fastapi import Request, Response
+
+from heddle.http.routing import BearerWriter, answer, body_schema, group
+from heddle.inference.api.respond import read_arrival, read_body, respond, run_while_connected
+from heddle.inference.messages.answer import COUNTED, MESSAGES
+from heddle.inference.messages.request import CountRequest, MessagesRequest
+from heddle.inference.service import InferenceDep
+
+router = group("Inference")
+
+
+@router.post("/v1/messages", response_model=None, openapi_extra=body_schema(MessagesRequest))
+async def create_message(request: Request, caller: BearerWriter, inference: InferenceDep) -> Response:
+    """Create a message."""
+    return await respond(request, caller, inference, MESSAGES, await read_body(request))
+
+
+@router.post("/v1/messages/count_tokens", response_model=None, openapi_extra=body_schema(CountRequest))
+async def count_message_tokens(request: Request, caller: BearerWriter, inference: InferenceDep) -> Response:
+    """Count the tokens of what the model would read; nothing runs, and nothing is counted for usage."""
+    body = await read_body(request)
+    work = inference.count_prompt(COUNTED, body, read_arrival(request, caller))
+    return answer({"input_tokens": await run_while_connected(request, work)})

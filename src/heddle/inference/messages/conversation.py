@@ -1,0 +1,264 @@
+"""Messages of content blocks as chat messages."""
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from heddle.errors import InvalidRequest
+from heddle.inference.prompt.messages import ChatMessage, ContentPart, FunctionCall, MessageToolCall
+from heddle.wire.jsontypes import Json
+
+
+class ContentBlock(BaseModel):
+    """One block of any type; which fields it needs is checked where it is read."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Json | None = None
+    tool_use_id: str | None = None
+    content: str | list[Json] | None = None
+    """Blocks of its own, which are read where they may stand."""
+    is_error: bool | None = None
+    source: Any = None
+    title: str | None = None
+    cache_control: Any = None
+
+
+class InputMessage(BaseModel):
+    """One message of the request."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    role: Literal["user", "assistant", "system"]
+    content: str | list[ContentBlock]
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The chat messages, where each stands in the body, and what of the body says nothing to the model."""
+
+    messages: list[ChatMessage] = field(default_factory=list)
+    _places: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    is_prefilled: bool = False
+    """The last message is the beginning of the answer."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The place of each message."""
+        return tuple(self._places)
+
+    def add(self, message: ChatMessage, place: str) -> None:
+        """Append a message; texts of one role after another are one message."""
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.role == message.role and message.role != "tool":
+            last.content = [*_parts(last), *_parts(message)]
+            last.tool_calls = [*(last.tool_calls or ()), *(message.tool_calls or ())] or None
+            last.reasoning = "\n".join(filter(None, (last.reasoning, message.reasoning))) or None
+            return
+        self.messages.append(message)
+        self._places.append(place)
+
+    def ignore(self, name: str) -> None:
+        """Note a key without effect, once."""
+        if name not in self.ignored:
+            self.ignored.append(name)
+
+
+def _parts(message: ChatMessage) -> list[ContentPart]:
+    content = message.content
+    if content is None:
+        return []
+    return [_part(content)] if isinstance(content, str) else content
+
+
+def _part(text: str) -> ContentPart:
+    return ContentPart(type="text", text=text)
+
+
+BILLING = "x-anthropic-billing-header:"
+"""What Claude Code writes into the first block of its system prompt; it is for no model."""
+
+
+def read_conversation(messages: Sequence[InputMessage], system: str | list[ContentBlock] | None) -> Conversation:
+    """The chat messages of a request; InvalidRequest naming the block that the model cannot read."""
+    found = Conversation()
+    reader = _Reader(found)
+    if system:
+        texts = [text for text in reader.texts(system, "system") if not text.startswith(BILLING)]
+        if texts:
+            found.add(ChatMessage(role="system", content=[_part(text) for text in texts]), "system")
+    for index, message in enumerate(messages):
+        reader.read(message, f"messages.{index}")
+    last = found.messages[-1] if messages and found.messages else None
+    found.is_prefilled = last is not None and last.role == "assistant"
+    return found
+
+
+class _Reader:
+    def __init__(self, found: Conversation) -> None:
+        self._found = found
+        self._names: dict[str, str] = {}
+        """The functions of calls by their ids."""
+
+    def read(self, message: InputMessage, at: str) -> None:
+        if message.role == "assistant":
+            self._read_assistant(message.content, at)
+        elif message.role == "user":
+            self._read_user(message.content, at)
+        else:
+            # templates know a system prompt at the beginning only
+            said = "\n".join(self.texts(message.content, f"{at}.content"))
+            text = f"<system-reminder>\n{said}\n</system-reminder>"
+            self._found.add(ChatMessage(role="user", content=[_part(text)]), at)
+
+    def texts(self, content: str | list[ContentBlock], at: str) -> list[str]:
+        """The texts of a content that may hold nothing else than text and documents."""
+        if isinstance(content, str):
+            return [content] if content else []
+        found = [self._text(block, f"{at}.{index}") for index, block in enumerate(content)]
+        return [text for text in found if text]
+
+    def _inner_texts(self, block: ContentBlock, at: str) -> list[str]:
+        return self.texts(_read_blocks(block.content or "", f"{at}.content"), f"{at}.content")
+
+    def _read_user(self, content: str | list[ContentBlock], at: str) -> None:
+        if isinstance(content, str):
+            self._found.add(ChatMessage(role="user", content=[_part(content)]), at)
+            return
+        for index, block in enumerate(content):
+            place = f"{at}.content.{index}"
+            if block.type == "tool_result":
+                self._found.add(self._tool_result(block, place), place)
+            else:
+                self._found.add(ChatMessage(role="user", content=[_part(self._text(block, place))]), at)
+
+    def _tool_result(self, block: ContentBlock, at: str) -> ChatMessage:
+        call_id = _need(block.tool_use_id, f"{at}.tool_use_id")
+        self._note_cache(block)
+        text = "\n".join(self._inner_texts(block, at))
+        if block.is_error and "error" not in text[:32].lower():
+            text = f"Error: {text}"
+        return ChatMessage(role="tool", content=text, tool_call_id=call_id, name=self._names.get(call_id))
+
+    def _read_assistant(self, content: str | list[ContentBlock], at: str) -> None:
+        if isinstance(content, str):
+            self._found.add(ChatMessage(role="assistant", content=[_part(content)]), at)
+            return
+        texts: list[ContentPart] = []
+        thoughts: list[str] = []
+        calls: list[MessageToolCall] = []
+        for index, block in enumerate(content):
+            place = f"{at}.content.{index}"
+            match block.type:
+                case "thinking":
+                    thought = _need(block.thinking, f"{place}.thinking") or unseal(block.signature or "")
+                    thoughts += filter(None, (thought,))
+                case "redacted_thinking":
+                    self._found.ignore("redacted_thinking")
+                case "tool_use":
+                    calls.append(self._call(block, place))
+                case _:
+                    texts.append(_part(self._text(block, place)))
+        message = ChatMessage(role="assistant", content=texts or None, tool_calls=calls or None)
+        message.reasoning = "\n".join(thoughts) or None
+        self._found.add(message, at)
+
+    def _call(self, block: ContentBlock, at: str) -> MessageToolCall:
+        name, call_id = _need(block.name or None, f"{at}.name"), _need(block.id, f"{at}.id")
+        self._note_cache(block)
+        self._names[call_id] = name
+        try:
+            function = FunctionCall(name=name, arguments=block.input or {})
+        except ValidationError as error:  # a text that no encoding can hold
+            raise InvalidRequest(f"{at}.name: {error.errors()[0]['msg']}", param=f"{at}.name") from None
+        return MessageToolCall(id=call_id, function=function)
+
+    def _text(self, block: ContentBlock, at: str) -> str:
+        self._note_cache(block)
+        if block.type == "text":
+            return _need(block.text, f"{at}.text")
+        if block.type == "document":
+            return self._document(block, at)
+        if block.type == "search_result":
+            source = block.source if isinstance(block.source, str) else ""
+            parts = [block.title or "", source, *self._inner_texts(block, at)]
+            return "\n".join(filter(None, parts))
+        if block.type == "image":
+            raise InvalidRequest(
+                f"{at}: a block of type 'image' needs a multimodal model; this model reads text only", param=at
+            )
+        known = "text, document, search_result, tool_use, tool_result, thinking and redacted_thinking"
+        raise InvalidRequest(f"{at}: a block of type '{block.type}' cannot stand here; known are {known}", param=at)
+
+    def _document(self, block: ContentBlock, at: str) -> str:
+        source = block.source if isinstance(block.source, dict) else {}
+        texts: Iterable[str] = ()
+        if source.get("type") == "text" and isinstance(source.get("data"), str):
+            texts = (source["data"],)
+        elif source.get("type") == "content":
+            content = source.get("content")
+            place = f"{at}.source.content"
+            texts = self.texts(_read_blocks(content, place), place)
+        else:
+            raise InvalidRequest(
+                f"{at}: a document of type '{source.get('type')}' needs a multimodal model; this model reads text only",
+                param=at,
+            )
+        context = (block.model_extra or {}).get("context")
+        return "\n".join(filter(None, (block.title, context if isinstance(context, str) else None, *texts)))
+
+    def _note_cache(self, block: ContentBlock) -> None:
+        if block.cache_control is not None:
+            self._found.ignore("cache_control")
+
+
+def _read_blocks(content: Any, at: str) -> str | list[ContentBlock]:
+    if isinstance(content, str):
+        return content
+    try:
+        return _BLOCKS.validate_python(content)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, (at, *found["loc"])))
+        raise InvalidRequest(f"{place}: {found['msg']}", param=place) from None
+
+
+_BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
+
+
+def _need(value: str | None, at: str) -> str:
+    if value is None:
+        raise InvalidRequest(f"{at}: Field required", param=at)
+    return value
+
+
+_SEAL = "heddle."
+
+
+def seal(thought: str) -> str:
+    """The signature of thoughts that are not shown: they stand in it, so that the model gets them back."""
+    return _SEAL + base64.urlsafe_b64encode(zlib.compress(thought.encode("utf-8", "replace"))).decode()
+
+
+_MAX_THOUGHT = 1 << 22
+
+
+def unseal(signature: str) -> str:
+    """The thoughts of a signature; empty for one that holds none."""
+    if not signature.startswith(_SEAL):
+        return ""
+    try:
+        packed = base64.urlsafe_b64decode(signature.removeprefix(_SEAL))
+        return zlib.decompressobj().decompress(packed, _MAX_THOUGHT).decode("utf-8", "replace")
+    except (binascii.Error, ValueError, zlib.error):
+        return ""

@@ -1,0 +1,220 @@
+"""The body of POST /v1/messages, and the chat request that it stands for."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from heddle.errors import InvalidRequest, ValidationFailed
+from heddle.inference.chat.fields import Integer, Part, unknown_fields
+from heddle.inference.chat.request import ChatRequest, SamplingFields, parse_body
+from heddle.inference.messages.conversation import ContentBlock, Conversation, InputMessage, read_conversation
+from heddle.inference.structured.constraints import JsonSchemaFormat, ResponseFormat
+from heddle.inference.tools.formats import FunctionDefinition, FunctionName, NamedToolChoice, Tool, ToolChoice
+from heddle.wire.jsontypes import Json
+
+
+class InputTool(BaseModel):
+    """A tool of the request; those of other types than `custom` have no schema of their own."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    type: str | None = None
+    name: str = Field(min_length=1)
+    description: str | None = None
+    input_schema: Json | None = None
+    strict: bool | None = None
+
+
+class Choice(Part):
+    """Which tools may be called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Part):
+    """Whether the model may think before it answers."""
+
+    type: Literal["enabled", "adaptive", "between_tools", "disabled"]
+    budget_tokens: Integer | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputFormat(Part):
+    """The form of the answer."""
+
+    type: Literal["json_schema"]
+    json_schema: Json = Field(alias="schema")
+
+
+class OutputConfig(Part):
+    """Effort and form of the answer."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputFormat | None = None
+
+
+class Metadata(Part):
+    """Who asks."""
+
+    user_id: str | None = None
+
+
+class MessagesRequest(SamplingFields):
+    """The body of `POST /v1/messages`; sampling fields of the chat interface are taken too."""
+
+    model: str
+    max_tokens: Integer
+    messages: list[InputMessage]
+    system: str | list[ContentBlock] | None = None
+    stop_sequences: list[str] | None = None
+    stream: bool | None = False
+    tools: list[InputTool] | None = None
+    tool_choice: Choice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    """The older place of `output_config.format`."""
+    metadata: Metadata | None = None
+    mcp_servers: list[Json] | None = None
+    container: str | Json | None = None
+    thread: Json | None = None
+    """Conversations that the server holds; there are none here, which clients understand."""
+
+
+class CountRequest(MessagesRequest):
+    """The body of `POST /v1/messages/count_tokens`."""
+
+    max_tokens: Integer = 1
+
+
+def parse_messages(body: Any, counts: bool = False) -> MessagesRequest:
+    """The typed request; raises ValidationFailed, with status 400, naming each place that is wrong."""
+    try:
+        return parse_body(CountRequest if counts else MessagesRequest, body)
+    except ValidationFailed as error:
+        error.status = 400
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMessages:
+    """A request of messages as a chat request."""
+
+    chat: ChatRequest
+    places: tuple[str, ...]
+    """Where each of its messages stands in the body."""
+    ignored: tuple[str, ...]
+    thread_id: str | None
+
+
+def read_messages(request: MessagesRequest, body: Json) -> ReadMessages:
+    """The chat request; InvalidRequest, with the name of the place, for what this server cannot do."""
+    if not request.messages:
+        raise InvalidRequest("messages: at least one message is required", param="messages")
+    if request.max_tokens < 1:
+        raise InvalidRequest(f"max_tokens must be at least 1, got {request.max_tokens}", param="max_tokens")
+    if request.thread is not None:
+        raise InvalidRequest(
+            "thread: conversations are not held here; send all messages without it",
+            param="thread",
+            details={"error_code": "thread_unsupported_request", "unsupported": []},
+        )
+    if request.container is not None:
+        raise InvalidRequest("container: no programs or skills run on this server", param="container")
+    if request.mcp_servers:
+        raise InvalidRequest("mcp_servers: this server connects to no MCP servers", param="mcp_servers")
+    conversation = read_conversation(request.messages, request.system)
+    user, session = read_user(request.metadata.user_id if request.metadata is not None else None)
+    output = request.output_config or OutputConfig()
+    schema = output.format or request.output_format
+    fields = request.sampling_fields()
+    if request.stop_sequences is not None:
+        fields["stop"] = request.stop_sequences
+    thinks = request.thinking is not None and request.thinking.type != "disabled"
+    chat = ChatRequest(
+        **fields | {"user": user or request.user},
+        model=request.model,
+        messages=conversation.messages,
+        max_tokens=request.max_tokens,
+        stream=request.stream,
+        tools=[_tool(tool, f"tools.{index}") for index, tool in enumerate(request.tools or ())] or None,
+        tool_choice=_tool_choice(request),
+        parallel_tool_calls=not (request.tool_choice is not None and request.tool_choice.disable_parallel_tool_use),
+        response_format=_response_format(schema),
+        reasoning_effort=output.effort,
+        include_reasoning=thinks,
+        chat_template_kwargs={"enable_thinking": thinks},
+        add_generation_prompt=not conversation.is_prefilled,
+        continue_final_message=conversation.is_prefilled,
+    )
+    return ReadMessages(chat, conversation.places, tuple(_ignored(request, body, conversation)), session)
+
+
+def _response_format(schema: OutputFormat | None) -> ResponseFormat | None:
+    if schema is None:
+        return None
+    return ResponseFormat(
+        type="json_schema",
+        json_schema=JsonSchemaFormat.model_validate({"name": "output", "schema": schema.json_schema}),
+    )
+
+
+def _tool(tool: InputTool, at: str) -> Tool:
+    if tool.type not in (None, "custom"):
+        raise InvalidRequest(
+            f"{at}: a tool of type '{tool.type}' is not known here; describe tools of your own with input_schema",
+            param=f"{at}.type",
+        )
+    if tool.input_schema is None:
+        raise InvalidRequest(f"{at}.input_schema: Field required", param=f"{at}.input_schema")
+    given = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema, "strict": tool.strict}
+    function = FunctionDefinition.model_validate({key: value for key, value in given.items() if value is not None})
+    return Tool(type="function", function=function)
+
+
+def _tool_choice(request: MessagesRequest) -> ToolChoice | None:
+    choice = request.tool_choice
+    if choice is None:
+        return None
+    if choice.type == "tool":
+        if choice.name is None:
+            raise InvalidRequest("tool_choice.name: Field required", param="tool_choice.name")
+        return NamedToolChoice(type="function", function=FunctionName(name=choice.name))
+    words: dict[str, Literal["auto", "required", "none"]] = {"auto": "auto", "any": "required", "none": "none"}
+    return words[choice.type]
+
+
+def _ignored(request: MessagesRequest, body: Json, conversation: Conversation) -> Iterator[str]:
+    """The keys without effect; those of messages and tools once each."""
+    yield from unknown_fields(MessagesRequest, body)
+    if request.thinking is not None and request.thinking.budget_tokens is not None:
+        yield "thinking.budget_tokens"
+    extra = {key for tool in request.tools or () for key in tool.model_extra or ()}
+    yield from (f"tools.{key}" for key in sorted(extra))
+    yield from conversation.ignored
+
+
+_OLDER_USER = re.compile(r"(?P<user>.*)_session_(?P<session>[0-9a-fA-F-]{8,64})")
+_NAMES_OF_USER = ("account_uuid", "user_id", "device_id")
+
+
+def read_user(user_id: str | None) -> tuple[str | None, str | None]:
+    """The user and the session in `metadata.user_id`; Claude Code writes both into it, as JSON or joined."""
+    if not user_id:
+        return None, None
+    if user_id.startswith("{"):
+        try:
+            found = json.loads(user_id)
+        except ValueError:
+            return user_id, None
+        session = found.get("session_id")
+        names = (found.get(name) for name in _NAMES_OF_USER)
+        user = next((name for name in names if isinstance(name, str) and name), user_id)
+        return user, session if isinstance(session, str) and session else None
+    joined = _OLDER_USER.fullmatch(user_id)
+    return (joined["user"], joined["session"]) if joined is not None else (user_id, None)

@@ -1,1 +1,0 @@
-"""Other servers of models, as the settings name them."""

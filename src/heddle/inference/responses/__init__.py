@@ -1,0 +1,1 @@
+"""The Responses interface: items in, items and events out, stored responses and conversations."""

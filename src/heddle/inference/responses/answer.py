@@ -1,0 +1,393 @@
+"""What a client of the Responses interface receives: the response as a whole, or the events of a stream."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from heddle.errors import HeddleError
+from heddle.http import failures
+from heddle.inference.chat.generation import Choice, Delta, Facts, Section
+from heddle.inference.chat.wire import Answer, Shape, count_tokens
+from heddle.inference.engine.base import TokenLogprobs
+from heddle.inference.responses.items import conceal, output_id
+from heddle.inference.responses.request import ENCRYPTED, AllowedTools, FunctionChoice, ResponsesRequest
+from heddle.inference.tools.parser import CallStart
+from heddle.wire import times
+from heddle.wire.jsontypes import Json
+
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+CANCELLED_STATUS = 499
+"""Of the failure that stands for a client that went away, or that cancelled the response."""
+_CODES = {429: "rate_limit_exceeded"}
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseContext:
+    """What of a response is settled before its first token, beside the request."""
+
+    request: ResponsesRequest
+    key: str
+    """What the ids of the response and of its items have in common."""
+
+    @property
+    def response_id(self) -> str:
+        """The id of the response."""
+        return f"resp_{self.key}"
+
+
+def response_error(error: HeddleError) -> Json:
+    """The `error` of a response that failed."""
+    code = "server_error" if error.status >= 500 else _CODES.get(error.status, "invalid_prompt")
+    return {"code": code, "message": error.reason}
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How much of a choice was seen, a token after the other; the choice itself may be some tokens ahead."""
+
+    content: int = 0
+    reasoning: int = 0
+    calls: int = 0
+    logprobs: int = 0
+    arguments: dict[int, int] = field(default_factory=dict)
+
+    def add(self, delta: Delta) -> None:
+        """Take a token in."""
+        self.content += len(delta.content)
+        self.reasoning += len(delta.reasoning)
+        self.logprobs += len(delta.logprobs)
+        for part in delta.calls:
+            if isinstance(part, CallStart):
+                self.calls += 1
+            else:
+                self.arguments[part.index] = self.arguments.get(part.index, 0) + len(part.text)
+
+    def all(self, choice: Choice) -> None:
+        """Everything was seen."""
+        self.content, self.reasoning, self.calls = len(choice.content), len(choice.reasoning), len(choice.calls)
+        self.logprobs = len(choice.logprobs)
+        self.arguments = {number: len(call.arguments) for number, call in enumerate(choice.calls)}
+
+    def holds(self, section: Section) -> bool:
+        """True when something of a section was seen."""
+        if section.kind == "content":
+            return section.start < self.content
+        return section.start < (self.calls if section.kind == "call" else self.reasoning)
+
+
+class ResponsesAnswer(Answer):
+    """A `response`, or its events; items come in the order in which the model wrote them."""
+
+    def __init__(
+        self, context: ResponseContext, shape: Shape, facts: Sequence[Facts], choices: Sequence[Choice]
+    ) -> None:
+        super().__init__(shape, facts, choices)
+        (self._choice,) = choices
+        self._context = context
+        self._request = context.request
+        self._numbers = 0
+        """The events so far."""
+        self._at = 0
+        """The section that is being told, and whether it was begun and how much of it is told."""
+        self._is_open = False
+        self._open_id = ""
+        self._told = 0
+        self._logprobs_told = 0
+        self._seen = _Seen()
+        self._ended: Json | None = None
+
+    def queued(self) -> Json:
+        """The response before the engine has begun with it."""
+        return self._response("queued")
+
+    def body(self) -> Json:
+        """The response as it ended."""
+        if self._ended is None:
+            self._ended = self._response(self._end_status())
+        return self._ended
+
+    def opening(self) -> list[Json]:
+        """The response is there, and at work."""
+        started = self._response("in_progress")
+        first = ["response.queued"] if self._request.background else []
+        kinds = ["response.created", *first, "response.in_progress"]
+        created = self._response("queued") if first else started
+        return [self._event(kind, response=started if kind == "response.in_progress" else created) for kind in kinds]
+
+    def delta(self, index: int, delta: Delta) -> list[Json]:  # noqa: ARG002
+        """What a token adds."""
+        self._seen.add(delta)
+        return self._advance()
+
+    def closing(self) -> list[Json]:
+        """The rest of the last item, and the end of the response."""
+        self._seen.all(self._choice)
+        events = self._advance()
+        sections = self._sections()
+        if sections and self._at < len(sections):
+            if not self._is_open:
+                events += self._open(sections[self._at])
+            events += self._close(sections[self._at])
+        return [*events, self._event(f"response.{self._end_status()}", response=self.body())]
+
+    def failure(self, error: HeddleError) -> list[Json]:
+        """The error, and the response that failed with it."""
+        self.error, self._ended = error, None
+        told = failures.responses_body(error)["error"]
+        return [
+            self._event("error", code=told["code"], message=told["message"], param=told["param"], error=told),
+            self._event("response.failed", response=self.body()),
+        ]
+
+    # The response
+
+    def _end_status(self) -> Status:
+        if self.error is not None:
+            return "cancelled" if self.error.status == CANCELLED_STATUS else "failed"
+        return "completed" if self._choice.finish_reason in ("stop", "tool_calls") else "incomplete"
+
+    def _response(self, status: Status) -> Json:
+        request, shape = self._request, self.shape
+        has_ended = status not in ("queued", "in_progress")
+        incomplete = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        error = response_error(self.error) if status == "failed" and self.error is not None else None
+        reasoning = request.reasoning
+        sampling = shape.sampling
+        response: Json = {
+            "id": shape.id,
+            "object": "response",
+            "created_at": shape.created,
+            "completed_at": times.now() // 1_000_000 if status == "completed" else None,
+            "status": status,
+            "background": bool(request.background),
+            "error": error,
+            "incomplete_details": incomplete,
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
+            "max_tool_calls": request.max_tool_calls,
+            "model": shape.model,
+            "output": [self._item(number) for number in range(len(self._sections()))] if has_ended else [],
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
+            "previous_response_id": request.previous_response_id,
+            "prompt_cache_key": request.prompt_cache_key,
+            "prompt_cache_retention": request.prompt_cache_retention,
+            "reasoning": {
+                "effort": reasoning.effort if reasoning is not None else None,
+                "summary": request.summary,
+            },
+            "safety_identifier": request.safety_identifier,
+            "service_tier": "default",
+            "store": request.is_stored,
+            "temperature": sampling.temperature,
+            "text": {
+                "format": _text_format(request),
+                "verbosity": "medium",
+            },
+            "tool_choice": _tool_choice(request),
+            "tools": [{**tool.model_dump(), "strict": bool(tool.strict)} for tool in request.tools or ()],
+            "top_logprobs": request.top_logprobs or 0,
+            "top_p": sampling.top_p,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+            "truncation": request.truncation or "disabled",
+            "usage": self._usage() if has_ended else None,
+            "user": request.user,
+            "metadata": request.metadata or {},
+        }
+        if request.conversation_id is not None:
+            response["conversation"] = {"id": request.conversation_id}
+        return response
+
+    def _usage(self) -> Json:
+        counts = count_tokens(self.facts, self.choices)
+        return {
+            "input_tokens": counts.prompt,
+            "input_tokens_details": {"cached_tokens": counts.cached},
+            "output_tokens": counts.output,
+            "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+            "total_tokens": counts.prompt + counts.output,
+        }
+
+    # Items
+
+    def _sections(self) -> Sequence[Section]:
+        """The stretches of the output; an answer without a word is an empty message."""
+        sections = self._choice.sections
+        if not sections and self.error is None and self._choice.finish_reason is not None:
+            return [Section("content", 0, 0)]
+        return sections
+
+    def _text(self, number: int, first: int = 0, most: int | None = None) -> str:
+        """The text of a section so far, from the `first` character on, up to `most`."""
+        sections = self._sections()
+        section = sections[number]
+        whole = self._choice.reasoning if section.kind == "reasoning" else self._choice.content
+        end = None if most is None else section.start + most
+        for other in sections[number + 1 :]:
+            if other.kind == section.kind:
+                end = other.start if end is None else min(end, other.start)
+                break
+        return whole[section.start + first : end]
+
+    def _item(self, number: int, *, is_new: bool = False) -> Json:
+        """An output item: as it is when it begins, else as it ended."""
+        section = self._sections()[number]
+        is_cut = number == len(self._sections()) - 1 and self._end_status() != "completed"
+        status = "in_progress" if is_new else "incomplete" if is_cut else "completed"
+        if section.kind == "call":
+            call = self._choice.calls[section.start]
+            return {
+                "id": self._item_id(number),
+                "type": "function_call",
+                "status": status,
+                "arguments": "" if is_new else call.arguments,
+                "call_id": call.id,
+                "name": call.name,
+            }
+        if section.kind == "content":
+            content = [] if is_new else [self._text_part(number)]
+            named = {"id": self._item_id(number), "type": "message", "status": status}
+            return {**named, "role": "assistant", "content": content}
+        return self._reasoning_item(number, status, is_new)
+
+    def _reasoning_item(self, number: int, status: str, is_new: bool) -> Json:
+        item: Json = {"id": self._item_id(number), "type": "reasoning", "status": status, "summary": []}
+        text = "" if is_new else self._text(number)
+        if self._request.summary is None:
+            item["content"] = [] if is_new else [{"type": "reasoning_text", "text": text}]
+        elif not is_new:
+            item["summary"] = [{"type": "summary_text", "text": text}]
+        if self._request.includes(ENCRYPTED):
+            item["encrypted_content"] = conceal(text) if not is_new else ""
+        return item
+
+    def _item_id(self, number: int) -> str:
+        kind = self._sections()[number].kind
+        prefix = "fc" if kind == "call" else "msg" if kind == "content" else "rs"
+        return output_id(prefix, self._context.key, number)
+
+    def _text_part(self, number: int, *, is_new: bool = False) -> Json:
+        text, logprobs = ("", []) if is_new else (self._text(number), self._logprobs(number))
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+    def _logprobs(self, number: int, first: int = 0, seen: int | None = None) -> list[Json]:
+        """Those of the tokens of a section, from the `first` on, of as many of the choice as were `seen`."""
+        if not self._request.wants_logprobs:
+            return []
+        sections = self._sections()
+        end = sections[number + 1].token if number + 1 < len(sections) else seen
+        return [self._logprob(item) for item in self._choice.logprobs[sections[number].token + first : end]]
+
+    def _logprob(self, item: TokenLogprobs) -> Json:
+        top = [self._token(token_id, logprob) for token_id, logprob in item.top]
+        return {**self._token(item.token_id, item.logprob), "top_logprobs": top}
+
+    def _token(self, token_id: int, logprob: float) -> Json:
+        tokenizer = self.shape.tokenizer
+        text, data = tokenizer.token_text(token_id), list(tokenizer.token_bytes(token_id))
+        return {"token": text, "bytes": data, "logprob": logprob}
+
+    # Events
+
+    def _event(self, kind: str, **fields: object) -> Json:
+        event: Json = {"type": kind, "sequence_number": self._numbers, **fields}
+        self._numbers += 1
+        return event
+
+    def _advance(self) -> list[Json]:
+        """The events up to what was seen of the choice."""
+        events: list[Json] = []
+        sections = self._choice.sections
+        while self._at < len(sections) and self._seen.holds(sections[self._at]):
+            section = sections[self._at]
+            if not self._is_open:
+                events += self._open(section)
+            events += self._news(section)
+            if self._at == len(sections) - 1 or not self._seen.holds(sections[self._at + 1]):
+                break
+            events += self._close(section)
+            self._at += 1
+        return events
+
+    def _open(self, section: Section) -> list[Json]:
+        self._is_open, self._told, self._logprobs_told = True, 0, 0
+        self._open_id = self._item_id(self._at)
+        item = self._item(self._at, is_new=True)
+        events = [self._event("response.output_item.added", output_index=self._at, item=item)]
+        if section.kind == "content":
+            part = self._text_part(self._at, is_new=True)
+            events.append(self._part_event("response.content_part.added", "content_index", part=part))
+        elif section.kind == "reasoning":
+            events.append(self._reasoning_part_event("added", ""))
+        return events
+
+    def _news(self, section: Section) -> list[Json]:
+        """What the section has gained since it was told last."""
+        seen = self._seen
+        if section.kind == "call":
+            text = self._choice.calls[section.start].arguments[self._told : seen.arguments.get(section.start, 0)]
+            self._told += len(text)
+            return [self._item_event("response.function_call_arguments.delta", delta=text)] if text else []
+        most = (seen.reasoning if section.kind == "reasoning" else seen.content) - section.start
+        text = self._text(self._at, self._told, most)
+        self._told += len(text)
+        if not text:
+            return []
+        if section.kind == "reasoning":
+            return [self._reasoning_event("delta", delta=text)]
+        logprobs = self._logprobs(self._at, self._logprobs_told, seen.logprobs)
+        self._logprobs_told += len(logprobs)
+        return [self._part_event("response.output_text.delta", "content_index", delta=text, logprobs=logprobs)]
+
+    def _close(self, section: Section) -> list[Json]:
+        number = self._at
+        events: list[Json]
+        if section.kind == "call":
+            call = self._choice.calls[section.start]
+            done = "response.function_call_arguments.done"
+            events = [self._item_event(done, name=call.name, arguments=call.arguments)]
+        elif section.kind == "content":
+            part = self._text_part(number)
+            done = "response.output_text.done"
+            told = {"text": part["text"], "logprobs": part["logprobs"]}
+            events = [
+                self._part_event(done, "content_index", **told),
+                self._part_event("response.content_part.done", "content_index", part=part),
+            ]
+        else:
+            text = self._text(number)
+            events = [self._reasoning_event("done", text=text), self._reasoning_part_event("done", text)]
+        self._is_open = False
+        return [*events, self._event("response.output_item.done", output_index=number, item=self._item(number))]
+
+    def _item_event(self, kind: str, **fields: object) -> Json:
+        return self._event(kind, item_id=self._open_id, output_index=self._at, **fields)
+
+    def _part_event(self, kind: str, index: str, **fields: object) -> Json:
+        return self._item_event(kind, **{index: 0}, **fields)
+
+    def _reasoning_event(self, kind: str, **fields: object) -> Json:
+        if self._request.summary is None:
+            return self._part_event(f"response.reasoning_text.{kind}", "content_index", **fields)
+        return self._part_event(f"response.reasoning_summary_text.{kind}", "summary_index", **fields)
+
+    def _reasoning_part_event(self, kind: str, text: str) -> Json:
+        if self._request.summary is None:
+            part = {"type": "reasoning_text", "text": text}
+            return self._part_event(f"response.content_part.{kind}", "content_index", part=part)
+        part = {"type": "summary_text", "text": text}
+        return self._part_event(f"response.reasoning_summary_part.{kind}", "summary_index", part=part)
+
+
+def _text_format(request: ResponsesRequest) -> Json:
+    form = request.text.format if request.text is not None else None
+    if form is None or form.type != "json_schema":
+        return {"type": "text" if form is None else form.type}
+    return {**form.model_dump(by_alias=True), "strict": bool(form.strict)}
+
+
+def _tool_choice(request: ResponsesRequest) -> str | Json:
+    choice = request.tool_choice
+    if isinstance(choice, FunctionChoice | AllowedTools):
+        return choice.model_dump()
+    return choice or "auto"

@@ -1,0 +1,348 @@
+"""Responses as one service: what a request refers to, what is stored, and work in the background."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from fastapi import Depends
+
+from heddle.auth import Caller, Scope
+from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound
+from heddle.http.routing import Service, off_loop
+from heddle.inference.chat.plan import Arrival
+from heddle.inference.responses.answer import ResponsesAnswer, response_error
+from heddle.inference.responses.items import (
+    ITEMS,
+    InputItem,
+    ItemReference,
+    is_made_here,
+    key_of,
+    new_key,
+    normal_items,
+)
+from heddle.inference.responses.request import ResponsesRequest, parse_request
+from heddle.inference.responses.wire import Keep, ResponsesInput, ResponsesWire
+from heddle.inference.service import Inference, Running
+from heddle.jobs.runner import Loop
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.store.control.responses import LEASE_SECONDS, OPEN, ResponseRow
+from heddle.wire import refs, times
+from heddle.wire.jsontypes import Json
+
+logger = logging.getLogger("heddle.inference")
+_RENEW_SECONDS = LEASE_SECONDS / 3
+_TIDY_ROUNDS = 360
+_MOST_BACKGROUND = 100
+_FINISHED_STREAMS = 16
+CUT = "The server was restarted before the response was complete"
+
+
+def owner_of(caller: Caller, project: str | None) -> str:
+    """Whose stored responses a request may see: those of its project, else those of keys with the same binding."""
+    return refs.internal_project(project) if project is not None else f"@{caller.reach}"
+
+
+@dataclass(slots=True)
+class Background:
+    """A response at work in the background, and the events that it has made so far."""
+
+    running: Running
+    row: ResponseRow
+    task: asyncio.Task[None]
+    events: list[Json] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    has_ended: bool = False
+
+    def add(self, events: Sequence[Json]) -> None:
+        """Tell those who follow."""
+        self.events += events
+        self.news.set()
+        self.news = asyncio.Event()
+
+    async def follow(self, after: int) -> AsyncIterator[list[Json]]:
+        """The events with greater numbers, as they come, to the end."""
+        place = after + 1
+        while True:
+            news = self.news
+            if place < len(self.events):
+                together = self.events[place:]
+                place += len(together)
+                yield together
+            elif self.has_ended:
+                return
+            else:
+                await news.wait()
+
+
+class Responses:
+    """Prepares, stores and finds responses; made with the server."""
+
+    def __init__(self, settings: Settings, store: Store, inference: Inference) -> None:
+        self._rows = store.responses
+        self._conversations = store.conversations
+        self._leases = store.leases
+        self._inference = inference
+        self._days = settings.response_days
+        self._background: dict[str, Background] = {}
+        self._rounds = 0
+        self._upkeep = Loop(self._keep_up, logger, "upkeep of responses was put off", _RENEW_SECONDS)
+
+    async def start(self) -> None:
+        """Say of what an earlier server left that it was cut, and keep up from then on."""
+        await self._mark_cut()
+        self._upkeep.start()
+
+    async def stop(self) -> None:
+        """End what is at work in the background; it is stored as failed."""
+        await self._upkeep.stop()
+        tasks = [one.task for one in self._background.values() if not one.has_ended]
+        for task in tasks:
+            task.cancel(CUT)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # A request
+
+    async def prepare(self, body: Any, arrival: Arrival) -> tuple[ResponsesRequest, ResponsesWire, ResponseRow | None]:
+        """What a request is made of, and the row that it will be stored as.
+
+        Raises HeddleError where something that it refers to is missing.
+        """
+        request = await off_loop(arrival.size, lambda: parse_request(body))
+        _check_scope(arrival.caller, request)
+        owner = owner_of(arrival.caller, arrival.project)
+        key = new_key()
+        items = await self._resolve(owner, request.input) if isinstance(request.input, list) else []
+        history, thread_id = await self._history(owner, request)
+        given = ResponsesInput(request, key, items, history, thread_id)
+        row: ResponseRow | None = None
+        if request.is_stored:
+            own = items if isinstance(request.input, list) else _as_items(request.input)
+            row = ResponseRow(
+                id=f"resp_{key}",
+                owner=owner,
+                previous_id=request.previous_response_id,
+                thread_id=thread_id or f"resp_{key}",
+                status="in_progress",
+                body={},
+                input=await off_loop(arrival.size, lambda: normal_items(own, key)),
+                created_at=times.now(),
+            )
+            keep = self._keeper(row, request.conversation_id, arrival.size)
+            given = replace(given, thread_id=row.thread_id, keep=keep)
+        return request, ResponsesWire(given), row
+
+    def _keeper(self, row: ResponseRow, conversation_id: str | None, size: int) -> Keep:
+        async def keep(body: Json) -> None:
+            ended = replace(row, status=body["status"], body=body)
+            if body["background"]:
+                await self._rows.finish(ended, conversation_id)
+            else:
+                await self._rows.store(ended, conversation_id, size)
+
+        return keep
+
+    async def _resolve(self, owner: str, items: Sequence[InputItem]) -> list[InputItem]:
+        """The items, with stored ones in the place of references; raises InvalidRequest for one that is not there."""
+        rows: dict[str, dict[str, Json]] = {}
+        found: list[InputItem] = []
+        for number, item in enumerate(items):
+            if not isinstance(item, ItemReference):
+                found.append(item)
+                continue
+            key = key_of(item.id)
+            if key is not None and key not in rows:
+                row = await self._rows.find(owner, f"resp_{key}")
+                rows[key] = {} if row is None else {one["id"]: one for one in [*row.input, *row.body["output"]]}
+            stored = rows.get(key or "", {}).get(item.id)
+            if stored is None:
+                place = f"input.{number}.id"
+                raise InvalidRequest(f"{place}: there is no stored item '{item.id[:100]}'", param=place)
+            found += ITEMS.validate_python([stored])
+        return found
+
+    async def _history(self, owner: str, request: ResponsesRequest) -> tuple[list[InputItem], str | None]:
+        """The items before those of a request, and the thread that it goes on with."""
+        if request.conversation_id is not None:
+            named = request.conversation_id
+            is_known = is_made_here("conv", named)
+            conversation = await self._conversations.find(owner, named) if is_known else None
+            if conversation is None:
+                raise NotFound(
+                    f"Conversation with id '{request.conversation_id[:100]}' not found.", param="conversation"
+                )
+            items = await self._conversations.items(conversation.id)
+            return await asyncio.to_thread(ITEMS.validate_python, items), conversation.id
+        previous = request.previous_response_id
+        if previous is None:
+            return [], None
+        chain = await self._rows.chain(owner, previous) if is_made_here("resp", previous) else []
+        if not chain or chain[0].previous_id is not None:
+            gone = previous if not chain else chain[0].previous_id or ""
+            raise InvalidRequest(
+                f"Previous response with id '{gone[:100]}' not found.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        if chain[-1].status in OPEN:
+            raise InvalidRequest(
+                f"The response '{previous[:100]}' is still {chain[-1].status}", param="previous_response_id"
+            )
+        items = [item for row in chain for item in (*row.input, *row.body["output"])]
+        return await asyncio.to_thread(ITEMS.validate_python, items), chain[-1].thread_id
+
+    # In the background
+
+    async def begin_in_background(
+        self, wire: ResponsesWire, row: ResponseRow, body: Any, arrival: Arrival
+    ) -> Background:
+        """Admit a response, store it as queued, and let it run; raises HeddleError, and then nothing is left."""
+        if await self._rows.count_open(row.owner) >= _MOST_BACKGROUND:
+            raise Busy(f"{_MOST_BACKGROUND} responses of this project are at work in the background", retry_after=5)
+        running = await self._inference.admit(wire, body, arrival)
+        answer = running.plan.answer
+        assert isinstance(answer, ResponsesAnswer)
+        try:
+            row = replace(row, status="queued", body=answer.queued())
+            await self._rows.add(row)
+        except BaseException as error:
+            running.ended = True
+            await running.generation.close()
+            await running.ticket.release()
+            raise error from None
+        # The task takes its own place in the table before it runs for the first time.
+        work = asyncio.create_task(self._run(row.id))
+        found = self._background[row.id] = Background(running, row, work)
+        self._forget_finished()
+        return found
+
+    async def _run(self, response_id: str) -> None:
+        one = self._background[response_id]
+        running = one.running
+        answer = running.plan.answer
+        assert isinstance(answer, ResponsesAnswer)
+        try:
+            one.add(answer.opening())
+            await self._rows.begin(response_id, one.events[-1]["response"])
+            await self._inference.begin_generation(running)
+            async with contextlib.aclosing(self._inference.stream(running, is_open=True)) as steps:
+                async for events in steps:
+                    one.add(events)
+        except HeddleError as error:
+            one.add(answer.failure(error))
+            await self._keep_failure(one)
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args == (CUT,):
+                one.add(answer.failure(HeddleError(CUT)))
+            await self._inference.end(running, cancelled)
+            if cancelled.args == (CUT,):
+                await self._keep_failure(one)
+        except Exception:  # a fault of ours: the log gets the traceback, the client a failed response
+            logger.exception("response %s failed", response_id)
+            one.add(answer.failure(HeddleError("Internal server error")))
+            await self._keep_failure(one)
+        finally:
+            one.has_ended = True
+            one.add(())
+
+    async def _keep_failure(self, one: Background) -> None:
+        body = one.running.plan.answer.body()
+        with contextlib.suppress(HeddleError):
+            await self._rows.finish(replace(one.row, status=body["status"], body=body))
+
+    def _forget_finished(self) -> None:
+        """Only the last of those that have ended can be streamed again."""
+        ended = [response_id for response_id, one in self._background.items() if one.has_ended]
+        for response_id in ended[:-_FINISHED_STREAMS]:
+            del self._background[response_id]
+
+    # Stored responses
+
+    async def find(self, owner: str, response_id: str) -> ResponseRow:
+        """A stored response; raises NotFound."""
+        row = await self._rows.find(owner, response_id) if is_made_here("resp", response_id) else None
+        if row is None:
+            raise NotFound(f"Response with id '{response_id[:100]}' not found.", param="response_id")
+        return row
+
+    async def stream_of(self, owner: str, response_id: str) -> Background:
+        """A response whose events are still there; raises NotFound, and InvalidRequest where they are not."""
+        await self.find(owner, response_id)
+        found = self._background.get(response_id)
+        if found is None:
+            raise InvalidRequest(
+                "stream: the events of this response are not kept; retrieve it without stream", param="stream"
+            )
+        return found
+
+    async def input_items(self, owner: str, response_id: str) -> list[Json]:
+        """The items of a request, those before it first; raises NotFound."""
+        row = await self.find(owner, response_id)
+        chain = await self._rows.chain(owner, row.id)
+        return [item for each in chain[:-1] for item in (*each.input, *each.body["output"])] + row.input
+
+    async def delete(self, owner: str, response_id: str) -> None:
+        """Remove a response, and end it where it is at work; raises NotFound."""
+        row = await self.find(owner, response_id)
+        if row.status in OPEN:
+            await self._end(row)
+        if not await self._rows.delete(owner, response_id):
+            raise NotFound(f"Response with id '{response_id[:100]}' not found.", param="response_id")
+
+    async def cancel(self, owner: str, response_id: str) -> ResponseRow:
+        """End a response in the background and return it; one that has ended stays as it is. Raises NotFound."""
+        row = await self.find(owner, response_id)
+        if not row.body["background"]:
+            raise InvalidRequest(
+                "Only a response that was created with background can be cancelled", param="response_id"
+            )
+        if row.status in OPEN:
+            await self._end(row)
+            row = await self.find(owner, response_id)
+        return row
+
+    async def _end(self, row: ResponseRow) -> None:
+        await self._rows.ask_to_cancel(row.owner, row.id)
+        here = self._background.get(row.id)
+        if here is not None and not here.has_ended:
+            here.task.cancel()
+            await asyncio.wait([here.task])
+
+    # Upkeep
+
+    async def _keep_up(self) -> float:
+        """Renew what is at work here, end what is not wanted, mark what was cut, and forget what is old."""
+        at_work = {response_id: one for response_id, one in self._background.items() if not one.has_ended}
+        if at_work:
+            wanted = await self._rows.renew(list(at_work))
+            for response_id in at_work.keys() - wanted:
+                at_work[response_id].task.cancel()
+        await self._mark_cut()
+        if self._rounds % _TIDY_ROUNDS == 0 and await self._leases.take("responses", _RENEW_SECONDS):
+            await self._rows.forget_older(times.now() - self._days * times.DAY)
+        self._rounds += 1
+        return _RENEW_SECONDS
+
+    async def _mark_cut(self) -> None:
+        for row in await self._rows.cut():
+            error = response_error(HeddleError(CUT))
+            body = {**row.body, "status": "failed", "error": error}
+            await self._rows.finish(replace(row, status="failed", body=body))
+
+
+def _check_scope(caller: Caller, request: ResponsesRequest) -> None:
+    """Raise Forbidden for stored items where the key does not read: what a model makes of them tells them."""
+    items = request.input if isinstance(request.input, list) else ()
+    has_reference = any(isinstance(item, ItemReference) for item in items)
+    if has_reference or request.previous_response_id is not None or request.conversation is not None:
+        caller.require(Scope.READ)
+
+
+def _as_items(text: str | None) -> list[InputItem]:
+    return [] if text is None else ITEMS.validate_python([{"type": "message", "role": "user", "content": text}])
+
+
+ResponsesDep = Annotated[Responses, Depends(Service("responses"))]

@@ -1,0 +1,199 @@
+"""Who does what, where several servers share the control tables: leases, queues of jobs, counts of changes.
+
+Leases end by the clock of the database, so that the clocks of the servers need not agree.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from heddle.store.control.repository import Key, Mapped, Repository
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A name that is one server's until an instant (microseconds)."""
+
+    name: Key[str]
+    owner: str
+    lease_until: int
+
+
+leases = Mapped(Lease, "leases").table
+
+
+class database_time(FunctionElement[int]):  # in small letters, as it reads as a function of SQL
+    """The instant of the database in microseconds, as it goes on inside a transaction."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(database_time, "sqlite")
+def _on_sqlite(_element: database_time, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+
+
+@compiles(database_time, "postgresql")
+def _on_postgresql(_element: database_time, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+
+class Leases(Repository):
+    """What one server at a time does for all: names that are taken for a while. A server that is alone has them all."""
+
+    async def take(self, name: str, seconds: float) -> bool:
+        """Take a name, or keep it longer; False while it is another server's."""
+        if not self.instance.is_shared:
+            return True
+        row = {"owner": self.instance.owner, "lease_until": database_time() + int(seconds * SECOND)}
+
+        def work(connection: sa.Connection) -> bool:
+            free = sa.or_(leases.c.owner == self.instance.owner, leases.c.lease_until < database_time())
+            found = connection.execute(sa.select(free).where(leases.c.name == name)).first()
+            if found is None:
+                connection.execute(leases.insert().values(row | {"name": name}))
+            elif found[0]:
+                connection.execute(leases.update().where(leases.c.name == name).values(row))
+            return found is None or bool(found[0])
+
+        return await self._executor.write(work)
+
+    async def holds(self, name: str) -> bool:
+        """True while the name is this server's."""
+        if not self.instance.is_shared:
+            return True
+        c = leases.c
+        mine = sa.and_(c.name == name, c.owner == self.instance.owner, c.lease_until >= database_time())
+        return await self._scalar(sa.select(c.name).where(mine)) is not None
+
+    async def give_back(self) -> None:
+        """Let go of every name of this server, as it stops."""
+        await self._execute(leases.delete().where(leases.c.owner == self.instance.owner))
+
+
+ADAPTERS: Final = "adapters"
+LIMITS: Final = "limits"
+MONITORS: Final = "monitors"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How often a thing changed."""
+
+    name: Key[str]
+    number: int
+
+
+changes = Mapped(Change, "changes").table
+
+
+def count_change(connection: sa.Connection, name: str) -> None:
+    """Say in the transaction of a change that there was one."""
+    change = changes.update().where(changes.c.name == name).values(number=changes.c.number + 1)
+    if not connection.execute(change).rowcount:
+        connection.execute(changes.insert().values(name=name, number=1))
+
+
+def number_of(connection: sa.Connection, name: str) -> int:
+    """How often a thing changed, as a transaction sees it."""
+    return connection.execute(sa.select(changes.c.number).where(changes.c.name == name)).scalar() or 0
+
+
+class Changes(Repository):
+    """Numbers of changes; where one server is alone it knows its own, and nothing is read."""
+
+    async def count(self, name: str) -> None:
+        """Say that a thing changed, after its commit."""
+        if self.instance.is_shared:
+            await self._executor.write(lambda connection: count_change(connection, name))
+
+    async def number(self, name: str) -> int:
+        """How often a thing changed; 0 for ever where no other server can change it."""
+        if not self.instance.is_shared:
+            return 0
+        return await self._executor.read(lambda connection: number_of(connection, name))
+
+
+QUEUED, RUNNING = "queued", "running"
+SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
+NO_LEASE: dict[str, Any] = {"lease_owner": None, "lease_until": None}
+J = TypeVar("J", bound=Any)
+
+
+class JobQueue(Repository, Generic[J]):
+    """What queues have in common; the table has id, number, state, cancel_asked, started_at and the lease."""
+
+    jobs: ClassVar[Mapped[Any]]
+    at_work: ClassVar[tuple[str, ...]] = (RUNNING,)
+
+    async def read_held(self) -> dict[str, bool]:
+        """The jobs at work at this server, by id; true for those that somebody asked to end."""
+        c = self.jobs.c
+        mine = sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner)
+        return {row.id: row.cancel_asked for row in await self._tuples(sa.select(c.id, c.cancel_asked).where(mine))}
+
+    async def find_unended(self, job_ids: Collection[str]) -> set[str]:
+        """Those of the jobs that wait or are at work, at any server."""
+        c = self.jobs.c
+        if not job_ids:
+            return set()
+        return {row.id for row in await self._tuples(sa.select(c.id).where(c.id.in_(job_ids), c.ended_at.is_(None)))}
+
+    async def renew(self, job_ids: Collection[str], seconds: float) -> None:
+        """Keep these jobs at work of this server for a while longer.
+
+        One that it took without learning of it (the answer to the commit was lost) is not kept, so that it is taken
+        again.
+        """
+        await self._set(job_ids, self._lease(seconds))
+
+    async def count_open(self) -> dict[tuple[str, ...], float]:
+        """How many jobs wait or are at work, by kind and state."""
+        c = self.jobs.c
+        counts = sa.select(c.kind, c.state, sa.func.count()).where(c.state.in_((QUEUED, *self.at_work)))
+        return {(kind, state): count for kind, state, count in await self._tuples(counts.group_by(c.kind, c.state))}
+
+    async def _set(self, job_ids: Collection[str], changes: dict[str, Any]) -> int:
+        """Change jobs at work of this server; returns how many of them are."""
+        return await self._execute(self.jobs.table.update().where(self._is_mine(job_ids)).values(changes))
+
+    def _is_mine(self, job_ids: Collection[str]) -> sa.ColumnElement[bool]:
+        c = self.jobs.c
+        return sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner, c.id.in_(list(job_ids)))
+
+    def _is_free(self, held: Collection[str] = ()) -> sa.ColumnElement[bool]:
+        """It waits, or its lease has ended and it is not `held` by this server itself."""
+        c = self.jobs.c
+        left = sa.and_(c.state.in_(self.at_work), c.lease_until < database_time(), c.id.not_in(list(held)))
+        return sa.or_(c.state == QUEUED, left)
+
+    def _take(
+        self,
+        connection: sa.Connection,
+        chosen: sa.Select[Any],
+        now: int,
+        seconds: float,
+        changes: dict[str, Any] | None = None,
+        wait: bool = False,
+    ) -> J | None:
+        """Lease the first of the chosen jobs; unless they `wait`, servers that look at once get different ones."""
+        c = self.jobs.c
+        locked = chosen.limit(1).with_for_update(of=self.jobs.table, skip_locked=not wait)
+        found: J | None = self.jobs.first(connection, locked)
+        if found is None:
+            return None
+        taken = self._lease(seconds) | {"started_at": found.started_at or now, **(changes or {})}
+        taken["state"] = RUNNING if found.state == QUEUED else found.state
+        connection.execute(self.jobs.table.update().where(c.id == found.id).values(taken))
+        return self.jobs.first(connection, self.jobs.select(c.id == found.id))
+
+    def _lease(self, seconds: float) -> dict[str, Any]:
+        return {"lease_owner": self.instance.owner, "lease_until": database_time() + int(seconds * SECOND)}

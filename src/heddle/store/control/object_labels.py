@@ -1,0 +1,99 @@
+"""Tags of versions of objects, and aliases of objects."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from heddle.store.control.repository import Key, Mapped, Serial, upsert
+from heddle.wire import times
+
+Labels = dict[tuple[str, str], list[str]]
+"""By object_id and digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagRow:
+    """One tag of a version."""
+
+    project: Key[str]
+    object_id: Key[str]
+    digest: Key[str]
+    tag: Key[str]
+    user: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasRow:
+    """One alias of an object, and the version that it points to."""
+
+    number: Key[Serial] = 0
+    project: str
+    object_id: str
+    alias: str
+    digest: str
+    user: str
+    updated_at: int
+
+
+_ALIAS_IDENTITY = ("project", "object_id", "alias")
+TAGS = Mapped(TagRow, "object_tags")
+object_tags = TAGS.table
+object_aliases = Mapped(
+    AliasRow, "object_aliases", sa.UniqueConstraint(*_ALIAS_IDENTITY, name="object_aliases_identity")
+).table
+tags, aliases = object_tags.c, object_aliases.c
+
+
+def set_alias(connection: sa.Connection, project: str, object_id: str, digest: str, alias: str, user: str) -> None:
+    """Point the alias to a version, from wherever it pointed."""
+    row = {"project": project, "object_id": object_id, "alias": alias, "digest": digest, "user": user}
+    upsert(connection, object_aliases, _ALIAS_IDENTITY, row | {"updated_at": times.now()})
+
+
+def alias_target(connection: sa.Connection, project: str, object_id: str, alias: str) -> str | None:
+    """The digest that an alias points to."""
+    mine = sa.and_(*aliased_to(project, object_id), aliases.alias == alias)
+    found: str | None = connection.execute(sa.select(aliases.digest).where(mine)).scalar_one_or_none()
+    return found
+
+
+def is_tagged(project: str, object_id: Any, digest: Any) -> sa.ColumnElement[bool]:
+    """The condition for the tags of a version."""
+    return sa.and_(tags.project == project, tags.object_id == object_id, tags.digest == digest)
+
+
+def aliased_to(project: str, object_id: Any) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    """The conditions for the aliases of an object."""
+    return aliases.project == project, aliases.object_id == object_id
+
+
+def in_use(column: "sa.Column[str]", project: str) -> "sa.Select[str]":
+    """The different labels of a project."""
+    return sa.select(column).where(column.table.c.project == project).distinct()
+
+
+def remove(connection: sa.Connection, project: str, object_id: str, digests: Sequence[str]) -> None:
+    """Remove the tags of some versions, and the aliases that point to them."""
+    tagged = sa.and_(tags.project == project, tags.object_id == object_id, tags.digest.in_(digests))
+    connection.execute(object_tags.delete().where(tagged))
+    connection.execute(object_aliases.delete().where(*aliased_to(project, object_id), aliases.digest.in_(digests)))
+
+
+def of(connection: sa.Connection, project: str, names: Collection[str]) -> tuple[Labels, Labels]:
+    """The tags and the aliases of the versions of some objects."""
+    tagged = sa.select(tags.object_id, tags.digest, tags.tag)
+    aliased = sa.select(aliases.object_id, aliases.digest, aliases.alias).order_by(aliases.number)
+    return (
+        _by_version(connection, tagged.where(tags.project == project, tags.object_id.in_(names))),
+        _by_version(connection, aliased.where(aliases.project == project, aliases.object_id.in_(names))),
+    )
+
+
+def _by_version(connection: sa.Connection, query: sa.Select[Any]) -> Labels:
+    found: Labels = {}
+    for object_id, digest, text in connection.execute(query):
+        found.setdefault((object_id, digest), []).append(text)
+    return found

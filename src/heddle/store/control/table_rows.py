@@ -1,0 +1,117 @@
+"""Rows of tables: JSON texts, each kept once per project under its digest, and never changed."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from heddle.store.control.repository import Repository, dialect_insert, metadata
+from heddle.wire.batched import batched
+
+_PART = 1000
+_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+table_rows = sa.Table(
+    "table_rows",
+    metadata,
+    sa.Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("val", sa.Text, nullable=False),
+    sa.UniqueConstraint("project", "digest", name="table_rows_identity"),
+)
+_c = table_rows.c
+
+
+class RowTexts(Protocol):
+    """Where the texts of rows are kept. Project ids are internal, sizes bytes of UTF-8.
+
+    Any number of digests may be asked for at a time; those that are unknown are left out.
+    """
+
+    async def put(self, project: str, rows: Mapping[str, str]) -> Callable[[sa.Connection], None]:
+        """Take rows (text by digest) to be kept; those that are there already are passed over.
+
+        They are durable once the work that is returned was done in a transaction of the control database that has
+        been committed; until then they may be seen or not. The work may be done more than once.
+        """
+
+    async def texts(self, project: str, digests: Collection[str]) -> dict[str, str]:
+        """The texts by digest."""
+
+    async def sizes(self, project: str, digests: Collection[str]) -> dict[str, int]:
+        """The sizes by digest."""
+
+    async def stored(self, project: str, digests: Collection[str]) -> set[str]:
+        """Which of the rows are there."""
+
+    async def total_size(self, project: str) -> int:
+        """The sizes of all rows of the project, each counted once."""
+
+
+class Texts(FunctionElement[str]):
+    """The texts of a JSON list as rows: one parameter instead of hundreds."""
+
+    name = "texts"
+    inherit_cache = True
+
+
+@compiles(Texts, "sqlite")
+def _texts_sqlite(element: Texts, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
+
+
+@compiles(Texts, "postgresql")
+def _texts_postgresql(element: Texts, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_array_elements_text(({compiler.process(element.clauses, **options)})::json)"
+
+
+_WANTED = Texts(sa.bindparam("digests", type_=sa.Text())).table_valued("value")
+# An outer join, for the planner must look the rows up one by one: it knows nothing of how few are wanted.
+_FOUND = _WANTED.outerjoin(table_rows, sa.and_(_c.project == sa.bindparam("project"), _c.digest == _WANTED.c.value))
+_VALUES = sa.select(_c.digest, _c.val).select_from(_FOUND)
+_SIZES = sa.select(_c.digest, _c.size).select_from(_FOUND)
+_STORED = sa.select(_c.digest).select_from(_FOUND)
+
+
+class ControlRowTexts(Repository):
+    """RowTexts in the control database."""
+
+    async def put(self, project: str, rows: Mapping[str, str]) -> Callable[[sa.Connection], None]:
+        """Nothing yet: the work stores the rows, in the transaction that needs them."""
+        return lambda connection: _insert(connection, project, rows)
+
+    async def texts(self, project: str, digests: Collection[str]) -> dict[str, str]:
+        return await self._executor.read(lambda connection: dict(_pairs(connection, _VALUES, project, digests)))
+
+    async def sizes(self, project: str, digests: Collection[str]) -> dict[str, int]:
+        return await self._executor.read(lambda connection: dict(_pairs(connection, _SIZES, project, digests)))
+
+    async def stored(self, project: str, digests: Collection[str]) -> set[str]:
+        return await self._executor.read(
+            lambda connection: {row.digest for row in _pairs(connection, _STORED, project, digests)}
+        )
+
+    async def total_size(self, project: str) -> int:
+        return int(await self._scalar(sa.select(sa.func.sum(_c.size)).where(_c.project == project)) or 0)
+
+
+def _insert(connection: sa.Connection, project: str, rows: Mapping[str, str]) -> None:
+    insert = dialect_insert(connection, table_rows).on_conflict_do_nothing(index_elements=["project", "digest"])
+    every = (
+        {"project": project, "digest": digest, "size": len(val.encode()), "val": val} for digest, val in rows.items()
+    )
+    for part in batched(every):
+        connection.execute(insert, part)
+
+
+def _pairs(connection: sa.Connection, query: sa.Select[Any], project: str, digests: Iterable[str]) -> Iterator[Any]:
+    for part in batched(digests, _PART):
+        for row in connection.execute(query, {"project": project, "digests": orjson.dumps(part).decode()}):
+            if row[0] is not None:
+                yield row

@@ -1,0 +1,135 @@
+"""Whether what is stored is whole: pages and indexes, rows that belong together, contents that have their digest.
+
+`heddle check` asks for as much as fits into a time, the trial of a backup for everything.
+"""
+
+import hashlib
+import math
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from heddle.errors import NotFound
+from heddle.store.base import BLOB_COLUMNS, Looked
+from heddle.store.blobs.base import CHUNK, Blobs
+from heddle.store.sqlite import blocks
+
+_STEPS_BETWEEN_LOOKS = 20_000
+_LARGE = ("body_in", "body_out", "calls", "search", "search_data", "usage")
+_OF_CALLS = ("body_in", "body_out", "usage", "call_refs", "call_files")
+_NAMED_BLOBS = "SELECT blob FROM call_files UNION " + " UNION ".join(
+    f"SELECT {column.name} FROM {column.table.name}" for column in BLOB_COLUMNS
+)
+RULES = {
+    "ended calls without their output": """SELECT count(*) FROM calls c WHERE ended_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM body_out b WHERE b.rid = c.rid)""",
+    "started calls without their inputs": """SELECT count(*) FROM calls c WHERE started_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM body_in b WHERE b.rid = c.rid)""",
+    **{
+        f"rows of {table} without their call": f"""SELECT count(*) FROM {table} b
+            WHERE NOT EXISTS (SELECT 1 FROM calls c WHERE c.rid = b.rid)"""
+        for table in _OF_CALLS
+    },
+    "projects whose calls are counted wrongly": f"""SELECT count(*) FROM (SELECT 1 FROM (
+        SELECT project, calls FROM call_blocks WHERE width = {blocks.BLOCK} UNION ALL
+        SELECT project, -1 FROM calls WHERE {blocks.COUNTED}) GROUP BY project HAVING sum(calls) <> 0)""",
+    "projects whose tokens are summed up wrongly": f"""SELECT count(*) FROM (SELECT 1 FROM (
+        SELECT project, calls, tokens FROM usage_blocks WHERE width = {blocks.BLOCK} UNION ALL
+        SELECT project, -1, -ifnull(total, prompt + completion) FROM usage)
+        GROUP BY project HAVING sum(calls) <> 0 OR sum(tokens) <> 0)""",
+    "tables of rows that lack a part": """SELECT count(*) FROM tables t WHERE digest NOT LIKE 'unfinished:%'
+        AND row_count <> (SELECT ifnull(sum(json_array_length(row_digests)), 0)
+        FROM table_chunks k WHERE k.table_number = t.number)""",
+    "objects with several latest versions": """SELECT count(*) FROM (SELECT 1 FROM object_versions
+        WHERE is_latest = 1 GROUP BY project, object_id HAVING count(*) > 1)""",
+}
+"""What must not be, and the query that counts it in SQLite."""
+
+
+class SqliteIntegrity:
+    """The checks of one database file on a schema that is known here, each until an instant of the monotonic clock."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+
+    def check_tables(self, ends: float) -> Looked:
+        """Pages, rows and indexes of each table, the small ones first; raises sqlite3.Error for an unreadable file."""
+        with closing(self._open(ends)) as raw:
+            listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+            names = sorted((name for (name,) in raw.execute(listed)), key=lambda name: (name in _LARGE, name))
+            # Of the whole file also what belongs to no table; of one table it can be done within a time.
+            asked = [""] if ends == math.inf else [f"('{name}')" for name in names]
+            problems = list[str]()
+            for looked, argument in enumerate(asked):
+                found = _within(raw, f"PRAGMA integrity_check{argument}", ends)
+                if found is None:
+                    return Looked(looked, len(names), problems)
+                problems += [str(text) for (text,) in found if text != "ok"]
+            return Looked(len(names), len(names), problems)
+
+    def check_rows(self, ends: float) -> Looked:
+        """The rows that belong together."""
+        looked, problems = 0, list[str]()
+        with closing(self._open(ends)) as raw:
+            for what, query in RULES.items():
+                found = _within(raw, query, ends)
+                if found is None:
+                    break
+                looked += 1
+                if found[0][0]:
+                    problems.append(f"{found[0][0]} {what}")
+        return Looked(looked, len(RULES), problems)
+
+    def named_blobs(self) -> list[str]:
+        """The keys of all blobs that rows name."""
+        with closing(self._open(math.inf)) as raw:
+            return [key for (key,) in raw.execute(_NAMED_BLOBS)]
+
+    def _open(self, ends: float) -> sqlite3.Connection:
+        raw = sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=10)
+        raw.set_progress_handler(lambda: time.monotonic() > ends, _STEPS_BETWEEN_LOOKS)
+        return raw
+
+
+def _within(raw: sqlite3.Connection, query: str, ends: float) -> list[tuple[object, ...]] | None:
+    """The rows of a query, None where its time ended before."""
+    try:
+        return raw.execute(query).fetchall()
+    except sqlite3.OperationalError:
+        if time.monotonic() > ends:
+            return None
+        raise
+
+
+def check_contents(keys: Iterable[str], blobs: Blobs, ends: float, *, reads: bool = True) -> Looked:
+    """Whether blobs are there and, where they are read, have their digest; raises Unavailable.
+
+    It begins anywhere, so that in time all have their turn.
+    """
+    start, wanted = secrets.token_hex(32), sorted(keys)
+    wanted = [key for key in wanted if key >= start] + [key for key in wanted if key < start]
+    problems = list[str]()
+    for looked, key in enumerate(wanted):
+        if time.monotonic() > ends:
+            return Looked(looked, len(wanted), problems)
+        problem = _problem_of(key, blobs, reads)
+        if problem:
+            problems.append(f"{key} {problem}")
+    return Looked(len(wanted), len(wanted), problems)
+
+
+def _problem_of(key: str, blobs: Blobs, reads: bool) -> str:
+    """What is wrong with a blob; empty for nothing."""
+    if not reads:
+        return "" if blobs.exists(key) else "is missing"
+    digest = hashlib.sha256()
+    try:
+        with blobs.open(key) as content:
+            while chunk := content.read(CHUNK):
+                digest.update(chunk)
+    except NotFound:
+        return "is missing"
+    return "" if digest.hexdigest() == key else "is damaged"

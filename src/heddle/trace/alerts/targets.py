@@ -1,0 +1,193 @@
+"""Where messages of alerts go: signed webhooks, Slack's incoming webhooks, mail; each tried once per call."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+import smtplib
+import ssl
+from collections.abc import Mapping
+from email.message import EmailMessage
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import httpx
+import orjson
+
+from heddle.errors import InvalidRequest
+from heddle.settings import Settings
+from heddle.store.control.monitors import AlertRow, DeliveryRow
+from heddle.store.secrets import Secrets
+from heddle.wire import jsontext, refs, times
+
+SECRET_PREFIX = "whsec_"
+_SECRET_BYTES = 24
+_SEND_SECONDS = 10.0
+_MOST_SEND_SECONDS = 20.0
+_SHOWN = 4
+_WORDS = {"alert.firing": "is firing", "alert.resolved": "is quiet again", "alert.test": "sends a test"}
+Target = Mapping[str, Any]
+
+
+def create_secret() -> str:
+    """A random signing secret."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def sign_message(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """The header `webhook-signature` of a message; `timestamp` in seconds."""
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def check_webhook_address(url: str, allowed: str) -> None:
+    """Raise InvalidRequest for an address outside the setting `alert_webhooks`."""
+    prefixes = [item.strip() for item in allowed.split(",") if item.strip()] if allowed != "none" else []
+    if not any(_lies_below(url, prefix) for prefix in prefixes):
+        known = ", ".join(prefixes) or "none"
+        raise InvalidRequest(
+            f"webhook_url {url[:200]!r} is not allowed: the setting alert_webhooks says where messages may go ({known})"
+        )
+
+
+def _lies_below(url: str, prefix: str) -> bool:
+    """True when the address is the prefix or continues it behind a slash; user names and dot segments never pass."""
+    authority, plain = url.partition("://")[2].partition("/")[0], unquote(url)
+    if "@" in authority or "\\" in plain or "/.." in plain:
+        return False
+    if any(character.isspace() or not character.isprintable() for character in url):
+        return False
+    return url == prefix or url.startswith(prefix if prefix.endswith("/") else prefix + "/")
+
+
+def check_receivers(receivers: list[str], settings: Settings) -> None:
+    """Raise InvalidRequest for receivers of mail that the settings do not allow, and where no mail can be sent."""
+    if settings.smtp == "none":
+        raise InvalidRequest("Mail cannot be sent: the setting smtp names no server")
+    allowed = settings.alert_emails.lower().split(",")
+    for receiver in receivers:
+        name = receiver.lower()
+        if name not in allowed and "@" + name.rpartition("@")[2] not in allowed:
+            raise InvalidRequest(
+                f"{receiver[:200]!r} is not allowed: the setting alert_emails says who may be mailed "
+                f"({settings.alert_emails})"
+            )
+
+
+def targets_of(rule: Mapping[str, Any]) -> dict[str, Target]:
+    """The targets of a stored rule by id; that of `webhook_url` is empty."""
+    found: dict[str, Target] = {}
+    if rule.get("webhook_url"):
+        found[""] = {"kind": "webhook", "url": rule["webhook_url"]}
+    return found | {target["id"]: target for target in rule.get("targets") or ()}
+
+
+def seal_url(url: str, settings: Settings, alert_id: str, target_id: str) -> dict[str, str]:
+    """The address of Slack, which is a secret itself, as it is stored and as it is shown."""
+    stored = Secrets(settings).encrypt(url, f"alert {alert_id} {target_id}")
+    return {"url": stored, "url_hint": f"{url.partition('://')[0]}://{urlsplit(url).hostname}/…{url[-_SHOWN:]}"}
+
+
+async def send(settings: Settings, row: AlertRow, target: Target, delivery: DeliveryRow) -> str | None:
+    """Send a message once; None when it was taken, else what went wrong. Raises HeddleError."""
+    if target["kind"] == "email":
+        check_receivers(target["to"], settings)
+        return await _send_mail(settings, target["to"], delivery)
+    place = f"alert {row.id} {target.get('id', '')}"
+    url = Secrets(settings).decrypt(target["url"], place)
+    check_webhook_address(url, settings.alert_webhooks)
+    if target["kind"] == "slack":
+        text = _text(settings, delivery, _escaped)
+        return await _post(url, jsontext.dumps_bytes({"text": text}), {})
+    secret = Secrets(settings).decrypt(row.secret, f"alert {row.id}")
+    return await send_webhook(url, secret, delivery.id, times.now() // times.SECOND, delivery.body)
+
+
+async def send_webhook(url: str, secret: str, message_id: str, timestamp: int, body: str) -> str | None:
+    """Send a signed message once; None when it was taken, else what went wrong."""
+    content = body.encode()
+    headers = {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": sign_message(secret, message_id, timestamp, content),
+    }
+    return await _post(url, content, headers)
+
+
+async def _post(url: str, content: bytes, headers: dict[str, str]) -> str | None:
+    """Redirects are not followed: they could lead to an address that nobody allowed."""
+    headers = {"content-type": "application/json", "user-agent": "heddle", **headers}
+    try:
+        # The client's own limit is one of each step: a receiver that drips would hold up everybody's messages.
+        async with (
+            asyncio.timeout(_MOST_SEND_SECONDS),
+            httpx.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False) as session,
+            session.stream("POST", url, content=content, headers=headers) as response,
+        ):
+            return None if 200 <= response.status_code < 300 else f"answered {response.status_code}"
+    except TimeoutError:
+        return f"gave no answer within {_MOST_SEND_SECONDS:g} s"
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return f"cannot be reached: {type(error).__name__}"
+
+
+async def _send_mail(settings: Settings, receivers: list[str], delivery: DeliveryRow) -> str | None:
+    mail = EmailMessage()
+    text = _text(settings, delivery, str)
+    mail["Subject"], mail["From"], mail["To"] = text.partition("\n")[0][:200], settings.smtp_from, ", ".join(receivers)
+    mail["Message-ID"] = f"<{delivery.id}@{settings.smtp_from.rpartition('@')[2]}>"
+    mail.set_content(text)
+    try:
+        # The thread ends by the client's own limits, soon after.
+        async with asyncio.timeout(_MOST_SEND_SECONDS):
+            await asyncio.to_thread(_hand_over, settings.smtp, mail)
+    except TimeoutError:
+        return f"gave no answer within {_MOST_SEND_SECONDS:g} s"
+    except smtplib.SMTPException as error:
+        return f"the mail server refused: {type(error).__name__} {error!s:.200}"
+    except OSError as error:
+        return f"cannot be reached: {type(error).__name__}"
+    return None
+
+
+def _hand_over(address: str, mail: EmailMessage) -> None:
+    """Give a mail to a server; runs in a thread."""
+    parts = urlsplit(address)
+    host, context = parts.hostname or "", ssl.create_default_context()
+    connection: smtplib.SMTP
+    if parts.scheme == "smtps":
+        connection = smtplib.SMTP_SSL(host, parts.port or 465, timeout=_SEND_SECONDS, context=context)
+    else:
+        connection = smtplib.SMTP(host, parts.port or 587, timeout=_SEND_SECONDS)
+    with connection:
+        connection.ehlo()
+        if parts.scheme == "smtp" and (parts.password or connection.has_extn("starttls")):
+            connection.starttls(context=context)
+            connection.ehlo()
+        if parts.username:
+            connection.login(unquote(parts.username), unquote(parts.password or ""))
+        connection.send_message(mail)
+
+
+def _text(settings: Settings, delivery: DeliveryRow, escape: Any) -> str:
+    """A message to read: what happened first, then the figures, then where more is."""
+    data = orjson.loads(delivery.body)["data"]
+    rule, project = data["rule"], refs.external_project(delivery.project) or ""
+    value = "none" if data["value"] is None else f"{data['value']:.6g}"
+    lines = [
+        f"{escape(data['name'])} {_WORDS[delivery.event]} in {escape(project)}",
+        f"{rule['metric']} is {value}; the line is {rule['operator']} {rule['threshold']:g} "
+        f"over {rule['window_seconds']} s".replace("<", escape("<")).replace(">", escape(">")),
+    ]
+    if data["calls"] is not None:
+        lines.append(f"Calls: {data['calls']}")
+    if settings.public_url != "none":
+        lines.append(f"{settings.public_url.rstrip('/')}/{project}/weave/alerts")
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    """A text for Slack, in which it names nobody and links nowhere."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,216 @@
+"""Frameworks with conventions of their own: the Vercel AI SDK, the Agent Development Kit of Google."""
+
+from typing import Any
+
+from heddle.trace.otel.conventions.convention import (
+    PARAMETERS,
+    Convention,
+    fill_from,
+    offer,
+    to_count,
+    to_json_text,
+    to_text,
+)
+from heddle.trace.otel.span import OtelSpan
+from heddle.wire.conversation.bodies import read_answer, read_request
+from heddle.wire.conversation.messages import message, messages_of, text_message
+from heddle.wire.conversation.parts import call_part, reasoning_part, result_part, text_part
+from heddle.wire.conversation.values import as_list, as_object, as_text, objects, parse_json
+from heddle.wire.jsontypes import Json
+from heddle.wire.spans import AgentSpan
+
+_RUNS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
+_VERCEL_OPERATIONS = {
+    **dict.fromkeys(_RUNS, "invoke_agent"),
+    **{run + step: "chat" for run in _RUNS for step in (".doGenerate", ".doStream")},
+    **{name + step: "embeddings" for name in ("ai.embed", "ai.embedMany") for step in ("", ".doEmbed")},
+    "ai.rerank": "rerank",
+    "ai.rerank.doRerank": "rerank",
+    "ai.toolCall": "execute_tool",
+}
+_METADATA = "ai.telemetry.metadata."
+_CONVERSATION = ("sessionId", "session_id", "threadId", "thread_id", "conversationId", "conversation_id", "chatId")
+_METADATA_OF_PROVIDERS = "ai.response.providerMetadata"
+_UNCACHED = "ai.usage.inputTokenDetails.noCacheTokens"
+
+
+def _derive_vercel(span: OtelSpan, into: AgentSpan) -> None:
+    """The operation and the provider; the function's id is the agent's name."""
+    values = span.attributes
+    offer(into, "operation_name", _VERCEL_OPERATIONS.get(str(values.get("ai.operationId", span.name.split(" ", 1)[0]))))
+    if provider := to_text(values.get("ai.model.provider")):
+        # `openai.chat` is OpenAI's chat API.
+        offer(into, "provider_name", provider.split(".", 1)[0])
+    if into.operation_name == "invoke_agent":
+        offer(into, "agent_name", to_text(values.get("ai.telemetry.functionId")))
+    if _METADATA_OF_PROVIDERS in values and _UNCACHED not in values:
+        _cached(as_object(values[_METADATA_OF_PROVIDERS]), into)
+
+
+def _messages_vercel(span: OtelSpan, into: AgentSpan) -> None:
+    """Prompt, answer and tools."""
+    values = span.attributes
+    if tools := as_list(values.get("ai.prompt.tools")):
+        offer(into, "tool_definitions", as_text([parse_json(tool) for tool in tools]))
+    offer(into, "input_messages", messages_of(values.get("ai.prompt.messages"), "user"))
+    if "ai.prompt" in values:
+        offer(into, "input_messages", read_request(values["ai.prompt"]))
+    embedded = values.get("ai.values", values.get("ai.value"))
+    if embedded is not None:
+        several = embedded if isinstance(embedded, list) else [embedded]
+        offer(into, "input_messages", [text_message("user", parse_json(one)) for one in several])
+    offer(into, "output_messages", _answer(values))
+
+
+def _cached(providers: Json, into: AgentSpan) -> None:
+    openai, anthropic = as_object(providers.get("openai")), as_object(providers.get("anthropic"))
+    offer(into, "cache_read_input_tokens", to_count(openai.get("cachedPromptTokens")))
+    offer(into, "reasoning_tokens", to_count(openai.get("reasoningTokens")))
+    usage = as_object(anthropic.get("usage"))
+    read = to_count(anthropic.get("cacheReadInputTokens", usage.get("cache_read_input_tokens")))
+    written = to_count(anthropic.get("cacheCreationInputTokens", usage.get("cache_creation_input_tokens")))
+    if read is not None or written is not None:
+        offer(into, "cache_read_input_tokens", read)
+        offer(into, "cache_creation_input_tokens", written)
+        if into.input_tokens is not None:
+            into.input_tokens += (read or 0) + (written or 0)
+
+
+def _answer(values: Json) -> list[Json]:
+    thought, said, made = (values.get("ai.response." + name) for name in ("reasoning", "text", "object"))
+    parts = [reasoning_part(as_text(thought))] if thought else []
+    parts += [text_part(said)] if isinstance(said, str) and said else []
+    parts += [text_part(as_text(made))] if made else []
+    for call in objects(as_list(values.get("ai.response.toolCalls"))):
+        arguments = call.get("input", call.get("args"))
+        parts.append(call_part(call.get("toolCallId"), call.get("toolName"), arguments))
+    if not parts:
+        return read_answer(values["ai.response"]) if values.get("ai.response") else []
+    told: Json = {"role": "assistant", "parts": parts}
+    reason = to_text(values.get("ai.response.finishReason"))
+    return [message({**told, "finish_reason": reason}, "assistant")]
+
+
+VERCEL = Convention(
+    "vercel",
+    {
+        "request_model": ("ai.model.id",),
+        "response_model": ("ai.response.model",),
+        "response_id": ("ai.response.id",),
+        "finish_reasons": ("ai.response.finishReason",),
+        "input_tokens": ("ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
+        "output_tokens": ("ai.usage.outputTokens", "ai.usage.completionTokens"),
+        "reasoning_tokens": ("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens"),
+        "cache_read_input_tokens": ("ai.usage.inputTokenDetails.cacheReadTokens", "ai.usage.cachedInputTokens"),
+        "cache_creation_input_tokens": ("ai.usage.inputTokenDetails.cacheWriteTokens",),
+        "request_temperature": ("ai.settings.temperature",),
+        "request_max_tokens": ("ai.settings.maxOutputTokens", "ai.settings.maxTokens"),
+        "request_top_p": ("ai.settings.topP",),
+        "request_frequency_penalty": ("ai.settings.frequencyPenalty",),
+        "request_presence_penalty": ("ai.settings.presencePenalty",),
+        "request_seed": ("ai.settings.seed",),
+        "request_stop_sequences": ("ai.settings.stopSequences",),
+        "tool_name": ("ai.toolCall.name",),
+        "tool_call_id": ("ai.toolCall.id",),
+        "conversation_id": tuple(_METADATA + name for name in _CONVERSATION),
+    },
+    more=(
+        *("ai.operationId", "ai.telemetry.functionId", "ai.model.provider", _METADATA_OF_PROVIDERS, _UNCACHED),
+        *("ai.prompt", "ai.prompt.messages", "ai.prompt.tools", "ai.value", "ai.values"),
+        *("ai.response.text", "ai.response.reasoning", "ai.response.toolCalls", "ai.response.object"),
+        *("ai.usage.totalTokens", "ai.usage.outputTokenDetails.textTokens", "ai.embedding", "ai.embeddings"),
+    ),
+    context={
+        "user": tuple(_METADATA + name for name in ("userId", "user_id", "user")),
+        "tags": (_METADATA + "tags",),
+        "metadata": (_METADATA,),
+        "display_name": ("operation.name",),
+    },
+    tool=("ai.toolCall.args", "ai.toolCall.result"),
+    derive=_derive_vercel,
+    messages=_messages_vercel,
+)
+"""The Vercel AI SDK, versions 4 to 6: `ai.*`. Version 7 writes the GenAI conventions instead.
+
+`ai.generateText` and its like are the whole run with all steps and are shown as an agent's. Inside,
+`ai.generateText.doGenerate` is one request to the model and `ai.toolCall` one run of a tool. The GenAI attributes that
+the SDK writes beside are fewer and name the provider with its API (`openai.chat`), so these are read first.
+
+Tokens: `ai.usage.inputTokens` of version 6 and all counts of OpenAI's provider have cached tokens inside. Versions 4
+and 5 hand on what Anthropic reports, cached tokens beside, and tell the cache in `ai.response.providerMetadata` alone:
+those are added. The run's span repeats the sum (version 4: the last step) of its steps.
+"""
+
+
+_BASE = "gcp.vertex.agent."
+_REQUEST, _RESPONSE = _BASE + "llm_request", _BASE + "llm_response"
+_ARGUMENTS, _RESULT = _BASE + "tool_call_args", _BASE + "tool_response"
+_TOKENS = {
+    "input_tokens": ("prompt_token_count",),
+    "cache_read_input_tokens": ("cached_content_token_count",),
+    "reasoning_tokens": ("thoughts_token_count",),
+}
+
+
+def _derive_adk(span: OtelSpan, into: AgentSpan) -> None:
+    """Model, settings and tokens out of the bodies where no attribute tells them."""
+    values = span.attributes
+    if "gen_ai.operation.name" not in values:
+        is_tool = _ARGUMENTS in values or _RESULT in values
+        offer(into, "operation_name", "execute_tool" if is_tool else "chat" if _REQUEST in values else None)
+    if "gen_ai.usage.input_tokens" not in values and values.get(_RESPONSE):
+        usage = as_object(as_object(values[_RESPONSE]).get("usage_metadata"))
+        fill_from(_TOKENS, usage, into)
+        said = to_count(usage.get("candidates_token_count"))
+        offer(into, "output_tokens", said + (into.reasoning_tokens or 0) if said is not None else None)
+    if "gen_ai.request.model" not in values and values.get(_REQUEST):
+        body = as_object(values[_REQUEST])
+        offer(into, "request_model", to_text(body.get("model")))
+        fill_from(PARAMETERS, as_object(body.get("config")), into)
+
+
+def _messages_adk(span: OtelSpan, into: AgentSpan) -> None:
+    """Contents of the request and of the answer."""
+    body = as_object(span.attributes.get(_REQUEST))
+    config = as_object(body.get("config"))
+    if system := config.get("system_instruction"):
+        inner = system.get("parts", []) if isinstance(system, dict) else [{"text": system}]
+        offer(into, "system_instructions", [as_text(part.get("text", part)) for part in objects(inner)])
+    offer(into, "tool_definitions", to_json_text(config.get("tools") or None))
+    offer(into, "input_messages", [_content(one) for one in objects(body.get("contents"))])
+    answer = as_object(span.attributes.get(_RESPONSE)).get("content")
+    offer(into, "output_messages", [_content(answer)] if isinstance(answer, dict) else None)
+
+
+def _content(content: Json) -> Json:
+    parts = [_part(part) for part in objects(content.get("parts"))]
+    role = "assistant" if content.get("role") == "model" else str(content.get("role") or "user")
+    answers = bool(parts) and all(part.get("type") == "tool_call_response" for part in parts)
+    return {"role": "tool" if answers else role, "parts": parts}
+
+
+def _part(part: Json) -> Json:
+    call, came = part.get("function_call"), part.get("function_response")
+    if isinstance(call, dict):
+        return call_part(call.get("id"), call.get("name"), call.get("args"))
+    if isinstance(came, dict):
+        return result_part(came.get("id"), came.get("response"))
+    said: Any = part.get("text")
+    if isinstance(said, str):
+        return reasoning_part(said) if part.get("thought") else text_part(said)
+    return part
+
+
+ADK = Convention(
+    "google_adk",
+    {"conversation_id": (_BASE + "session_id",)},
+    more=(_REQUEST, _RESPONSE),
+    tool=(_ARGUMENTS, _RESULT),
+    derive=_derive_adk,
+    messages=_messages_adk,
+)
+"""Google's Agent Development Kit: `gcp.vertex.agent.*`, requests and answers of Gemini's API as JSON text.
+
+Tokens: `usage_metadata.prompt_token_count` counts cached tokens inside; `candidates_token_count` has the thoughts
+beside, so they are added to the output.
+"""

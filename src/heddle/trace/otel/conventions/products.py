@@ -1,0 +1,329 @@
+"""Products that trace: OpenInference (Arize Phoenix), langfuse, Logfire, MLflow."""
+
+from typing import Any
+
+from heddle.trace.otel.conventions.convention import (
+    OPERATIONS,
+    PARAMETERS,
+    Convention,
+    fill_from,
+    nest_attributes,
+    offer,
+    offer_name,
+    to_count,
+    to_json_text,
+    to_text,
+)
+from heddle.trace.otel.conventions.genai import read_events
+from heddle.trace.otel.span import OtelSpan
+from heddle.wire.conversation.bodies import read_answer, read_request
+from heddle.wire.conversation.messages import join_calls, message, messages_of, text_message
+from heddle.wire.conversation.parts import call_part
+from heddle.wire.conversation.values import as_list, as_object, as_text, first_of, objects, parse_json
+from heddle.wire.jsontypes import Json
+from heddle.wire.spans import AgentSpan
+
+KIND = "openinference.span.kind"
+_NAMING = ("openinference.instrumentation.langchain", "openinference.instrumentation.crewai")
+"""Libraries whose spans of agents have the agents' names."""
+_RUNS = frozenset(("run", "arun", "kickoff", "_execute_core"))
+_OI_INPUT, _OI_OUTPUT, _OI_MODEL = "input.value", "output.value", "llm.model_name"
+_OI_SETTINGS = ("llm.invocation_parameters", "embedding.invocation_parameters")
+_FIRST = ("llm.input_messages.0.message.role", "llm.output_messages.0.message.role")
+
+
+def _derive_openinference(span: OtelSpan, into: AgentSpan) -> None:
+    """The kind as an operation, models, parameters."""
+    values = span.attributes
+    kind = values.get(KIND)
+    if isinstance(kind, str):
+        offer(into, "operation_name", OPERATIONS.get(kind.lower(), kind.lower() or None))
+    elif _OI_MODEL in values or not values.keys().isdisjoint(_FIRST):
+        offer(into, "operation_name", "chat")
+    if into.agent_name is None and into.operation_name == "invoke_agent":
+        # LangChain, CrewAI, Smolagents and Agno say which agent it is in the span's name only.
+        name, dot, method = span.name.rpartition(".")
+        named = span.name if span.scope.startswith(_NAMING) else None
+        offer(into, "agent_name", name if dot and method in _RUNS else named)
+    for key in _OI_SETTINGS:
+        if key in values:
+            settings = as_object(values[key])
+            fill_from(PARAMETERS, settings, into)
+            offer(into, "request_model", to_text(settings.get("model")))
+    if (model := to_text(values.get(_OI_MODEL))) is not None:
+        # The model that read_answer, when the library knows it, else the one read_request for.
+        offer(into, "response_model", model)
+        offer(into, "request_model", model)
+
+
+def _messages_openinference(span: OtelSpan, into: AgentSpan) -> None:
+    """Numbered messages; without them what the span says of its input and output."""
+    values = span.attributes
+    if tools := _inner(nest_attributes(values, "llm.tools."), "tool"):
+        found = [parse_json(one["json_schema"]) for one in tools if "json_schema" in one]
+        offer(into, "tool_definitions", as_text(found) if found else None)
+    offer(into, "input_messages", _numbered(values, "llm.input_messages.", "user"))
+    offer(into, "output_messages", _numbered(values, "llm.output_messages.", "assistant"))
+    if into.operation_name == "execute_tool":
+        offer(into, "tool_call_arguments", to_json_text(values.get(_OI_INPUT, values.get("tool.parameters"))))
+        offer(into, "tool_call_result", to_json_text(values.get(_OI_OUTPUT)))
+        return
+    if not into.input_messages:
+        found = _prompts(values, "llm.prompts.", "prompt", "user") or _embedded(values)
+        into.input_messages = found or read_request(values.get(_OI_INPUT))
+    if not into.output_messages:
+        found = _prompts(values, "llm.choices.", "completion", "assistant") or _documents(values)
+        text_of = None if into.operation_name == "embeddings" else values.get(_OI_OUTPUT)
+        into.output_messages = found or read_answer(text_of)
+
+
+def _numbered(values: Json, prefix: str, role: str) -> list[Json]:
+    return join_calls([_message(one, role) for one in _inner(nest_attributes(values, prefix), "message")])
+
+
+def _message(record: Json, role: str) -> Json:
+    calls = _inner(record.get("tool_calls"), "tool_call")
+    parts = [_part(one) for one in objects(record.get("contents"))]
+    inside = [part.get("id") for part in parts if part.get("type") == "tool_call"]
+    beside = [call for call in calls if call.get("id") is None or call.get("id") not in inside]
+    if name := record.get("function_call_name"):
+        beside.append({"function": {"name": name, "arguments": record.get("function_call_arguments_json")}})
+    content = parts if parts else record.get("content")
+    kept: Json = {key: record[key] for key in ("name", "tool_call_id") if key in record}
+    return message({**kept, "role": record.get("role") or role, "content": content, "tool_calls": beside}, role)
+
+
+def _inner(records: Any, name: str) -> list[Json]:
+    return [one[name] for one in objects(records) if isinstance(one.get(name), dict)]
+
+
+def _part(record: Json) -> Json:
+    if isinstance(call := record.get("tool_call"), dict):
+        function = as_object(call.get("function"))
+        return call_part(call.get("id"), function.get("name"), function.get("arguments"))
+    inner = as_object(record.get("message_content"))
+    if inner.get("type") == "image" and isinstance(image := inner.get("image"), dict):
+        place = image.get("image", image)
+        return {"type": "uri", "modality": "image", "uri": place.get("url", "") if isinstance(place, dict) else place}
+    return {key: value for key, value in inner.items() if key in ("type", "text")} if "text" in inner else inner
+
+
+def _prompts(values: Json, prefix: str, name: str, role: str) -> list[Json]:
+    found = objects(nest_attributes(values, prefix))
+    inner = [one.get(name, one) for one in found]
+    return [text_message(role, one.get("text", "")) for one in inner if isinstance(one, dict)]
+
+
+def _embedded(values: Json) -> list[Json]:
+    found = _inner(nest_attributes(values, "embedding.embeddings."), "embedding")
+    return [text_message("user", one["text"]) for one in found if one.get("text")]
+
+
+def _documents(values: Json) -> list[Json]:
+    for prefix in ("retrieval.documents.", "reranker.output_documents."):
+        if documents := _inner(nest_attributes(values, prefix), "document"):
+            parts = [
+                {"type": "text", "content": as_text(one.get("content", ""))}
+                | {key: one[key] for key in ("id", "score") if key in one}
+                for one in documents
+            ]
+            return [{"role": "tool", "parts": parts}]
+    return []
+
+
+OPENINFERENCE = Convention(
+    "openinference",
+    {
+        "provider_name": ("llm.provider", "llm.system"),
+        "request_model": ("llm.request.model_name", "embedding.model_name", "reranker.model_name"),
+        "response_model": ("llm.response.model_name",),
+        "input_tokens": ("llm.token_count.prompt",),
+        "output_tokens": ("llm.token_count.completion",),
+        "reasoning_tokens": ("llm.token_count.completion_details.reasoning",),
+        "cache_read_input_tokens": (
+            "llm.token_count.prompt_details.cache_read",
+            "llm.token_count.prompt_details.cache_input",
+        ),
+        "cache_creation_input_tokens": ("llm.token_count.prompt_details.cache_write",),
+        "finish_reasons": ("llm.finish_reason",),
+        "conversation_id": ("session.id",),
+        "agent_name": ("agent.name",),
+        "tool_name": ("tool.name",),
+        "tool_call_id": ("tool.id", "tool_call.id"),
+        "tool_description": ("tool.description",),
+    },
+    more=(
+        *(
+            KIND,
+            _OI_MODEL,
+            _OI_INPUT,
+            _OI_OUTPUT,
+            "input.mime_type",
+            "output.mime_type",
+            *_FIRST,
+            *_OI_SETTINGS,
+        ),
+        *("llm.token_count.total", "tool.parameters"),
+    ),
+    prefixes=(
+        "llm.input_messages.",
+        "llm.output_messages.",
+        "llm.tools.",
+        "llm.prompts.",
+        "llm.choices.",
+        "embedding.embeddings.",
+        "retrieval.documents.",
+        "reranker.",
+    ),
+    shared=frozenset({"session.id"}),
+    context={"user": ("user.id",), "tags": ("tag.tags",), "metadata": ("metadata",)},
+    derive=_derive_openinference,
+    messages=_messages_openinference,
+)
+"""OpenInference (Arize Phoenix): `openinference.span.kind`, `llm.*`, `input.value`, `output.value`.
+
+Messages are numbered (`llm.input_messages.0.message.content`), their parts too (`...message.contents.0.
+message_content.text`), and so are tools, documents and embeddings. A span without messages tells its input and output
+as text or JSON (`input.mime_type`).
+
+Tokens: `llm.token_count.prompt` counts cached tokens inside, also for Anthropic, whose three counts the library adds
+up.
+"""
+
+
+_ALL = ("pydantic_ai.all_messages", "all_messages_events")
+_TOOL = (("tool_arguments", "tool_call_arguments"), ("tool_response", "tool_call_result"))
+_RUN = frozenset((*_ALL, "final_result"))
+_PARAMETERS, _RAW_USAGE = "model_request_parameters", "gen_ai.usage.raw"
+_USAGE_DETAILS = (
+    ("prompt_tokens_details", "input_tokens_details"),
+    ("completion_tokens_details", "output_tokens_details"),
+)
+
+
+def _derive_logfire(span: OtelSpan, into: AgentSpan) -> None:
+    """The agent's run and the tool's, where no operation is named; what a request used, as its provider counted."""
+    values = span.attributes
+    if _RAW_USAGE in values:
+        usage = as_object(values[_RAW_USAGE])
+        given, came = (as_object(first_of(usage, names)) for names in _USAGE_DETAILS)
+        offer(into, "cache_read_input_tokens", to_count(given.get("cached_tokens")))
+        offer(into, "reasoning_tokens", to_count(came.get("reasoning_tokens")))
+    if "gen_ai.operation.name" not in values:
+        if "tool_arguments" in values or span.name == "running tool":
+            offer(into, "operation_name", "execute_tool")
+        elif not _RUN.isdisjoint(values) or span.name == "agent run":
+            offer(into, "operation_name", "invoke_agent")
+
+
+def _messages_logfire(span: OtelSpan, into: AgentSpan) -> None:
+    """Event records, the messages of a whole run, tools."""
+    values = span.attributes
+    for key, field in _TOOL:
+        offer(into, field, to_json_text(values.get(key)))
+    if (events := objects(parse_json(values.get("events")))) and "event.name" in events[0]:
+        read_events(events, into)
+    for key in _ALL:
+        if key in values:
+            _whole_run(messages_of(values[key], "user"), into)
+    if values.get("final_result") is not None:
+        offer(into, "output_messages", [text_message("assistant", values["final_result"])])
+    if "gen_ai.tool.definitions" not in values:
+        tools = as_list(as_object(values.get(_PARAMETERS)).get("function_tools"))
+        offer(into, "tool_definitions", as_text(tools) if tools else None)
+
+
+def _whole_run(told: list[Json], into: AgentSpan) -> None:
+    end = len(told)
+    while end and told[end - 1]["role"] == "assistant":
+        end -= 1
+    offer(into, "input_messages", told[:end])
+    offer(into, "output_messages", told[end:])
+
+
+LOGFIRE = Convention(
+    "logfire",
+    {"agent_name": ("agent_name",), "request_model": ("model_name",)},
+    more=(
+        *_RUN,
+        "logfire.json_schema",
+        "logfire.metrics",
+        "events",
+        _RAW_USAGE,
+        _PARAMETERS,
+        "tool_arguments",
+        "tool_response",
+    ),
+    # `agent_name` and `events` alone could be anybody's.
+    marks=_RUN | {"logfire.msg", "logfire.span_type", "logfire.msg_template"},
+    context={"display_name": ("logfire.msg",), "tags": ("logfire.tags",)},
+    scopes=("pydantic-ai", "logfire"),
+    derive=_derive_logfire,
+    messages=_messages_logfire,
+)
+"""Logfire and pydantic-ai, all versions of its format.
+
+Version 1 writes messages as event records (`events`, on the agent's span `all_messages_events`), a tool's arguments as
+`tool_arguments` and `tool_response`; later ones the GenAI attributes, and `pydantic_ai.all_messages` on the agent's
+span. The messages that end an agent's span, after the last that is not the assistant's, are its answer.
+
+Tokens: as the GenAI conventions have them, cached tokens inside. The agent's span of older versions repeats the sum of
+the requests below it.
+"""
+
+
+_MLFLOW_TYPE, _MLFLOW_INPUT, _MLFLOW_OUTPUT = "mlflow.spanType", "mlflow.spanInputs", "mlflow.spanOutputs"
+_MLFLOW_USAGE, _MLFLOW_MODEL, _PROVIDER = "mlflow.chat.tokenUsage", "mlflow.llm.model", "mlflow.llm.provider"
+_TOOLS, _SESSION = "mlflow.chat.tools", "mlflow.trace.session"
+_TOKENS = {
+    field: (field,)
+    for field in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+}
+
+
+def _derive_mlflow(span: OtelSpan, into: AgentSpan) -> None:
+    """The span's type, model and tokens; parameters out of a model's request."""
+    values = span.attributes
+    offer(into, "operation_name", OPERATIONS.get(str(parse_json(values.get(_MLFLOW_TYPE))).lower()))
+    for field, key in (("provider_name", _PROVIDER), ("conversation_id", _SESSION), ("response_model", _MLFLOW_MODEL)):
+        offer(into, field, to_text(parse_json(values.get(key))))
+    fill_from(_TOKENS, as_object(values.get(_MLFLOW_USAGE)), into)
+    if into.operation_name in ("chat", "embeddings"):
+        body = as_object(values.get(_MLFLOW_INPUT))
+        fill_from(PARAMETERS, body, into)
+        offer(into, "request_model", to_text(body.get("model")) or into.response_model)
+        _answer(as_object(values.get(_MLFLOW_OUTPUT)), into)
+    offer_name(into, span.name)
+
+
+def _answer(body: Json, into: AgentSpan) -> None:
+    """What only the answer's body tells: its id, why it ended, reasoning tokens."""
+    offer(into, "response_id", to_text(body.get("id")))
+    reasons = [to_text(one.get("finish_reason")) for one in objects(body.get("choices"))]
+    offer(into, "finish_reasons", [reason for reason in reasons if reason])
+    usage = as_object(body.get("usage"))
+    for details in ("completion_tokens_details", "output_tokens_details"):
+        offer(into, "reasoning_tokens", to_count(as_object(usage.get(details)).get("reasoning_tokens")))
+
+
+def _messages_mlflow(span: OtelSpan, into: AgentSpan) -> None:
+    """Messages out of the bodies."""
+    given, came = span.attributes.get(_MLFLOW_INPUT), span.attributes.get(_MLFLOW_OUTPUT)
+    offer(into, "tool_definitions", to_json_text(span.attributes.get(_TOOLS)))
+    offer(into, "input_messages", read_request(given) if given else None)
+    offer(into, "output_messages", read_answer(came) if came and into.operation_name != "embeddings" else None)
+
+
+MLFLOW = Convention(
+    "mlflow",
+    {},
+    more=(_MLFLOW_TYPE, _MLFLOW_USAGE, _MLFLOW_MODEL, _PROVIDER, _TOOLS, _SESSION, "mlflow.traceRequestId"),
+    context={"user": ("mlflow.trace.user",), "metadata": ("mlflow.trace.metadata", "mlflow.trace.metadata.")},
+    tool=(_MLFLOW_INPUT, _MLFLOW_OUTPUT),
+    derive=_derive_mlflow,
+    messages=_messages_mlflow,
+)
+"""MLflow tracing: `mlflow.*`, every value as JSON text, whole request and answer bodies.
+
+Tokens: `mlflow.chat.tokenUsage` counts cached tokens inside; MLflow adds up Anthropic's itself.
+"""

@@ -1,0 +1,275 @@
+"""Messages of OTLP read by a table of their fields, from either encoding."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from struct import Struct
+from typing import Any
+
+from heddle.trace.otel import json_decode, protobuf
+from heddle.trace.otel.decoding import Export, Malformed
+from heddle.trace.otel.protobuf import BYTES, FIXED32, FIXED64, VARINT
+from heddle.wire.jsontypes import Json
+
+_UINT64, _UINT32 = 2**64 - 1, 2**32 - 1
+_double, _fixed64, _sfixed64, _fixed32 = (Struct(f"<{code}").unpack_from for code in "dQqI")
+MAX_NUMBERS = 10_000
+"""How many numbers one list of a message may hold, such as the buckets of a histogram."""
+_SHORT = 96
+_LEAST_TAG, _MOST_TAG = 1 << 3, protobuf.MAX_NUMBER << 3 | 7
+_STRUCTURES = (dict, list)
+Read = Callable[[bytes, int, int, Any, Export], None]
+"""Reads the content of a field, between two positions, into the message that it belongs to."""
+ReadJson = Callable[[Any, Any, Export], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A kind of value: its wire type, and how it is read from protobuf (between two positions) and from JSON."""
+
+    wire: int
+    read: Callable[[bytes, int, int], Any]
+    of_json: Callable[[Any], Any]
+    nothing: Any = 0
+    """What a message that does not say it holds."""
+
+
+def _whole(most: int) -> Callable[[Any], int]:
+    read = json_decode.integer_between(0, most, f"an integer from 0 to {most}")
+    return lambda value: 0 if value == "" else read(value)
+
+
+def _sint32(data: bytes, start: int, _stop: int) -> int:
+    value = protobuf.varint(data, start)[0] & _UINT32
+    return value >> 1 ^ -(value & 1)
+
+
+def _int32(data: bytes, start: int, _stop: int) -> int:
+    value = protobuf.varint(data, start)[0] & _UINT32
+    return value - 0x1_0000_0000 if value >> 31 else value
+
+
+TEXT = Scalar(BYTES, lambda data, start, stop: data[start:stop].decode(), json_decode.to_text, "")
+HEX = Scalar(
+    BYTES, lambda data, start, stop: data[start:stop].hex(), lambda value: json_decode.to_text(value).lower(), ""
+)
+TIME = Scalar(FIXED64, lambda data, start, _: _fixed64(data, start)[0], _whole(_UINT64))
+"""Nanoseconds; counts are encoded alike."""
+COUNT = TIME
+INTEGER = Scalar(FIXED64, lambda data, start, _: _sfixed64(data, start)[0], json_decode.to_int64)
+DOUBLE = Scalar(
+    FIXED64, lambda data, start, _: _double(data, start)[0], lambda value: float(json_decode.to_double(value))
+)
+UINT64 = Scalar(VARINT, lambda data, start, _: protobuf.varint(data, start)[0], _whole(_UINT64))
+UINT32 = Scalar(VARINT, lambda data, start, _: protobuf.varint(data, start)[0] & _UINT32, _whole(_UINT32))
+SINT32 = Scalar(VARINT, _sint32, json_decode.integer_between(-(2**31), 2**31 - 1, "a 32-bit integer"))
+FLAGS = Scalar(FIXED32, lambda data, start, _: _fixed32(data, start)[0], _whole(_UINT32))
+BOOLEAN = Scalar(VARINT, lambda data, start, _: protobuf.varint(data, start)[0] != 0, json_decode.to_boolean, False)
+ANY_VALUE = Scalar(
+    BYTES, lambda data, start, stop: protobuf.any_value(data, start, stop, 0), json_decode.to_value, None
+)
+
+
+def enum(prefix: str, *words: str) -> Scalar:
+    """A number with names, of which JSON may hold either."""
+    read = json_decode.integer_between(-(2**31), 2**31 - 1, f"an integer or {prefix}{words[-1]} and the like")
+
+    def of_json(value: Any) -> int:
+        word = value.removeprefix(prefix) if isinstance(value, str) else None
+        return words.index(word) if word in words else read(value)
+
+    return Scalar(VARINT, _int32, of_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field: its number, its name in JSON, the attribute that takes it, and what it holds.
+
+    A list of scalars or messages is `repeated`; `attributes` of KeyValue become a dict.
+    """
+
+    number: int
+    name: str
+    into: str
+    """Empty for a message whose fields belong to what holds it."""
+    kind: "Scalar | Message | None"
+    """None for attributes."""
+    is_repeated: bool = False
+    within: tuple[int, str] | None = None
+    """The message, by number and name, that has the field while its holder takes it."""
+
+    def readers(self) -> Iterator[tuple[int, Read]]:
+        """How the field is read from protobuf, by the tags that it may have."""
+        tag, name, kind = self.number << 3, self.into, self.kind
+        if kind is None:
+            yield tag | BYTES, _read_attribute
+        elif isinstance(kind, Message):
+            yield tag | BYTES, partial(self._append if self.is_repeated else self._merge, kind)
+        elif not self.is_repeated:
+            read = kind.read
+            yield tag | kind.wire, lambda data, at, end, made, _: setattr(made, name, read(data, at, end))
+        else:
+            yield tag | kind.wire, lambda data, at, end, made, _: getattr(made, name).append(kind.read(data, at, end))
+            yield tag | BYTES, lambda data, at, end, made, _: _unpack(getattr(made, name), kind, data, at, end)
+
+    def _append(self, kind: "Message", data: bytes, at: int, end: int, made: Any, export: Export) -> None:
+        getattr(made, self.into).append(kind.of_protobuf(data, at, end, export))
+
+    def _merge(self, kind: "Message", data: bytes, at: int, end: int, made: Any, export: Export) -> None:
+        kind.of_protobuf(data, at, end, export, self.inner(kind, made))
+
+    def inner(self, kind: "Message", made: Any) -> Any:
+        """The message that a message that is not repeated is read into: one that comes twice is joined."""
+        held = getattr(made, self.into) if self.into else made
+        if self.into and type(held) is not kind.kind:
+            held = kind.kind()
+            setattr(made, self.into, held)
+        return held
+
+    def json_reader(self) -> ReadJson:
+        """How the field is read from JSON."""
+        name, kind = self.into, self.kind
+        if kind is None:
+            return lambda made, value, _: made.attributes.update(json_decode.to_attributes(value))
+        if isinstance(kind, Message):
+            read = kind.of_json
+            if not self.is_repeated:
+                return lambda made, value, export: read(value, export, self.inner(kind, made))
+            return lambda made, value, export: getattr(made, name).extend(
+                json_decode.read_list(value, lambda item: read(item, export))
+            )
+        if self.is_repeated:
+            return lambda made, value, _: setattr(made, name, _read_numbers(value, kind))
+        return lambda made, value, _: setattr(made, name, kind.of_json(value))
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message: the class that holds it, and its fields; others are passed over."""
+
+    kind: type[Any]
+    fields: Sequence[Field]
+
+    @classmethod
+    def of(cls, kind: type[Any]) -> "Message":
+        """The message of a dataclass whose fields say where they come from."""
+        found: dict[tuple[int, str] | None, list[Field]] = {None: []}
+        for one in fields(kind):
+            for item in one.metadata.get(_WIRE, ()):
+                found.setdefault(item.within, []).append(replace(item, into=one.name))
+        inner = [Field(*place, "", cls(kind, some)) for place, some in found.items() if place is not None]
+        return cls(kind, [*found[None], *inner])
+
+    @cached_property
+    def _readers(self) -> Mapping[int, Read]:
+        return dict(pair for field in self.fields for pair in field.readers())
+
+    @cached_property
+    def _names(self) -> Sequence[tuple[str, str, ReadJson]]:
+        return [(field.name, json_decode.to_snake(field.name), field.json_reader()) for field in self.fields]
+
+    def of_protobuf(self, data: bytes, at: int, end: int, export: Export, into: Any = None) -> Any:
+        """The message between two positions; raises Malformed, IndexError or UnicodeDecodeError where there is none."""
+        if into is None:
+            into = self.kind()
+            export.count_part()
+        readers = self._readers
+        while at < end:
+            tag, start = data[at], at + 1
+            if tag > 0x7F:
+                tag, start = protobuf.varint(data, at)
+            if tag < _LEAST_TAG or tag > _MOST_TAG:
+                raise Malformed("a field number is out of range")
+            wire = tag & 7
+            if wire == BYTES:
+                length, start = data[start], start + 1
+                if length > 0x7F:
+                    length, start = protobuf.varint(data, start - 1)
+                at = start + length
+            elif wire == FIXED64:
+                at = start + 8
+            else:
+                start, at = protobuf.content(data, start, tag >> 3, wire)
+            if at > end:
+                raise Malformed("a field is longer than what holds it")
+            if (read := readers.get(tag)) is not None:
+                read(data, start, at, into, export)
+        return into
+
+    def of_json(self, item: Any, export: Export, into: Any = None) -> Any:
+        """The message of a JSON object; raises Malformed where it is none."""
+        if not isinstance(item, dict):
+            raise json_decode.wrong("an object", item)
+        if into is None:
+            into = self.kind()
+            export.count_part()
+        held: Json = item
+        for name, snake, read in self._names:
+            value = held.get(name)
+            if value is None:
+                value = held.get(snake)
+            if value is not None:
+                try:
+                    read(into, value, export)
+                except Malformed as error:
+                    raise error.within(f".{name}") from None
+        return into
+
+
+_WIRE = "wire"
+
+
+def _field(*wire: Field, **default: Any) -> Any:
+    return field(**default, metadata={_WIRE: wire})
+
+
+def singular(number: int, name: str, kind: Scalar | Message, within: tuple[int, str] | None = None) -> Any:
+    """The field of a dataclass for one value of a message, or of a message `within` it."""
+    wire = Field(number, name, "", kind, within=within)
+    return _field(wire, default=kind.nothing) if isinstance(kind, Scalar) else _field(wire, default_factory=kind.kind)
+
+
+def repeated(number: int, name: str, kind: Scalar | Message) -> Any:
+    """The field of a dataclass for a list of values."""
+    return _field(Field(number, name, "", kind, is_repeated=True), default_factory=list)
+
+
+def one_of(*alternatives: tuple[int, str, Scalar | Message]) -> Any:
+    """The field of a dataclass for what a message says in one of several ways, or not at all."""
+    return _field(*(Field(number, name, "", kind) for number, name, kind in alternatives), default=None)
+
+
+def pairs(number: int) -> Any:
+    """The field of a dataclass for attributes; it is called `attributes`."""
+    return _field(Field(number, "attributes", "", None), default_factory=dict)
+
+
+def _read_attribute(data: bytes, start: int, stop: int, made: Any, export: Export) -> None:
+    raw = data[start:stop] if stop - start <= _SHORT else b""
+    pair = export.known.get(raw)
+    if pair is None:
+        pair = protobuf.attribute(data, start, stop)
+        if raw and type(pair[1]) not in _STRUCTURES:
+            export.known[raw] = pair
+    made.attributes[pair[0]] = pair[1]
+
+
+def _read_numbers(value: Any, kind: Scalar) -> list[Any]:
+    _check_numbers(len(value) if isinstance(value, list) else 0)
+    return json_decode.read_list(value, kind.of_json)
+
+
+def _unpack(into: list[Any], kind: Scalar, data: bytes, at: int, end: int) -> None:
+    """Read the numbers of a packed field."""
+    while at < end:
+        stop = protobuf.varint(data, at)[1] if kind.wire == VARINT else at + 8
+        if stop > end:
+            raise Malformed("a number is longer than what holds it")
+        into.append(kind.read(data, at, stop))
+        _check_numbers(len(into))
+        at = stop
+
+
+def _check_numbers(count: int) -> None:
+    if count > MAX_NUMBERS:
+        raise Malformed(f"a list holds more than {MAX_NUMBERS} numbers")

@@ -1,1 +1,0 @@
-"""From calls of the trace service to trajectory groups."""

@@ -1,0 +1,153 @@
+"""What the server and a training process say to each other: a task, and what is reported of it."""
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Literal
+
+from heddle.wire.jsontypes import Json
+
+JobKind = Literal["rl", "sft"]
+
+
+@dataclass(slots=True)
+class Task:
+    """One job as a worker gets it; plain values, so that it travels as JSON. Paths are absolute."""
+
+    job_id: str
+    kind: JobKind
+    base_folder: str
+    """The base model, a Hugging Face folder."""
+    payload: str
+    """The body, zstd-compressed JSON: `{"trajectory_groups": [...]}`, or chat rows as `{"rows": [...]}`."""
+    config: Json
+    """`RlConfig.as_json()` or `SftConfig.as_json()`."""
+    parent: str
+    """The folder of the checkpoint to start from."""
+    target: str
+    """The folder to make; it appears whole or not at all."""
+    work: str
+    """A folder of the job's own, for snapshots; kept between attempts."""
+    step: int
+    lora: Json
+    """rank, alpha, target_modules."""
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int = 1
+    ranks: int = 1
+    max_length: int = 2048
+    """The longest sequence, in tokens."""
+    kl_reference: str | None = None
+    """The checkpoint folder that the KL penalty compares with; None: the base model."""
+    parent_step: int | None = None
+    """The step of `parent`, from which lags are counted; None: the one before `step`."""
+
+
+@dataclass(slots=True)
+class Started:
+    """The job is prepared; `data` becomes the event training_started. The first message of every attempt."""
+
+    num_sequences: int
+    data: dict[str, float]
+
+
+@dataclass(slots=True)
+class Stepped:
+    """A gradient step is done; `index` counts from 0, `data` becomes an event gradient_step."""
+
+    index: int
+    data: dict[str, float]
+
+
+@dataclass(slots=True)
+class Saved:
+    """A snapshot is on the disk that holds the first `steps` gradient steps: progress that no crash takes away."""
+
+    steps: int
+
+
+@dataclass(slots=True)
+class Finished:
+    """The checkpoint's folder is complete and durable."""
+
+    digest: str
+    """SHA-256 of adapter_model.safetensors."""
+    bytes: int
+    metrics: dict[str, float]
+
+
+@dataclass(slots=True)
+class Failed:
+    """The job cannot be done, and trying again would not help (bad data); `message` is for the client."""
+
+    message: str
+
+
+Message = Started | Stepped | Saved | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Read a base model now, so that the first job does not wait for it."""
+
+    base_folder: str
+    device: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Give a task up."""
+
+    job_id: str
+
+
+@dataclass(slots=True)
+class Stopped:
+    """The task was given up because it was cancelled."""
+
+
+@dataclass(slots=True)
+class Crashed:
+    """The process ends because of an error that is no fault of the task; another attempt may go better."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class Beat:
+    """The process lives."""
+
+
+Request = Task | Warm
+Answer = Message | Stopped | Crashed | Beat
+_KINDS = {kind.__name__.lower(): kind for kind in (*Message.__args__, Stopped, Crashed, Beat)}
+
+
+def encode(message: Answer) -> bytes:
+    """One line."""
+    value = {"type": type(message).__name__.lower(), **asdict(message)}
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def decode(line: bytes) -> Answer:
+    """What `encode` made; raises ValueError for anything else."""
+    value = json.loads(line)
+    kind = _KINDS.get(value.pop("type", "")) if isinstance(value, dict) else None
+    if kind is None or set(value) != {field.name for field in fields(kind)}:
+        raise ValueError(f"no message of a training process: {line[:200]!r}")
+    message: Answer = kind(**value)
+    return message
+
+
+def drop_non_finite(message: Message) -> Message:
+    """The message without figures that are no finite numbers: JSON has none."""
+    if isinstance(message, Finished):
+        message.metrics = _finite(message.metrics)
+    elif isinstance(message, Started | Stepped):
+        message.data = _finite(message.data)
+    return message
+
+
+def _finite(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}

@@ -1,0 +1,306 @@
+"""Trainable models and their checkpoints: made, found, rolled back and deleted."""
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import uuid
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from heddle.auth import Caller, Scope
+from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.paths import model_folder
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.store.control.training import OPEN, CheckpointRow, JobRow, LogRow, ModelRow
+from heddle.training import files, initial_adapter
+from heddle.training.intake import Taken
+from heddle.training.queue.publish import policy_name
+from heddle.training.queue.supervisor import Supervisor
+from heddle.training.schemas.requests import CreateModel
+from heddle.wire import times
+from heddle.wire.training import BaseModel, PolicyHost
+
+ONE_THREAD_BELOW = 50_000_000
+FLOAT32_BELOW = 100_000_000
+"""Parameters; as the engine decides, so that both compute alike."""
+
+
+def resources(settings: Settings, base: BaseModel, parameters: int) -> dict[str, Any]:
+    """Threads, precision, device and the most tokens of a sequence."""
+    threads = settings.training_threads
+    if threads == 0:
+        threads = 1 if parameters < ONE_THREAD_BELOW else max(1, len(os.sched_getaffinity(0)) - 1)
+    dtype = settings.training_dtype if settings.training_dtype != "auto" else settings.engine_dtype
+    if dtype in ("auto", "int8"):
+        dtype = "float32" if parameters < FLOAT32_BELOW else "bfloat16"
+    sequence = base.max_model_len if settings.training_sequence == 0 else settings.training_sequence
+    return {
+        "threads": threads,
+        "dtype": dtype,
+        "device": settings.training_device,
+        "sequence": min(sequence, base.max_model_len),
+    }
+
+
+logger = logging.getLogger("heddle.training")
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
+_PLACE = re.compile(r"[^/:@\s][^/:@]{0,127}")
+TINY = "heddle-tiny"
+TINY_SPELLINGS = ("tiny/chat", "heddle/heddle-tiny")
+"""What recorded clients call the shipped model."""
+_MOST_SECONDS_TO_END = 60.0
+_BEING_MADE = 60 * times.SECOND
+
+
+class TrainableModels:
+    """The models of this server, with their checkpoints and logs; made and changed one at a time."""
+
+    def __init__(self, settings: Settings, store: Store, policies: PolicyHost, supervisor: Supervisor) -> None:
+        self._settings = settings
+        self._data = Path(settings.data)
+        self._table = store.train_models
+        self._jobs = store.train_jobs
+        self._policies = policies
+        self._supervisor = supervisor
+        self._changing = asyncio.Lock()
+        """Held while steps are chosen and deleted, or a name is pointed elsewhere by hand."""
+        self._shapes: dict[tuple[str, str], initial_adapter.BaseShape] = {}
+        self.ending: set[str] = set()
+        """Models that are being deleted: they take no more jobs."""
+        supervisor.publisher.retain = self.retain
+
+    async def base(self, name: str) -> BaseModel:
+        """The base model that a client names; raises InvalidRequest naming those that can be trained."""
+        bases = await self._policies.base_models()
+        if not bases:
+            raise Unavailable("This server serves no model, so none can be trained; start it with --model", 60)
+        wanted = TINY if name in TINY_SPELLINGS else name
+        for base in bases:
+            if base.id == wanted:
+                return base
+        known = ", ".join(sorted(base.id for base in bases))
+        raise InvalidRequest(
+            f"base_model {name[:200]!r} cannot be trained here; available: {known}", param="base_model"
+        )
+
+    async def shape(self, base: BaseModel) -> initial_adapter.BaseShape:
+        """What the files of a base model say; read once."""
+        key = (base.id, base.digest)
+        if key not in self._shapes:
+            self._shapes[key] = await asyncio.to_thread(initial_adapter.base_shape, base.folder, base.config)
+        return self._shapes[key]
+
+    async def find(self, model_id: str, caller: Caller) -> ModelRow:
+        """A model that the caller's key reaches; raises NotFound for any other."""
+        row = await self._table.find(str(model_id).lower())
+        if row is None or not caller.reaches(row.project_id):
+            raise NotFound("Model not found")
+        return row
+
+    async def list_reached(self, caller: Caller) -> list[ModelRow]:
+        """Every model that the caller's key reaches, oldest first."""
+        return [row for row in await self._table.all() if caller.reaches(row.project_id)]
+
+    async def latest(self, row: ModelRow) -> int | None:
+        """The step that the bare name means; None while its base model is not served."""
+        return await self._policies.latest(policy_name(row))
+
+    async def create(self, wanted: CreateModel, caller: Caller) -> ModelRow:
+        """A new model, served under its name already; or the one of that name where the request allows it.
+
+        Raises InvalidRequest, Forbidden, Conflict, StorageFull.
+        """
+        entity = caller.default_entity if wanted.entity is None else wanted.entity
+        caller.open(f"{entity}/{wanted.project}")
+        names = (("entity", entity, _PLACE), ("project", wanted.project, _PLACE), ("name", wanted.name, _NAME))
+        for param, text, form in names:
+            if not form.fullmatch(text):
+                what = "letters, digits, '_', '-', '.' and spaces" if form is _NAME else "no '/', ':' and '@'"
+                reason = f"{param} {text[:200]!r} cannot be addressed: it is up to 128 of {what}"
+                raise InvalidRequest(reason, param=param)
+        base = await self.base(wanted.base_model)
+        async with self._changing:
+            row = await self._table.find_named(entity, wanted.project, wanted.name)
+            if row is None:
+                row = await self._make(entity, wanted, base, caller.user)
+            elif not caller.has(Scope.READ):
+                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
+            elif row.base_model != base.id:
+                raise Conflict(f"The model {row.name!r} exists already, made from {row.base_model!r}")
+            elif await self._ensure_served(row) or wanted.return_existing:
+                pass  # what was not served had never been acknowledged
+            else:
+                raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
+        with_what = resources(self._settings, base, (await self.shape(base)).parameters)
+        self._supervisor.warm(base.folder, with_what["device"], with_what["dtype"])
+        return row
+
+    async def _make(self, entity: str, wanted: CreateModel, base: BaseModel, user: str) -> ModelRow:
+        settings, shape, model_id, at = self._settings, await self.shape(base), str(uuid.uuid4()), times.now()
+        lora = initial_adapter.lora_of(shape, base.id, settings.training_lora_rank, settings.training_lora_alpha)
+        row = ModelRow(model_id, entity, wanted.project, wanted.name, base.id, secrets.token_hex(4), lora, at, user)
+        folder = files.checkpoint_folder(model_id, 0)
+        try:
+            await asyncio.to_thread(initial_adapter.make_adapter, self._data / folder, shape, base.id, lora, model_id)
+            digest, size = await asyncio.to_thread(files.measure, self._data / folder)
+            first = CheckpointRow(str(uuid.uuid4()), model_id, 0, None, None, folder, digest, size, {}, at)
+            await self._table.create(row, first)
+            await self._serve(row, [first])
+        except Conflict:  # the name serves an adapter that was loaded by hand, which stays
+            await self._remove(row, user)
+            raise
+        except BaseException:
+            await asyncio.shield(self._forget(row, user))
+            raise
+        return row
+
+    async def _serve(self, row: ModelRow, checkpoints: list[CheckpointRow]) -> None:
+        """Offer checkpoints and let the name mean the newest."""
+        for checkpoint in checkpoints:
+            await self._policies.offer(
+                policy_name(row), checkpoint.step, row.base_model, checkpoint.folder, row.created_by
+            )
+        await self._policies.point(policy_name(row), checkpoints[-1].step)
+
+    async def finish(self) -> None:
+        """What a crash left half made is served after all; for the start of the server."""
+        # What is younger may be in the making at another server.
+        age = _BEING_MADE if self._jobs.instance.is_shared else 0
+        made = [row for row in await self._table.all() if row.created_at <= times.now() - age]
+        for row in made:
+            try:
+                await self._ensure_served(row)
+            except HeddleError as error:
+                logger.warning("the model %s is not served: %s", row.name, error)
+
+    async def _ensure_served(self, row: ModelRow) -> bool:
+        """Finish what a crash or a full disk cut, a creation or a deletion; False for a model that is whole."""
+        if await self.latest(row) is not None:
+            return False
+        await self._serve(row, await self._table.checkpoints(row.id))
+        return True
+
+    async def _forget(self, row: ModelRow, user: str) -> list[CheckpointRow]:
+        """Take a model away: its addresses, its rows, its files."""
+        await self._policies.forget(policy_name(row), user)
+        return await self._remove(row, user)
+
+    async def _remove(self, row: ModelRow, user: str) -> list[CheckpointRow]:
+        gone = await self._table.delete(row, times.now(), user)
+        await asyncio.to_thread(files.remove, self._data / model_folder(row.id))
+        return gone
+
+    async def delete(self, row: ModelRow, user: str) -> int:
+        """Cancel its jobs and take it away with all it has; returns how many checkpoints it had."""
+        self.ending.add(row.id)
+        try:
+            await self._end_jobs(row)
+            async with self._changing:
+                gone = await self._forget(row, user)
+        finally:
+            self.ending.discard(row.id)
+        return len(gone)
+
+    async def _end_jobs(self, row: ModelRow) -> None:
+        open_jobs = [job for job in await self._jobs.of_model(row.id) if job.state in OPEN]
+        # Last first, so that none of them begins while the others are ended.
+        for job in reversed(open_jobs):
+            await self._supervisor.cancel(job.id)
+        try:
+            async with asyncio.timeout(_MOST_SECONDS_TO_END):
+                for job in open_jobs:
+                    await self._supervisor.wait_until_ended(job.id)
+        except TimeoutError:
+            raise Conflict(f"A job of the model {row.name!r} has not ended yet; try again") from None
+
+    async def delete_checkpoints(self, row: ModelRow, steps: list[int], user: str) -> tuple[int, list[int]]:
+        """Take steps away; returns how many there were, and which were not there.
+
+        Raises Conflict, with nothing deleted, when one of them is still needed.
+        """
+        async with self._changing:
+            rows = await self._table.checkpoints(row.id)
+            there = {checkpoint.step for checkpoint in rows}
+            needed = await self._needed_steps(row, rows)
+            if kept := sorted(there.intersection(steps, needed)):
+                reasons = "; ".join(f"step {step} cannot be deleted: {needed[step]}" for step in kept)
+                raise Conflict(f"Nothing was deleted: {reasons}")
+            gone = await self._delete_steps(row, there.intersection(steps), user)
+        return len(gone), [step for step in dict.fromkeys(steps) if step not in there]
+
+    async def roll_back(self, row: ModelRow, step: int) -> None:
+        """Let the bare name mean a step; raises NotFound for one that is not listed."""
+        async with self._changing:
+            if all(checkpoint.step != step for checkpoint in await self._table.checkpoints(row.id)):
+                raise NotFound(f"The model {row.name!r} has no step {step}", param="step")
+            await self._policies.point(policy_name(row), step)
+
+    async def retain(self, model: ModelRow) -> None:
+        """Delete what is older than the newest steps that the settings keep, and needed by nobody."""
+        async with self._changing:
+            rows, keep = await self._table.checkpoints(model.id), self._settings.training_keep
+            if keep == 0 or len(rows) <= keep:
+                return
+            needed = await self._needed_steps(model, rows)
+            if old := [row.step for row in rows[:-keep] if row.step not in needed]:
+                await self._delete_steps(model, old, "heddle")
+
+    async def _needed_steps(self, model: ModelRow, rows: list[CheckpointRow]) -> dict[int, str]:
+        """The steps that must stay, and why."""
+        reasons: dict[int, str] = {}
+        for job in await self._jobs.of_model(model.id):
+            if job.state in OPEN:
+                reasons |= dict.fromkeys(_steps_of(job), f"the job {job.id} needs it")
+        if rows:
+            reasons[rows[-1].step] = "it is the newest, and its number must not be given twice"
+        latest = await self._policies.latest(policy_name(model))
+        if latest is not None:
+            reasons[latest] = "the model's name means it; roll back first"
+        return reasons
+
+    async def _delete_steps(self, model: ModelRow, steps: Collection[int], user: str) -> list[CheckpointRow]:
+        """Take steps away from addresses, list and disk; returns those that were there."""
+        await self._policies.withdraw(policy_name(model), list(steps), user)
+        rows = await self._table.delete_checkpoints(model.id, steps, times.now(), user)
+        for row in rows:
+            await asyncio.to_thread(files.remove_below, self._data, row.folder)
+        return rows
+
+    async def add_log(self, model: ModelRow, taken: Taken, caller: Caller) -> LogRow:
+        """Keep a log whose body is durable already; its metrics join those of the newest checkpoint."""
+        assert taken.key is not None
+        row = LogRow(
+            id=times.uuid7(),
+            model_id=model.id,
+            step=0,
+            split=taken.head["split"],
+            metrics=taken.metrics,
+            payload=taken.key,
+            groups=taken.groups,
+            trajectories=taken.trajectories,
+            created_at=times.now(),
+            created_by=caller.user,
+        )
+        return await self._table.add_log(row)
+
+    async def find_log(self, model: ModelRow, log_id: str) -> LogRow:
+        """One log of a model; raises NotFound."""
+        for row in await self._table.logs(model.id):
+            if row.id == log_id.lower():
+                return row
+        raise NotFound("Log not found")
+
+
+def _steps_of(job: JobRow) -> list[int]:
+    """The steps that an open job starts from, makes, or compares with."""
+    settings = job.config.get("settings") or {}
+    named = [job.step, job.parent_step, settings.get("kl_penalty_reference_step")]
+    lag = settings.get("kl_penalty_step_lag")
+    if lag is not None and job.parent_step is not None:
+        named.append(max(0, job.parent_step - lag))
+    return [step for step in named if step is not None]

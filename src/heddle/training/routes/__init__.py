@@ -1,1 +1,0 @@
-"""The routes of training, one module per group."""

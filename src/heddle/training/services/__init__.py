@@ -1,1 +1,0 @@
-"""What the routes ask for: models, jobs, logs."""

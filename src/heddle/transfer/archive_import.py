@@ -1,0 +1,435 @@
+"""`heddle import archive`: an archive into a store. What is there already stays as it is: a second time adds nothing.
+
+Every step is durable before it is counted; after a kill the same command goes on where it stopped.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from heddle.errors import HeddleError
+from heddle.paths import model_folder, resolve_below
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.store.control.inference import adapters
+from heddle.store.control.objects import object_versions
+from heddle.store.control.training import train_checkpoints, train_models
+from heddle.store.data_folder import DataLock, disk_full
+from heddle.store.open import opened_store
+from heddle.trace.alerts import targets
+from heddle.transfer import records, schema
+from heddle.transfer.archive import (
+    BLOBS,
+    CALLS,
+    FOLDERS,
+    RECORDS,
+    TABLE_CHUNKS,
+    TABLE_ROWS,
+    ArchiveReader,
+    Row,
+    read_records,
+)
+from heddle.transfer.schema import ExportedTable
+from heddle.transfer.target import Report
+from heddle.transfer.validation import ArchiveCheck, folders_above
+from heddle.wire import refs
+from heddle.wire.calls import RUNNING, CallRow, CallsQuery, End, Filter, Start
+
+Owner = tuple[Any, ...]
+_CALLS_AT_A_TIME = 200
+_IDS_AT_A_TIME = 500
+_TELL_SECONDS = 1.0
+_PARAMETERS = 10_000
+"""The most values of one statement."""
+_ORDER = (TABLE_ROWS + "/", TABLE_CHUNKS + "/", BLOBS, FOLDERS, RECORDS + "/", CALLS + "/")
+"""The passes over an archive: what is named comes before what names it."""
+_NEW_SECRETS = "alert rules have new secrets: make the rules again to read them, if messages are checked"
+_v = object_versions.c
+
+
+class Renames:
+    """The new names of some projects (`entity/project` to `entity/project`); what is not named keeps its name.
+
+    Digests stay: they are the names of versions, tables and rows, and refs go on meaning the same things.
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        """Raises InvalidRequest for a name that is none."""
+        self._names = dict(names)
+        self._internal = {refs.internal_project(old): refs.internal_project(new) for old, new in names.items()}
+        self._refs = [
+            (f"{refs.INTERNAL}{old}/", f"{refs.INTERNAL}{new}/") for old, new in self._internal.items() if old != new
+        ]
+
+    @classmethod
+    def parse(cls, given: "list[str]", known: "list[str]") -> "Renames":
+        """From `old=new` texts; raises HeddleError for another form and for an unknown project."""
+        names = {}
+        for text in given:
+            old, equals, new = text.partition("=")
+            if not equals:
+                raise HeddleError(f"--project is old=new, both of the form entity/project; got {text!r}")
+            if old not in known:
+                raise HeddleError(f"the archive holds no project {old!r}; it holds {', '.join(known) or 'none'}")
+            names[old] = new
+        return cls(names)
+
+    def name(self, project_id: str) -> str:
+        """The new name of an `entity/project`."""
+        return self._names.get(project_id, project_id)
+
+    def internal(self, project: str) -> str:
+        """The new internal id of an internal id."""
+        return self._internal.get(project, project)
+
+    def text(self, text: str) -> str:
+        """A stored text with its refs to renamed projects, and with a leading project of a run."""
+        for old, new in self._refs:
+            if old in text:
+                text = text.replace(old, new)
+        return text
+
+    def record(self, record: Row) -> Row:
+        """A record under the new names."""
+        if not self._refs:
+            return record
+        changed = {name: self.text(value) if isinstance(value, str) else value for name, value in record.items()}
+        if "entity" in record:
+            changed["entity"], changed["project"] = self.name(f"{record['entity']}/{record['project']}").split("/")
+        elif "project" in record:
+            changed["project"] = self.internal(record["project"])
+        if record.get("project_id"):
+            changed["project_id"] = self.name(record["project_id"])
+        if record.get("run_id"):
+            project, colon, run = record["run_id"].partition(":")
+            changed["run_id"] = f"{self.internal(project)}{colon}{run}" if colon else record["run_id"]
+        return changed
+
+
+async def import_archive(settings: Settings, source: Path, renamed: Sequence[str]) -> Report:
+    """Check an archive as a whole, then store it; `renamed` are texts `old=new` of projects. Raises HeddleError."""
+    archive = ArchiveReader(source)
+    renames = Renames.parse(list(renamed), archive.header.projects)
+    await asyncio.to_thread(archive.verify)
+    checked = ArchiveCheck(archive)
+    await asyncio.to_thread(checked.run)
+    async with opened_store(settings) as store:
+        return await Import(store, settings, renames, checked.folders).run(archive)
+
+
+class Import:
+    """One import into an open store."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        renames: Renames,
+        folders: Mapping[str, str],
+        tell: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
+    ) -> None:
+        """`folders` says whose each folder of adapters and checkpoints is in the archive, `entity/project`.
+
+        `tell` gets the counts so far, now and then.
+        """
+        self.report = Report()
+        self._tell = tell
+        self._told = time.monotonic()
+        self._store = store
+        self._settings = settings
+        self._renames = renames
+        self._folders = folders
+        self._records = RowWriter(store, self.report)
+        self._table: records.PartialTable | None = None
+
+    async def run(self, archive: ArchiveReader) -> Report:
+        """Store every member of an archive that was verified."""
+        for kind in _ORDER:
+            for name, content in archive.members():
+                if name.startswith(kind):
+                    await self._member(kind, name, content)
+                    if self._tell is not None and time.monotonic() - self._told > _TELL_SECONDS:
+                        self._told = time.monotonic()
+                        await self._tell(
+                            {group: new + self.report.known[group] for group, new in self.report.new.items()}
+                        )
+        # Servers beside this one remove what nothing named for an hour, which a long import may have needed.
+        for name, content in archive.members():
+            if name.startswith((BLOBS, FOLDERS)):
+                await self._file(name, content)
+        return self.report
+
+    async def _member(self, kind: str, name: str, content: IO[bytes]) -> None:
+        if kind in (BLOBS, FOLDERS):
+            is_new = await self._file(name, content)
+            group = "contents of files" if kind == BLOBS else "files of adapters and checkpoints"
+            self.report.add(group, int(is_new), int(not is_new))
+        else:
+            found = await asyncio.to_thread(lambda: read_records(name, content.read()))
+            await self.store(name.rsplit("/", 1)[0], [self._renames.record(row) for row in found])
+
+    async def store(self, group: str, rows: list[Row]) -> None:
+        """Store some records of a group, which have their final names."""
+        if group == TABLE_ROWS:
+            await self._table_rows(rows)
+        elif group == TABLE_CHUNKS:
+            for row in rows:
+                await self._chunk(row)
+        elif group == CALLS:
+            for first in range(0, len(rows), _CALLS_AT_A_TIME):
+                await self._calls(rows[first : first + _CALLS_AT_A_TIME])
+        else:
+            await self._records.write(group.removeprefix(RECORDS + "/"), rows)
+
+    async def _file(self, name: str, content: IO[bytes]) -> bool:
+        """Store a blob or a file of a folder; false when it is there already."""
+        if name.startswith(FOLDERS):
+            place = name.removeprefix(FOLDERS)
+            if await self._is_taken(place):
+                return False
+            return await asyncio.to_thread(_put_file, Path(self._settings.data), place, content)
+        return await asyncio.to_thread(self._blob, name.removeprefix(BLOBS), content)
+
+    async def _is_taken(self, place: str) -> bool:
+        """True for a file in a folder that is another project's in the target."""
+        folder = next(folder for folder in folders_above(place) if folder in self._folders)
+        owner = self._renames.name(self._folders[folder])
+        return await self._records.foreign.is_taken(folder, tuple(owner.split("/")))
+
+    def _blob(self, key: str, content: IO[bytes]) -> bool:
+        if self._store.blobs.exists(key):
+            return False
+        # The content is the reader's own stream of bytes.
+        if self._store.blobs.put(content) != key:  # type: ignore[arg-type]
+            raise HeddleError(f"The archive changed while it was read: {key} is another content now")
+        return True
+
+    async def _table_rows(self, rows: list[Row]) -> None:
+        for project, mine in _group_by_project(rows):
+            texts = {row["digest"]: row["val"] for row in mine}
+            known = await self._store.tables.row_values(project, texts)
+            new = {digest: text for digest, text in texts.items() if digest not in known}
+            if new:
+                await self._store.tables.put_rows(project, new)
+            self.report.add("rows of tables", len(new), len(known))
+
+    async def _chunk(self, row: Row) -> None:
+        """Take one chunk of a table; the table is stored with its last one."""
+        if row["chunk"] == 0 or self._table is None:
+            self._table = records.PartialTable(row["project"], row["digest"], row["row_count"], [])
+        table = self._table
+        if table.digest != row["digest"]:
+            raise HeddleError(f"The archive holds only a part of the table {table.digest}")
+        table.row_digests += row["row_digests"]
+        if not table.is_whole:
+            return
+        is_new = not await records.is_table_stored(self._store, table.project, table.digest)
+        if is_new:
+            await self._store.tables.create(table.project, table.digest, table.row_digests, {})
+        self.report.add("tables", int(is_new), int(not is_new))
+        self._table = None
+
+    async def _calls(self, rows: list[Row]) -> None:
+        for project, mine in _group_by_project(rows):
+            query = CallsQuery(project, Filter(call_ids=tuple(row["id"] for row in mine)))
+            there = {row.id: row async for found in self._store.calls.stream(query) for row in found}
+            wanted = [row for row in mine if _is_wanted(row, there.get(row["id"]))]
+            halves = await asyncio.to_thread(self._halves, wanted)
+            if halves:
+                ends = [end for _, end in halves if end is not None]
+                await self._store.calls.write([start for start, _ in halves], ends)
+            self.report.add("calls", len(wanted), len(mine) - len(wanted))
+
+    def _halves(self, rows: list[Row]) -> list[tuple[Start, End | None]]:
+        large, blobs = self._settings.large_field_bytes, self._store.blobs
+        return [records.call_halves(row, large, lambda text: blobs.put_bytes(text.encode())) for row in rows]
+
+
+def _is_wanted(row: Row, there: CallRow | None) -> bool:
+    """A call that is not there, or that has not ended there and has here."""
+    is_running = there is not None and there.status == RUNNING and there.ended_at is None
+    return there is None or (is_running and row["ended_at"] is not None)
+
+
+def _group_by_project(rows: Iterable[Row]) -> Iterable[tuple[str, list[Row]]]:
+    grouped: dict[str, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(row["project"], []).append(row)
+    return grouped.items()
+
+
+class RowWriter:
+    """Stores records that are not there yet, by what identifies them everywhere."""
+
+    def __init__(self, store: Store, report: Report) -> None:
+        self._store = store
+        self._report = report
+        self.foreign = ForeignIds(store)
+
+    async def write(self, name: str, rows: Sequence[Row]) -> None:
+        """Store records of the table of a name; raises HeddleError for an unknown table."""
+        moved = schema.BY_NAME.get(name)
+        if moved is None:
+            raise HeddleError(f"The archive holds records of {name}, which this heddle does not know")
+        known = [column.name for column in moved.columns]
+        chosen = [{key: value for key, value in row.items() if key in known} for row in rows]
+        if secret := schema.SECRETS.get(name):
+            chosen = [{**row, secret: _new_secret(name, given)} for row, given in zip(chosen, rows, strict=True)]
+            if name == "alert_rules" and chosen and _NEW_SECRETS not in self._report.notes:
+                self._report.notes.append(_NEW_SECRETS)
+        filter_ours = await self.foreign.filter_ours(name, chosen)
+        self._report.add(name.replace("_", " "), 0, len(chosen) - len(filter_ours))
+        await self._store_rows(name, moved, filter_ours)
+        await self.foreign.note(name, filter_ours)
+
+    async def _store_rows(self, name: str, moved: ExportedTable, chosen: list[Row]) -> None:
+        at_a_time = max(1, _PARAMETERS // len(moved.columns))
+        for first in range(0, len(chosen), at_a_time):
+            part = chosen[first : first + at_a_time]
+            try:
+                new = await self._store.control.write(partial(_add_rows, moved, part), sum(map(_size, part)))
+            except sa.exc.DBAPIError as error:
+                raise HeddleError(f"Records of {name} cannot be stored: {error.orig}") from error
+            self._report.add(name.replace("_", " "), new, len(part) - new)
+
+
+def _new_secret(table: str, row: Row) -> str:
+    """A new secret of a webhook, or who asked for a job, without what their key allowed there."""
+    return targets.create_secret() if table == "alert_rules" else schema.without_permissions(row)
+
+
+def _add_rows(moved: ExportedTable, rows: list[Row], connection: sa.Connection) -> int:
+    """Store the rows that are not there; returns how many they were."""
+    if moved.table is object_versions and len(rows) > 1:
+        # A version is placed among those before it, so they come one by one.
+        return sum(_add_rows(moved, [row], connection) for row in rows)
+    if moved.table is object_versions:
+        rows = [_place_version(connection, rows[0])]
+    insert: Any = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = insert(moved.table).values(rows).on_conflict_do_nothing()
+    # Not every driver counts the rows of such a statement.
+    return len(connection.execute(statement.returning(moved.table.c[moved.identity[0]])).all())
+
+
+def _place_version(connection: sa.Connection, row: Row) -> Row:
+    """A version with its index and mark where the object may have other versions here already."""
+    mine = sa.and_(_v.project == row["project"], _v.object_id == row["object_id"])
+    others = sa.and_(mine, _v.digest != row["digest"])
+    taken = sa.and_(others, _v.kind == row["kind"], _v.version_index == row["version_index"])
+    placed = dict(row)
+    if connection.execute(sa.select(_v.number).where(taken)).first() is not None:
+        same = sa.select(sa.func.count()).select_from(object_versions).where(mine, _v.kind == row["kind"])
+        placed["version_index"] = connection.execute(same).scalar_one()
+    if row["is_latest"] and connection.execute(sa.select(_v.number).where(others, _v.is_latest == 1)).first():
+        placed["is_latest"] = 0
+    return placed
+
+
+def _size(row: Row) -> int:
+    return sum(len(value) if isinstance(value, str) else 10 for value in row.values())
+
+
+class ForeignIds:
+    """Ids and folders that are another project's in the target: nothing of an archive is stored below those."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ids: set[tuple[str, str]] = set()
+        self._models: dict[str, Owner] = {}
+        self._folders: dict[str, Owner] | None = None
+
+    async def filter_ours(self, name: str, rows: Sequence[Row]) -> list[Row]:
+        """The records that lie below no other project's, and name no folder of one; ids of the others are noted."""
+        chosen = [row for row in rows if not self._is_below(name, row)]
+        if name in schema.FOLDERS_OF:
+            taken = [await self.is_taken(row["folder"], self._owner(row)) for row in chosen]
+            chosen = [row for row, is_taken in zip(chosen, taken, strict=True) if not is_taken]
+        if name in schema.OWNED:
+            kept = {row["id"] for row in chosen}
+            self._ids.update((name, row["id"]) for row in rows if row["id"] not in kept)
+        return chosen
+
+    def _is_below(self, name: str, row: Row) -> bool:
+        if name not in schema.PARENTS:
+            return False
+        column, above = schema.PARENTS[name]
+        return (above, row[column]) in self._ids
+
+    def _owner(self, row: Row) -> Owner:
+        return (row["entity"], row["project"]) if "entity" in row else self._models.get(row["model_id"], ())
+
+    async def note(self, name: str, rows: Sequence[Row]) -> None:
+        """Note which of these ids belong to others in the target, now that what was free is taken."""
+        if name not in schema.OWNED:
+            return
+        table = schema.BY_NAME[name].table
+        columns = [table.c[column] for column in schema.OWNED[name]]
+        for first in range(0, len(rows), _IDS_AT_A_TIME):
+            part = {
+                row["id"]: tuple(row[column.name] for column in columns) for row in rows[first : first + _IDS_AT_A_TIME]
+            }
+            query = sa.select(table.c.id, *columns).where(table.c.id.in_(part))
+            found = {key: tuple(owner) for key, *owner in await self._store.control.read(_fetch(query))}
+            self._ids.update((name, key) for key, owner in part.items() if found.get(key) != owner)
+            if table is train_models:
+                self._models |= part
+
+    async def is_taken(self, folder: str, owner: Owner) -> bool:
+        """True for a folder of another project, in one, or around one."""
+        folders = await self._owners()
+        above = ["/".join(folder.split("/")[:end]) for end in range(1, folder.count("/") + 2)]
+        if any(folders.get(name, owner) != owner for name in above):
+            return True
+        return any(name.startswith(folder + "/") and theirs != owner for name, theirs in folders.items())
+
+    async def _owners(self) -> dict[str, Owner]:
+        """Entity and project behind each folder of adapters, checkpoints and models, as the target had them."""
+        if self._folders is None:
+            loaded = sa.select(adapters.c.folder, adapters.c.entity, adapters.c.project)
+            of_model = (train_models.c.entity, train_models.c.project)
+            joined = train_checkpoints.c.model_id == train_models.c.id
+            made = sa.select(train_checkpoints.c.folder, *of_model).where(joined)
+            models = sa.select(train_models.c.id, *of_model)
+            found = [row for query in (loaded, made) for row in await self._store.control.read(_fetch(query))]
+            found += [(model_folder(key), *owner) for key, *owner in await self._store.control.read(_fetch(models))]
+            self._folders = {folder: tuple(owner) for folder, *owner in found}
+        return self._folders
+
+
+def _fetch(query: "sa.Select[Any]") -> Callable[[sa.Connection], list[Owner]]:
+    return lambda connection: [tuple(row) for row in connection.execute(query)]
+
+
+def _put_file(data: Path, place: str, content: IO[bytes]) -> bool:
+    """Store a file durably at its place; false when there is one already. Raises StorageFull, OutsideRoot."""
+    target = resolve_below(data, place)
+    if target.exists():
+        return False
+    with disk_full():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Begins with a dot: what is half written is no part of a checkpoint.
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".import.", delete=False) as file:
+            try:
+                shutil.copyfileobj(content, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, target)
+            finally:
+                Path(file.name).unlink(missing_ok=True)
+    return True
+
+
+def check_free(settings: Settings) -> None:
+    """Raise HeddleError while a server has the store for itself, before much is read that could not be stored."""
+    if settings.control == "sqlite":
+        with DataLock(Path(settings.data)):
+            return

@@ -1,0 +1,228 @@
+"""`heddle export`: projects out of a store into an archive."""
+
+import asyncio
+import contextlib
+import dataclasses
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import sqlalchemy as sa
+
+import heddle
+from heddle.errors import HeddleError
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.store.blobs.base import Blobs
+from heddle.store.blobs.open import open_blobs
+from heddle.store.control.repository import stored_type
+from heddle.store.control.table_chunks import table_columns
+from heddle.store.open import opened_store
+from heddle.store.sqlite.store import DATABASE
+from heddle.transfer import records, schema
+from heddle.transfer.archive import (
+    CALLS,
+    RECORDS,
+    TABLE_CHUNKS,
+    TABLE_ROWS,
+    ArchiveWriter,
+    Header,
+    Manifest,
+    RecordWriter,
+    require_parquet,
+)
+from heddle.transfer.schema import ExportedTable, Scope
+from heddle.wire import refs, times
+from heddle.wire.calls import BODY, CallsQuery
+
+_PAGE = 1000
+_NO_HURRY = 86_400.0
+_REMOVING = ("delete", "sweep", "collect")
+
+
+async def export(settings: Settings, target: Path, projects: Sequence[str], as_json: bool) -> Manifest:
+    """Write the named projects (all without names) into a new archive; raises HeddleError, and then there is none."""
+    if not as_json:
+        require_parquet()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    async with open_for_export(settings, target.parent) as store:
+        scope = Scope(await chosen_projects(store, projects))
+        header = Header(heddle.__version__, times.to_iso(times.now()), scope.names)
+        with ArchiveWriter(target, header) as archive:
+            await Export(store, archive, scope, Path(settings.data), as_json).write()
+            return archive.manifest
+
+
+async def chosen_projects(store: Store, projects: Sequence[str]) -> list[str]:
+    """The projects to be exported; raises HeddleError for one that is not there."""
+    known = await _known_projects(store)
+    missing = [name for name in projects if name not in known]
+    if missing:
+        raise HeddleError(f"there is no project {missing[0]!r}; there are {', '.join(known) or 'none'}")
+    return list(dict.fromkeys(projects)) or known
+
+
+async def _known_projects(store: Store) -> list[str]:
+    """Every project that holds anything."""
+    named = [moved.table for moved in schema.EXPORTED]
+    internal = [sa.select(table.c.project) for table in named if "project" in table.c and "entity" not in table.c]
+    trained = [sa.select(table.c.entity + "/" + table.c.project) for table in named if "entity" in table.c]
+    columns = sa.union(*internal, sa.select(table_columns.project))
+    found = await store.control.read(lambda connection: list(connection.execute(columns).scalars()))
+    found += [activity.project for activity in await store.call_aggregates.projects(times.now(), _no_changes)]
+    names = await store.control.read(lambda connection: list(connection.execute(sa.union(*trained)).scalars()))
+    return sorted({name for name in (*map(refs.external_project, found), *names) if name and name != "/"})
+
+
+async def _no_changes(_project: str) -> tuple[int, ...]:
+    return ()
+
+
+class Export:
+    """One export: calls first, so that everything they name is there when the rest is read."""
+
+    def __init__(self, store: Store, archive: ArchiveWriter, scope: Scope, data: Path, as_json: bool) -> None:
+        self._store = store
+        self._archive = archive
+        self._scope = scope
+        self._data = data
+        self._as_json = as_json
+
+    async def write(self) -> None:
+        """Write every group."""
+        await self._calls()
+        await self._tables()
+        for moved in schema.EXPORTED:
+            await self._records(moved)
+        await self._blobs()
+        await self._folders()
+
+    async def _calls(self) -> None:
+        parts = RecordWriter(self._archive, CALLS, None if self._as_json else records.INTEGERS)
+        for project in self._scope.internal:
+            query = CallsQuery(project, sort=(), columns=frozenset(BODY))
+            async for rows in self._store.calls.stream(query):
+                for row in rows:
+                    parts.add(records.call_record(project, row))
+        parts.flush()
+
+    async def _tables(self) -> None:
+        rows = RecordWriter(self._archive, TABLE_ROWS, None if self._as_json else ())
+        for project in self._scope.internal:
+            seen: set[str] = set()
+            async for table in records.stored_tables(self._store, project):
+                async for _, row_digests in records.chunks(self._store, table):
+                    new = set(row_digests) - seen
+                    seen |= new
+                    texts = await self._store.tables.row_values(project, new)
+                    for digest in sorted(texts):
+                        rows.add(records.row_record(project, digest, texts[digest]))
+        rows.flush()
+        listed = RecordWriter(self._archive, TABLE_CHUNKS)
+        for project in self._scope.internal:
+            async for table in records.stored_tables(self._store, project):
+                async for number, row_digests in records.chunks(self._store, table):
+                    listed.add(records.chunk_record(project, table, number, row_digests))
+                if not table.row_count:
+                    listed.add(records.chunk_record(project, table, 0, []))
+        listed.flush()
+
+    async def _records(self, moved: ExportedTable) -> None:
+        """The rows of one control table, in the order of its primary key."""
+        parts = RecordWriter(self._archive, f"{RECORDS}/{moved.table.name}")
+        secret = schema.SECRETS.get(moved.table.name)
+        names = [column.name for column in moved.columns if column.name != secret]
+        keys = list(moved.table.primary_key.columns)
+        stored = [sa.type_coerce(column, stored_type(column)).label(column.name) for column in moved.table.c]
+        last: tuple[Any, ...] | None = None
+        while True:
+            query = sa.select(*stored).where(moved.within(self._scope)).order_by(*keys).limit(_PAGE)
+            if last is not None:
+                query = query.where(sa.tuple_(*keys) > last)
+            found = await self._store.control.read(lambda c, query=query: c.execute(query).mappings().all())  # type: ignore[misc]
+            for row in found:
+                parts.add({name: row[name] for name in names} | schema.public_part(moved.table.name, row))
+            if len(found) < _PAGE:
+                break
+            last = tuple(found[-1][key.name] for key in keys)
+        parts.flush()
+
+    async def _blobs(self) -> None:
+        """The contents that rows name, each once."""
+        last = ""
+        while True:
+            keys = await self._distinct_values(schema.BLOB_COLUMNS, last)
+            for key in keys:
+                with self._store.blobs.open(key) as content:
+                    self._archive.blob(key, content)
+            if len(keys) < _PAGE:
+                return
+            last = keys[-1]
+
+    async def _folders(self) -> None:
+        """The folders of adapters and checkpoints that rows name."""
+        last = ""
+        while True:
+            folders = await self._distinct_values(schema.FOLDER_COLUMNS, last)
+            for folder in folders:
+                for path in sorted((self._data / folder).rglob("*")):
+                    if path.is_file():
+                        self._archive.file(path.relative_to(self._data).as_posix(), path)
+            if len(folders) < _PAGE:
+                return
+            last = folders[-1]
+
+    async def _distinct_values(self, columns: "Sequence[sa.Column[str]]", after: str) -> list[str]:
+        """The next values of some columns, in order, among the rows that are moved."""
+        within = {moved.table: moved.within(self._scope) for moved in schema.EXPORTED}
+        parts = [sa.select(column.label("value")).where(within[column.table]) for column in columns]
+        union = sa.union(*parts).subquery()
+        query = sa.select(union.c.value).where(union.c.value > after).order_by(union.c.value).limit(_PAGE)
+        return await self._store.control.read(lambda connection: list(connection.execute(query).scalars()))
+
+
+@contextlib.asynccontextmanager
+async def open_for_export(settings: Settings, scratch: Path) -> AsyncIterator[Store]:
+    """The store to be read; raises HeddleError when there is none.
+
+    An embedded database is copied into a folder under `scratch` first: what is read is one instant, also beside a
+    running server, and nothing of the original is touched. Other stores are read as they are.
+    """
+    patient = dataclasses.replace(settings, query_timeout=_NO_HURRY)
+    if settings.store != "sqlite":
+        async with opened_store(patient) as store:
+            yield store
+        return
+    source = Path(settings.data) / DATABASE
+    if not source.exists():
+        raise HeddleError(f"There is nothing to export: {source} does not exist")
+    with tempfile.TemporaryDirectory(prefix=".export.", dir=scratch) as folder:
+        await asyncio.to_thread(_copy, source, Path(folder) / DATABASE)
+        async with opened_store(dataclasses.replace(patient, data=folder, files="folder")) as store:
+            store.blobs = cast("Blobs", ReadOnlyBlobs(open_blobs(settings)))
+            yield store
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=60)) as live,
+            contextlib.closing(sqlite3.connect(target)) as copy,
+        ):
+            live.backup(copy)
+    except sqlite3.Error as error:
+        raise HeddleError(f"{source} cannot be copied: {error}") from None
+
+
+class ReadOnlyBlobs:
+    """The blobs of a server that may be running: they are read, and nothing is written (HeddleError) or removed."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "begin":
+            raise HeddleError("a copy that is exported takes no content")
+        return (lambda *_: 0) if name in _REMOVING else getattr(self._blobs, name)

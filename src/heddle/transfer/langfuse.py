@@ -1,0 +1,226 @@
+"""Exports of Langfuse (files of observations, traces and scores): observations as spans, scores as feedback.
+
+Trace and observation ids that are no OpenTelemetry ids become such by their SHA-256, always the same.
+"""
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any, cast
+
+from heddle.errors import HeddleError
+from heddle.transfer.archive import require_parquet
+from heddle.transfer.target import Report, Score, Target, attributes_of
+from heddle.wire import jsontext, times
+from heddle.wire.jsontypes import Json
+
+_BASE = "langfuse.observation."
+_PLAIN = {
+    **{name: name for name in ("id", "input", "output", "completion_start_time", "level", "status_message")},
+    "model.name": "provided_model_name",
+    "prompt.name": "prompt_name",
+    "prompt.version": "prompt_version",
+    "version": "version",
+}
+_OBJECTS = {
+    "model.parameters": "model_parameters",
+    "usage_details": "usage_details",
+    "cost_details": "cost_details",
+}
+_OF_TRACE = {
+    "langfuse.session.id": "session_id",
+    "user.id": "user_id",
+    "langfuse.release": "release",
+    "langfuse.environment": "environment",
+    "langfuse.trace.id": "trace_id",
+    "langfuse.trace.tags": "tags",
+}
+_LATEST = 2**63 - 1
+_PAYLOAD = ("name", "value", "string_value", "data_type", "source", "comment", "timestamp")
+_FOLDERS = {"observations_v2": "observations", "observations": "observations", "traces": "traces", "scores": "scores"}
+_ENDINGS = (".json", ".jsonl", ".csv", ".parquet", ".json.gz", ".jsonl.gz", ".csv.gz")
+
+
+def import_files(folder: Path, target: Target) -> Report:
+    """Send every exported file of a folder to a target; raises HeddleError naming what cannot be read."""
+    found = _find_files(folder)
+    if not found["observations"] and not found["traces"]:
+        raise HeddleError(f"{folder} holds no observations/, observations_v2/ or traces/ of a Langfuse export")
+    export = Export(target.report)
+    export.read_traces(_read_rows(found["traces"]))
+    target.spans(export.spans(_read_rows(found["observations"])), {"service.name": "langfuse"})
+    target.spans(export.bare_traces(), {"service.name": "langfuse"})
+    target.feedback(export.scores(_read_rows(found["scores"])))
+    target.report.notes.append("prompts, datasets, sessions' comments and media are not part of such exports")
+    return target.report
+
+
+class Export:
+    """What one export holds; keeps the traces (of exports that have them) and each trace's root span in memory."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._traces: dict[str, Json] = {}
+        self._roots: dict[str, str] = {}
+
+    def read_traces(self, rows: Iterator[Json]) -> None:
+        """Remember traces, which older exports keep in files of their own."""
+        for row in rows:
+            self._traces[row["id"]] = row
+
+    def spans(self, rows: Iterator[Json]) -> Iterator[Json]:
+        """Observations as spans in the JSON form of OTLP."""
+        for row in rows:
+            trace = self._traces.get(row["trace_id"], {})
+            if not row.get("parent_observation_id"):
+                self._roots.setdefault(row["trace_id"], row["id"])
+            if not row.get("end_time") and row.get("type") != "EVENT":
+                self._report.leave("ends of observations that were still running: they end at their start here")
+            yield _span(row, trace)
+
+    def bare_traces(self) -> Iterator[Json]:
+        """Traces without observations, as one span each."""
+        for identity, trace in self._traces.items():
+            if identity not in self._roots:
+                self._roots[identity] = identity
+                own = {"id": identity, "trace_id": identity, "type": "SPAN", "start_time": trace["timestamp"]}
+                yield _span({**trace, **own, "end_time": trace["timestamp"], "parent_observation_id": None}, trace)
+
+    def scores(self, rows: Iterator[Json]) -> Iterator[Score]:
+        """Scores as feedback: those of a trace on its root span."""
+        for row in rows:
+            about = row.get("observation_id") or self._roots.get(row.get("trace_id") or "")
+            if not about:
+                self._report.leave("scores of sessions, of dataset runs, or of traces that are not in the export")
+                continue
+            payload = {name: row.get(name) for name in _PAYLOAD}
+            yield Score(row["id"], span_id(about), f"langfuse.{row['name']}", payload)
+
+
+def _span(row: Json, trace: Json) -> Json:
+    began = _nanoseconds(row["start_time"])
+    ended = _nanoseconds(row["end_time"]) if row.get("end_time") else began
+    span = {"traceId": trace_id(row["trace_id"]), "spanId": span_id(row["id"]), "name": row.get("name") or row["type"]}
+    span |= {"startTimeUnixNano": str(began), "endTimeUnixNano": str(max(began, ended)), "kind": 1}
+    if row.get("parent_observation_id"):
+        span["parentSpanId"] = span_id(row["parent_observation_id"])
+    if row.get("level") == "ERROR":
+        span["status"] = {"code": 2, "message": row.get("status_message") or ""}
+    return {**span, "attributes": attributes_of(_attributes(row, trace))}
+
+
+def _attributes(row: Json, trace: Json) -> Json:
+    """The attributes that the SDK of Langfuse would have exported."""
+    values: Json = {_BASE + name: row.get(column) for name, column in _PLAIN.items()}
+    values |= {_BASE + name: _text_of(row.get(column)) for name, column in _OBJECTS.items()}
+    values[f"{_BASE}type"] = str(row.get("type") or "SPAN").lower()
+    values |= {name: row.get(column) or trace.get(column) for name, column in _OF_TRACE.items()}
+    values["langfuse.trace.name"] = row.get("trace_name") or trace.get("name")
+    if not row.get("parent_observation_id"):
+        values |= {f"langfuse.trace.{name}": trace.get(name) for name in ("input", "output")}
+    values |= {f"{_BASE}metadata.{key}": value for key, value in _object_of(row.get("metadata")).items()}
+    return {key: value for key, value in values.items() if value not in (None, "", [])}
+
+
+def _nanoseconds(text: "str | datetime") -> int:
+    micros = times.to_micros(text) if isinstance(text, datetime) else times.parse(text)
+    if micros is None or not 0 <= micros < _LATEST // 1000:
+        raise HeddleError(f"The export holds {text!r} where a time should be")
+    return micros * 1000
+
+
+def trace_id(identity: str) -> str:
+    """The trace id of OpenTelemetry for one of Langfuse."""
+    return _identifier(identity, 32)
+
+
+def span_id(identity: str) -> str:
+    """The span id of OpenTelemetry for one of Langfuse."""
+    return _identifier(identity, 16)
+
+
+def _identifier(identity: str, length: int) -> str:
+    plain = identity.replace("-", "").lower()
+    is_hexadecimal = len(plain) == length and not plain.strip("0123456789abcdef") and bool(plain.strip("0"))
+    return plain if is_hexadecimal else hashlib.sha256(identity.encode()).hexdigest()[:length]
+
+
+def _find_files(folder: Path) -> dict[str, list[Path]]:
+    """The files by what they hold; with enriched observations the older files of the same are left out.
+
+    Raises HeddleError for a file of another kind in one of the folders.
+    """
+    found: dict[str, list[Path]] = {name: [] for name in set(_FOLDERS.values())}
+    has_enriched = any(path.is_file() for path in folder.glob("**/observations_v2/*"))
+    for path in sorted(folder.rglob("*")):
+        kind = _FOLDERS.get(path.parent.name)
+        is_older = has_enriched and path.parent.name in ("observations", "traces")
+        if kind is None or is_older or not path.is_file():
+            continue
+        if not path.name.endswith(_ENDINGS):
+            raise HeddleError(f"{path} is none of the files of a Langfuse export: {', '.join(_ENDINGS)}")
+        found[kind].append(path)
+    return found
+
+
+def _read_rows(paths: Sequence[Path]) -> Iterator[Json]:
+    """The rows of files, one after the other; raises HeddleError naming a file that cannot be read."""
+    for path in paths:
+        try:
+            yield from _read_file(path)
+        except (OSError, EOFError, ValueError, csv.Error) as error:
+            raise HeddleError(f"{path} cannot be read: {error}") from None
+
+
+def _read_file(path: Path) -> Iterator[Json]:
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        require_parquet()
+        from pyarrow import parquet
+
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=500):
+            yield from ({key: _to_json(value) for key, value in row.items()} for row in batch.to_pylist())
+        return
+    with _open_text(path) as content:
+        if name.endswith(".csv"):
+            csv.field_size_limit(sys.maxsize)
+            yield from ({key: value or None for key, value in row.items()} for row in csv.DictReader(content))
+        elif name.endswith(".jsonl"):
+            yield from (json.loads(line) for line in content if line.strip())
+        else:
+            yield from json.load(content)
+
+
+def _open_text(path: Path) -> IO[str]:
+    if path.name.endswith(".gz"):
+        return io.TextIOWrapper(cast(IO[bytes], gzip.open(path)), encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def _to_json(value: Any) -> Any:
+    """A value of Parquet as JSON has it: maps come as lists of pairs."""
+    if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
+        return dict(value)
+    return value
+
+
+def _object_of(value: Any) -> Json:
+    """A field that is an object, or the JSON text of one."""
+    if isinstance(value, str) and value.strip():
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _text_of(value: Any) -> str | None:
+    """The JSON text of a field that is an object, or such a text already."""
+    found = _object_of(value)
+    return jsontext.dumps(found) if found else None

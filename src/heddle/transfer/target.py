@@ -1,0 +1,203 @@
+"""What every import shares: the report, asking a server again, and the server that spans and scores go to."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+from urllib.parse import quote
+
+from heddle.errors import HeddleError
+from heddle.remote import Refused, Remote, Unreachable
+from heddle.wire.batched import batched
+from heddle.wire.jsontypes import Json
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)
+_LATER = (408, 425, 429, 500, 502, 503, 504)
+_SPANS, _ROWS = 200, 100
+_LOOK_SECONDS = 0.5
+_NAMESPACE = uuid.UUID("7b1d7a52-6a1e-5f0c-9a55-6f1f3b0c9e11")
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts per group; `left_out` says why something did not come over, with how often."""
+
+    new: dict[str, int] = field(default_factory=dict)
+    known: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, group: str, new: int, known: int = 0) -> None:
+        """Count records that were stored now, and those that had been there."""
+        if new or known:
+            self.new[group] = self.new.get(group, 0) + new
+            self.known[group] = self.known.get(group, 0) + known
+
+    def leave(self, why: str, count: int = 1) -> None:
+        """Count records that did not come over."""
+        if count:
+            self.left_out[why] = self.left_out.get(why, 0) + count
+
+    def lines(self) -> Iterator[str]:
+        """One line per group, then what was left out, then the notes."""
+        for group in self.new:
+            known = self.known[group]
+            yield f"  {group}: {self.new[group]} stored" + (f", {known} there already" if known else "")
+        if not self.new:
+            yield "  nothing"
+        for why, count in self.left_out.items():
+            yield f"  left out: {count} {why}"
+        yield from (f"  note: {note}" for note in self.notes)
+
+
+@contextmanager
+def explain_mismatch(source: object) -> Iterator[None]:
+    """Raise HeddleError for an answer or a file that lacks what its kind always has."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise HeddleError(f"{source} holds something else than expected ({error!r}); is it the right one?") from error
+
+
+def retry(ask: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """What `ask` returns, which is tried a few times; raises its last HeddleError."""
+    for wait in _WAITS:
+        try:
+            return ask(*args, **named)
+        except Unreachable:
+            time.sleep(wait)
+        except Refused as error:
+            if error.answered not in _LATER:
+                raise
+            time.sleep(wait)
+    return ask(*args, **named)
+
+
+def send_archive(server: str, key: str | None, source: Path, renamed: Sequence[str]) -> Report:
+    """Let a running server store an archive, and wait until its job has ended; raises HeddleError."""
+    remote = Remote(server, key)
+
+    def upload() -> Any:
+        try:
+            with source.open("rb") as file:
+                return remote.upload("/archives/import", file, project=list(renamed))
+        except OSError as error:
+            raise HeddleError(f"{source} cannot be read: {error.strerror}") from None
+
+    job = retry(upload)
+    asked = {"project_id": job["project_id"], "kinds": ["import_archive"], "limit": 1000}
+    while True:
+        jobs = retry(remote.post, "/evaluations/jobs/query", asked)["jobs"]
+        found = next(each for each in jobs if each["id"] == job["job_id"])
+        if found["ended_at"] is not None:
+            break
+        time.sleep(_LOOK_SECONDS)
+    if found["state"] != "succeeded":
+        raise HeddleError(f"{server} did not store {source}: {found['error']}")
+    return Report(**found["result"])
+
+
+class Score(NamedTuple):
+    """A score of a span; `identity` is what it has where it comes from."""
+
+    identity: str
+    span_id: str
+    kind: str
+    payload: Json
+
+
+class Target:
+    """One project of a server; what is sent again takes the place of what came before."""
+
+    def __init__(self, server: str | None, key: str | None, project_id: str) -> None:
+        """Raises HeddleError for a bad address or project."""
+        self.report = Report()
+        self._remote = Remote(server, key)
+        self._project = self._remote.project(project_id)
+
+    def spans(self, spans: Iterable[Json], resource: Json) -> None:
+        """Store spans in the JSON form of OTLP; those that the server rejects are reported."""
+        entity, _, name = self._project.id.partition("/")
+        attributes = attributes_of({**resource, "wandb.entity": entity, "wandb.project": name})
+        for batch in batched(spans, _SPANS):
+            scopes = [{"spans": batch}]
+            body = {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": scopes}]}
+            ids = [span.get("span_id") or span["spanId"] for span in batch]
+            asked = {"project_id": self._project.id, "filter": {"call_ids": ids}}
+            known = int(retry(self._remote.post, "/calls/query_stats", asked)["count"])
+            answer = retry(self._remote.post, "/otel/v1/traces", body)
+            partial = answer.get("partial_success") or {}
+            rejected = int(partial.get("rejected_spans", 0))
+            self.report.add("spans", max(0, len(batch) - rejected - known), known)
+            self.report.leave(f"spans that were rejected: {partial.get('error_message', '')[:500]}", rejected)
+
+    def feedback(self, scores: Iterable[Score]) -> None:
+        """Store scores."""
+        for batch in batched(scores, _ROWS):
+            items = [self._item(score) for score in batch]
+            ids = [{"$literal": item["id"]} for item in items]
+            query = {"$expr": {"$in": [{"$getField": "id"}, ids]}}
+            asked = {"project_id": self._project.id, "query": query, "fields": ["id"]}
+            known = len(retry(self._remote.post, "/feedback/query", asked)["result"])
+            retry(self._remote.post, "/feedback/batch/create", {"batch": items})
+            self.report.add("feedback", len(batch) - known, known)
+
+    def _item(self, score: Score) -> Json:
+        project = self._project.id
+        return {
+            "project_id": project,
+            "id": str(uuid.uuid5(_NAMESPACE, f"{project}/{score.kind}/{score.identity}")),
+            "weave_ref": f"weave:///{project}/call/{quote(score.span_id, safe='')}",
+            "feedback_type": score.kind,
+            "payload": score.payload,
+        }
+
+    def dataset(self, name: str, rows: Sequence[Json]) -> None:
+        """Publish rows as a dataset."""
+        table = {"project_id": self._project.id, "rows": list(rows)}
+        made = retry(self._remote.post, "/table/create", {"table": table})
+        ref = f"weave:///{self._project.id}/table/{made['digest']}"
+        value: Json = {"_type": "Dataset", "_class_name": "Dataset", "_bases": ["Object", "BaseModel"]}
+        value |= {"name": name, "description": None, "rows": ref}
+        place = {"project_id": self._project.id, "object_id": object_id(name)}
+        asked = {
+            "project_id": place["project_id"],
+            "filter": {"object_ids": [place["object_id"]]},
+            "metadata_only": True,
+        }
+        versions = retry(self._remote.post, "/objs/query", asked)["objs"]
+        stored = retry(self._remote.post, "/obj/create", {"obj": {**place, "val": value}})["digest"]
+        known = stored in [version["digest"] for version in versions]
+        for group, count in (("datasets", 1), ("rows of datasets", len(rows))):
+            self.report.add(group, 0 if known else count, count if known else 0)
+
+
+def object_id(name: str) -> str:
+    """A name as the name of an object: letters, digits, `-`, `_` and `.`, at most 128."""
+    kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "-" for letter in name)
+    return kept[:128] or "dataset"
+
+
+def attributes_of(values: Json) -> list[Json]:
+    """Attributes in the JSON form of OTLP."""
+    return [{"key": key, "value": any_value(value)} for key, value in values.items() if value is not None]
+
+
+def any_value(value: Any) -> Json:
+    """One value in the JSON form of OTLP."""
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [any_value(item) for item in value]}}
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": attributes_of(value)}}
+    return {"stringValue": str(value)}

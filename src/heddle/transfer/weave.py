@@ -1,0 +1,303 @@
+"""A W&B Weave project, read page by page over its public API into an archive.
+
+Refs become internal ones; ids, digests, users and times stay what they are.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import heddle
+from heddle.errors import HeddleError
+from heddle.remote import Refused, Remote
+from heddle.store.control.feedback import SPANS, STRUCTURES
+from heddle.store.control.objects import LATEST
+from heddle.store.control.table_chunks import CHUNK_ROWS
+from heddle.trace.calls.write import client_summary, run_id
+from heddle.transfer import records
+from heddle.transfer.archive import (
+    CALLS,
+    RECORDS,
+    TABLE_CHUNKS,
+    TABLE_ROWS,
+    ArchiveWriter,
+    Header,
+    RecordWriter,
+    Row,
+    require_parquet,
+)
+from heddle.transfer.target import Report, retry
+from heddle.wire import jsontext, refs, times
+from heddle.wire.calls import COLUMNS, STATUS_WORDS
+from heddle.wire.jsontypes import Json
+
+_PAGE = 1000
+_NOT_READ = "annotation queues, saved alerts and what is kept outside the trace API (runs, artifacts) are not read"
+_REFS = ("annotation_ref", "runnable_ref", "call_ref", "trigger_ref", "queue_id")
+_COSTS = (
+    *("prompt_token_cost", "completion_token_cost", "cache_read_input_token_cost"),
+    "cache_creation_input_token_cost",
+)
+_UNITS = ("prompt_token_cost_unit", "completion_token_cost_unit")
+_PRICE_FIELDS = ("id", "llm_id", "provider_id", "effective_date", *_COSTS, *_UNITS, "created_by", "created_at")
+"""What is asked of /cost/query."""
+
+
+def fetch(server: str, key: str | None, project_id: str, target: Path) -> Report:
+    """Write everything of a project that the API shows into a new archive; raises HeddleError, and then there is none.
+
+    The report says what was named and could not be read.
+    """
+    require_parquet()
+    project = refs.internal_project(project_id)
+    remote = Remote(server, key, from_environment=False, basic_user="api")
+    with ArchiveWriter(target, Header(heddle.__version__, times.to_iso(times.now()), [project_id])) as archive:
+        source = WeaveSource(remote, project_id, project, archive)
+        source.read()
+        return source.report
+
+
+class WeaveSource:
+    """One reading of one project."""
+
+    def __init__(self, remote: Remote, project_id: str, project: str, archive: ArchiveWriter) -> None:
+        self.report = Report()
+        self._remote = remote
+        self._named = {"project_id": project_id}
+        self._project = project
+        self._archive = archive
+        self._tables: dict[str, None] = {}
+        self._files: dict[str, str] = {}
+
+    def read(self) -> None:
+        """Read every group: what names tables and files comes before them."""
+        RecordWriter(self._archive, CALLS, records.INTEGERS).write(self._calls())
+        self._objects()
+        first = [{"field": "created_at", "direction": "asc"}]
+        feedback = self._pages("/feedback/query", "result", sort_by=first)
+        self._write("feedback", (_feedback(self._project, row) for row in feedback))
+        prices = self._pages("/cost/query", "results", fields=[*_PRICE_FIELDS])
+        self._write("costs", (_price(self._project, row) for row in prices))
+        self._read_tables()
+        self._write("files", self._read_files())
+        self.report.notes.append(_NOT_READ)
+
+    def _calls(self) -> Iterator[Row]:
+        order = [{"field": "started_at", "direction": "asc"}, {"field": "id", "direction": "asc"}]
+        for line in self._pages("/calls/stream_query", None, sort_by=order):
+            record = _call(self._project, line)
+            for field in ("inputs", "output"):
+                self._note(line.get(field))
+            yield record
+
+    def _objects(self) -> None:
+        labels: list[tuple[str, Row]] = []
+
+        def versions() -> Iterator[Row]:
+            order = [{"field": "created_at", "direction": "asc"}]
+            for found in self._pages("/objs/query", "objs", include_tags_and_aliases=True, sort_by=order):
+                yield _version(self._project, found)
+                self._note(found["val"])
+                labels.extend(_labels(self._project, found))
+
+        self._write("object_versions", versions())
+        for name in ("object_tags", "object_aliases"):
+            self._write(name, (row for table, row in labels if table == name))
+
+    def _pages(self, path: str, key: str | None, **body: Any) -> Iterator[Json]:
+        """Everything that a query answers, page by page: a list under a key, or a stream of lines."""
+
+        def ask(offset: int) -> list[Json]:
+            asked = {**self._named, **body, "limit": _PAGE, "offset": offset}
+            return list(self._remote.lines(path, asked) if key is None else self._remote.post(path, asked)[key])
+
+        offset = 0
+        while True:
+            found = retry(ask, offset)
+            yield from found
+            offset += len(found)
+            if len(found) < _PAGE:
+                return
+
+    def _write(self, table: str, rows: Iterable[Row]) -> None:
+        RecordWriter(self._archive, f"{RECORDS}/{table}").write(rows)
+
+    def _read_tables(self) -> None:
+        rows = RecordWriter(self._archive, TABLE_ROWS, ())
+        chunks: list[Row] = []
+        for digest in self._tables:
+            try:
+                chunks += self._table(digest, rows)
+            except Refused as error:
+                if error.answered not in (400, 404):
+                    raise
+                self.report.leave("tables that are named and that the server does not have")
+        rows.flush()
+        RecordWriter(self._archive, TABLE_CHUNKS).write(chunks)
+
+    def _table(self, digest: str, rows: RecordWriter) -> list[Row]:
+        """The chunks of a table, whose rows are written."""
+        named = {**self._named, "digest": digest}
+        count = int(retry(self._remote.post, "/table/query_stats", named)["count"])
+        table = records.StoredTable(0, digest, count)
+        chunks = []
+        for number, first in enumerate(range(0, max(count, 1), CHUNK_ROWS)):
+            asked = {**named, "limit": CHUNK_ROWS, "offset": first}
+            page = retry(self._remote.post, "/table/query", asked)["rows"]
+            if len(page) != min(CHUNK_ROWS, count - first):
+                raise HeddleError(f"The server answered {len(page)} rows of the table {digest} from {first} on")
+            for row in page:
+                rows.add(records.row_record(self._project, row["digest"], _text(row["val"])))
+                self._note(row["val"])
+            chunks.append(records.chunk_record(self._project, table, number, [row["digest"] for row in page]))
+        return chunks
+
+    def _read_files(self) -> Iterator[Row]:
+        keys: set[str] = set()
+        for digest, name in self._files.items():
+            with tempfile.TemporaryFile() as content:
+                if not self._file(digest, content):
+                    self.report.leave("files that are named and that the server does not have")
+                    continue
+                content.seek(0)
+                key = hashlib.file_digest(content, "sha256").hexdigest()
+                size = content.tell()
+                content.seek(0)
+                if key not in keys:
+                    self._archive.blob(key, content)
+                    keys.add(key)
+            row = {"project": self._project, "digest": digest, "name": name, "size": size, "blob": key}
+            yield {**row, "created_at": times.now()}
+
+    def _file(self, digest: str, target: IO[bytes]) -> bool:
+        """Fetch a file; false when there is none."""
+
+        def save() -> None:
+            target.seek(0)
+            target.truncate()
+            self._remote.save("/file/content", {**self._named, "digest": digest}, target)
+
+        try:
+            retry(save)
+        except Refused as error:
+            if error.answered not in (400, 404):
+                raise
+            return False
+        return True
+
+    def _note(self, value: Any) -> None:
+        """Remember the tables and files that a value with internal refs names."""
+        self._tables |= dict.fromkeys(_tables_in(value, self._project))
+        for name, digest in _files_in(value):
+            self._files.setdefault(digest, name)
+
+
+def _internal(value: Any) -> Any:
+    """A parsed value with internal refs."""
+    return jsontext.loads(refs.convert_in(jsontext.dumps_bytes(value), lambda _project: True))
+
+
+def _call(project: str, line: Json) -> Row:
+    """A call of /calls/stream_query."""
+    attributes = _internal(line.get("attributes") or {})
+    dump = attributes.pop("otel_span", None)
+    summary = _internal(line.get("summary") or {})
+    weave = summary.get("weave")
+    status = weave.get("status") if isinstance(weave, dict) else None
+    if status not in STATUS_WORDS:
+        status = "error" if line.get("exception") else "success" if line.get("ended_at") else "running"
+    record: Row = dict.fromkeys(item.name for item in COLUMNS)
+    record |= {name: line[name] for name in ("id", "trace_id")}
+    record |= {name: line.get(name) for name in ("exception", "display_name")}
+    record |= {item.name: line.get(item.field) for item in COLUMNS if item.is_plain and not item.of_end}
+    record |= {"project": project, "status": status, "op_name": _internal(line["op_name"])}
+    record |= {"started_at": _instant(line["started_at"]), "ended_at": _instant(line.get("ended_at"))}
+    record |= {
+        "user": line.get("wb_user_id"),
+        "run_id": run_id(line.get("wb_run_id"), project),
+    }
+    record |= {"inputs": _text(line.get("inputs") or {}), "attributes": jsontext.dumps(attributes)}
+    record["otel_dump"] = None if dump is None else jsontext.dumps(dump)
+    if record["ended_at"] is not None:
+        record |= {item.name: line.get(item.field) for item in COLUMNS if item.is_plain and item.of_end}
+        record["output"] = None if line.get("output") is None else _text(line["output"])
+        record["summary"] = jsontext.dumps(client_summary(summary))
+    return record
+
+
+def _version(project: str, found: Json) -> Row:
+    """A version of /objs/query."""
+    val = _text(found["val"])
+    named = {name: found[name] for name in ("kind", "object_id", "digest", "version_index", "is_latest")}
+    named |= {name: found.get(name) for name in ("base_object_class", "leaf_object_class")}
+    ref = refs.object_ref(project, found["kind"], found["object_id"], found["digest"])
+    times_of = {"created_at": _instant(found["created_at"]), "deleted_at": None}
+    user = {"user": found.get("wb_user_id")}
+    return {"project": project, "ref": ref, **named, **times_of, **user, "size": len(val.encode()), "val": val}
+
+
+def _labels(project: str, found: Json) -> Iterator[tuple[str, Row]]:
+    """The tags and aliases of a version, each with the table it belongs to."""
+    base = {"project": project, "object_id": found["object_id"], "digest": found["digest"]}
+    base["user"] = found.get("wb_user_id") or ""
+    at = _instant(found["created_at"])
+    for tag in found.get("tags") or ():
+        yield "object_tags", {**base, "tag": tag, "created_at": at}
+    aliases = dict.fromkeys(found.get("aliases") or ())
+    if found["is_latest"]:
+        aliases.setdefault(LATEST)
+    for alias in aliases:
+        yield "object_aliases", {**base, "alias": alias, "updated_at": at}
+
+
+def _feedback(project: str, row: Json) -> Row:
+    """A row of /feedback/query."""
+    texts = {"id": row["id"], "project": project, "feedback_type": row["feedback_type"]}
+    texts |= {"wb_user_id": row.get("wb_user_id") or "", "creator": row.get("creator")}
+    texts |= {"weave_ref": _internal(row["weave_ref"]), "payload": _text(row.get("payload") or {})}
+    texts |= {name: _internal(row.get(name)) for name in _REFS}
+    empty: Json = {name: [] if name == "scorer_tags" else {} for name in STRUCTURES}
+    texts |= {name: _text(row.get(name) or value) for name, value in empty.items()}
+    texts |= {name: row.get(name) or value for name, value in SPANS.items()}
+    return {**texts, "created_at": _instant(row["created_at"])}
+
+
+def _price(project: str, row: Json) -> Row:
+    """A price of /cost/query."""
+    named = {"project": project, "id": row["id"], "llm_id": row["llm_id"], "provider_id": row.get("provider_id") or ""}
+    named |= {name: row.get(name) or 0.0 for name in _COSTS} | {name: row.get(name) or "USD" for name in _UNITS}
+    at = _instant(row.get("effective_date")) or 0
+    made = {"created_by": row.get("created_by") or "", "created_at": _instant(row.get("created_at")) or at}
+    return {**named, **made, "effective_date": at}
+
+
+def _tables_in(value: Any, project: str) -> Iterator[str]:
+    """The digests of tables of the project that a value with internal refs names."""
+    prefix = f"{refs.INTERNAL}{project}/table/"
+    for ref in refs.find(value):
+        if ref.startswith(prefix):
+            yield ref.removeprefix(prefix).partition("/")[0]
+
+
+def _files_in(value: Any) -> Iterator[tuple[str, str]]:
+    """Name and digest of the files that stored values name."""
+    if isinstance(value, dict):
+        named = value.get("files")
+        if value.get("_type") == "CustomWeaveType" and isinstance(named, dict):
+            yield from ((name, digest) for name, digest in named.items() if isinstance(digest, str))
+        for item in value.values():
+            yield from _files_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _files_in(item)
+
+
+def _text(value: Any) -> str:
+    """JSON text of a parsed value, with internal refs."""
+    return jsontext.dumps(_internal(value))
+
+
+def _instant(text: str | None) -> int | None:
+    return None if text is None else times.parse(text)

@@ -1,0 +1,127 @@
+"""Alerts to Slack, by mail and to several webhooks: each is told, each tried by itself, each secret kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.chat import until
+from tests.support.mail import MailServer, taking_mail
+from tests.support.server import HeddleProcess
+from tests.support.webhooks import PlainReceiver, receiving_plain
+
+Json = dict[str, Any]
+RULE = {"metric": "count", "operator": ">", "threshold": -1, "window_seconds": 60}
+TOKEN = "T000/B000/verysecrettoken42"
+
+
+class Place:
+    """A server with where its alerts go."""
+
+    def __init__(self, client: httpx.Client, slack: PlainReceiver, url: str, mail: MailServer, data: Path) -> None:
+        self.client, self.slack, self.url, self.mail, self.data = client, slack, url, mail, data
+
+    def create(self, project: str, targets: list[Json], **more: Json) -> httpx.Response:
+        """Make a rule that fires at once."""
+        body = {"project_id": project, "name": "Too <many> & more", **RULE, "targets": targets, **more}
+        return self.client.post("/alerts/create", json=body)
+
+    def deliveries(self, project: str) -> list[Json]:
+        """Messages, newest first."""
+        found = self.client.post("/alerts/deliveries/query", json={"project_id": project})
+        return list(found.json()["deliveries"])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One for all tests."""
+    data = tmp_path_factory.mktemp("targets") / "data"
+    with receiving_plain() as (slack, url), taking_mail() as mail:
+        settings = {
+            "model": "none",
+            "alert_interval": 0.2,
+            "alert_webhooks": url,
+            "smtp": mail.address,
+            "smtp_from": "heddle@example.com",
+            "alert_emails": "ann@example.com,@ops.example.com",
+            "public_url": "https://heddle.example.com",
+        }
+        with HeddleProcess(data, **settings) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+            yield Place(client, slack, url, mail, data)
+
+
+def test_every_target_is_told_and_tried_by_itself(place: Place) -> None:
+    project = "team/all"
+    place.mail.refuse = 1
+    slack = f"{place.url}/services/{TOKEN}"
+    targets = [
+        {"kind": "slack", "url": slack},
+        {"kind": "email", "to": ["ann@example.com", "on-call@OPS.example.com"]},
+        {"kind": "webhook", "url": f"{place.url}/own"},
+    ]
+    made = place.create(project, targets)
+    assert made.status_code == 200, made.text
+    until(lambda: len(place.slack.bodies) >= 2, "Slack and the webhook told")
+    by_path = {path.rpartition("/")[2]: (body, headers) for path, body, headers in place.slack.bodies}
+    text, headers = by_path["verysecrettoken42"]
+    assert list(text) == ["text"] and "webhook-signature" not in headers
+    assert text["text"].startswith("Too &lt;many&gt; &amp; more is firing in team/all\ncount is 0; the line is &gt; -1")
+    assert text["text"].endswith("https://heddle.example.com/team/all/weave/alerts")
+    assert by_path["own"][0]["type"] == "alert.firing" and "webhook-signature" in by_path["own"][1]
+    until(lambda: place.mail.mails != [], "the mail, once the server takes it")
+    [mail] = place.mail.mails
+    assert mail["Subject"] == "Too <many> & more is firing in team/all" and mail["From"] == "heddle@example.com"
+    assert place.mail.receivers == [["ann@example.com", "on-call@OPS.example.com"]]
+    until(lambda: {item["state"] for item in place.deliveries(project)} == {"delivered"}, "all delivered")
+    attempts = {item["target"]: item["attempts"] for item in place.deliveries(project)}
+    assert sorted(attempts.values()) == [1, 1, 2]
+    told = [made.text, place.client.post("/alerts/query", json={"project_id": project}).text]
+    assert not any(TOKEN in text for text in told) and '"url_hint":"http://127.0.0.1/…en42"' in told[1]
+    for path in place.data.rglob("*"):
+        assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
+
+
+def test_one_target_is_tested_and_slack_keeps_its_address(place: Place) -> None:
+    project = "team/one"
+    targets = [{"kind": "slack", "url": f"{place.url}/services/A"}, {"kind": "email", "to": ["ann@example.com"]}]
+    alert = place.create(project, targets, enabled=False).json()["alert"]
+    slack, mail = alert["rule"]["targets"]
+    before = len(place.mail.mails)
+    named = {"project_id": project, "id": alert["id"]}
+    assert len(place.client.post("/alerts/test", json={**named, "target": mail["id"]}).json()["delivery_ids"]) == 1
+    until(lambda: len(place.mail.mails) == before + 1, "a test mail")
+    assert place.mail.mails[-1]["Subject"] == "Too <many> & more sends a test in team/one"
+    assert place.client.post("/alerts/test", json={**named, "target": "nothing"}).status_code == 404
+    changed = {**RULE, **named, "name": "new", "enabled": False, "targets": [{"kind": "slack", "id": slack["id"]}]}
+    answer = place.client.post("/alerts/update", json=changed)
+    assert answer.json()["alert"]["rule"]["targets"] == [slack]
+    seen = len(place.slack.bodies)
+    assert place.client.post("/alerts/test", json=named).json()["delivery_ids"] != []
+    until(lambda: len(place.slack.bodies) > seen, "Slack told")
+    assert place.slack.bodies[-1][0] == "/services/A" and place.slack.bodies[-1][1]["text"].startswith("new sends")
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "words"),
+    [
+        ({"kind": "pager", "url": "{url}"}, 422, "kind"),
+        ({"kind": "slack"}, 422, "url"),
+        ({"kind": "slack", "url": "https://hooks.slack.com/services/x"}, 400, "alert_webhooks"),
+        ({"kind": "slack", "id": "unknown"}, 400, "url"),
+        ({"kind": "email"}, 422, "to"),
+        ({"kind": "email", "to": []}, 422, "to"),
+        ({"kind": "email", "to": ["nobody"]}, 422, "to"),
+        ({"kind": "email", "to": ["eve@example.com"]}, 400, "alert_emails"),
+        ({"kind": "email", "to": ["ann@example.com\nbcc: eve@x"]}, 422, "to"),
+        ({"kind": "email", "to": ["ann@example.com"], "url": "{url}"}, 422, "url"),
+    ],
+)
+def test_bad_targets_are_refused(place: Place, target: Json, status: int, words: str) -> None:
+    if "url" in target:
+        target = {**target, "url": target["url"].replace("{url}", place.url)}
+    answer = place.create("team/bad", [target])
+    assert answer.status_code == status and words in answer.text, answer.text
+    assert place.create("team/bad", []).status_code == 422
+    assert place.client.post("/alerts/query", json={"project_id": "team/bad"}).json() == {"alerts": []}

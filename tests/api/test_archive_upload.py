@@ -1,0 +1,161 @@
+"""An archive into a running server: stored by a job, again without a change, never beyond what the key reaches."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support import scale
+from tests.support.cli import heddle, make_key
+from tests.support.server import HeddleProcess
+from tests.support.tenant_requests import archive_of
+
+OLD, NEW = "team/before", "other/after"
+CALLS = 300
+SECONDS = 180.0
+
+
+def call(number: int) -> dict[str, Any]:
+    """A call with a large input and a ref to its project."""
+    named = {"project_id": OLD, "id": f"c{number}", "trace_id": "t", "op_name": f"weave:///{OLD}/op/ask:abc"}
+    inputs = {"text": "x" * 2000, "see": f"weave:///{OLD}/object/words:abc", "number": number}
+    return {**named, "started_at": "2026-01-01T00:00:00Z", "attributes": {}, "inputs": inputs}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a server exported."""
+    folder = tmp_path_factory.mktemp("exported")
+    with HeddleProcess(folder / "data", large_field_bytes="1KiB", model="none") as process:
+        batch = [{"mode": "start", "req": {"start": call(number)}} for number in range(CALLS)]
+        assert httpx.post(f"{process.url}/call/upsert_batch", json={"batch": batch}, timeout=60).status_code == 200
+        form = {"data": {"project_id": OLD}, "files": {"file": ("f", b"content")}}
+        assert httpx.post(f"{process.url}/file/create", **form).status_code == 200  # type: ignore[arg-type]
+        settings = scale.settings_of(scale.EVERYWHERE, folder / "data")
+        done = heddle("export", folder / "a.heddle", "--data", folder / "data", **settings)
+        assert done.returncode == 0, done.stderr
+    return folder / "a.heddle"
+
+
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=[pytest.mark.thorough, scale.on_sqlite])])
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
+    """A server that asks for keys, with one process and with several."""
+    data = tmp_path_factory.mktemp("target") / "data"
+    workers = {"workers": 2} if request.param == 2 else {}
+    with HeddleProcess(data, auth="on", model="none", **workers) as process:
+        yield process
+
+
+def stored(process: HeddleProcess, key: str, project: str) -> list[dict[str, Any]]:
+    """The calls of a project."""
+    asked = {"project_id": project, "sort_by": [{"field": "id", "direction": "asc"}]}
+    headers = {"authorization": f"Bearer {key}"}
+    answer = httpx.post(f"{process.url}/calls/stream_query", json=asked, headers=headers, timeout=60)
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_it_is_stored_once_under_another_name(archive: Path, target: HeddleProcess) -> None:
+    key = make_key(target.data, "admin", "--scope", "admin")
+    words = ("import", "archive", archive, "--to", target.url, "--to-key", key, "--project", f"{OLD}={NEW}")
+    done = heddle(*words)
+    assert done.returncode == 0 and f"calls: {CALLS} stored" in done.stdout, done.stdout + done.stderr
+    calls = stored(target, key, NEW)
+    assert len(calls) == CALLS and stored(target, key, OLD) == []
+    for found in calls:
+        number = int(found["id"][1:])
+        assert found["op_name"] == f"weave:///{NEW}/op/ask:abc" and found["inputs"]["number"] == number
+        assert found["inputs"]["see"] == f"weave:///{NEW}/object/words:abc" and found["inputs"]["text"] == "x" * 2000
+    again = heddle(*words)
+    assert again.returncode == 0 and f"calls: 0 stored, {CALLS} there already" in again.stdout, again.stdout
+    assert stored(target, key, NEW) == calls
+    assert list((target.data / "imports").iterdir()) == []
+
+
+def test_a_key_stays_within_its_reach(archive: Path, target: HeddleProcess) -> None:
+    bound = make_key(target.data, "bound", "--scope", "admin", "--project", "own/project")
+    writer = make_key(target.data, "writer", "--scope", "read", "--scope", "write")
+    for key, renamed in ((bound, f"{OLD}={NEW}"), (writer, f"{OLD}=own/project")):
+        done = heddle("import", "archive", archive, "--to", target.url, "--to-key", key, "--project", renamed)
+        assert done.returncode == 1 and "answered 403" in done.stderr, done.stderr
+    headers = {"authorization": f"Bearer {bound}"}
+    several = {"file": archive_of("own/project", "other/project")}
+    assert httpx.post(f"{target.url}/archives/import", files=several, headers=headers).status_code == 403
+    done = heddle(
+        "import", "archive", archive, "--to", target.url, "--to-key", bound, "--project", f"{OLD}=own/project"
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(stored(target, bound, "own/project")) == CALLS
+    assert list((target.data / "imports").iterdir()) == []
+
+
+def test_what_is_no_archive_is_refused(archive: Path, target: HeddleProcess) -> None:
+    headers = {"authorization": f"Bearer {make_key(target.data, 'admin', '--scope', 'admin')}"}
+    whole = archive.read_bytes()
+    for content, renamed, reason in (
+        (b"hello", [], "is no whole archive"),
+        (whole[: len(whole) // 2], [], "is no"),
+        (whole, ["unknown/project=a/b"], "holds no project"),
+        (whole, [f"{OLD}=nothing"], "nothing"),
+        (archive_of(), [], "holds no project"),
+    ):
+        answer = httpx.post(
+            f"{target.url}/archives/import", params={"project": renamed}, files={"file": content}, headers=headers
+        )
+        assert answer.status_code == 400 and reason in answer.json()["reason"], answer.text
+    answer = httpx.post(f"{target.url}/archives/import", json={}, headers=headers)
+    assert answer.status_code == 422
+    assert list((target.data / "imports").iterdir()) == []
+
+
+def wait_for_end(url: str, headers: dict[str, str]) -> dict[str, Any]:
+    """The import of the archive once it has ended."""
+    asked, deadline = {"project_id": OLD, "kinds": ["import_archive"]}, time.monotonic() + SECONDS
+    while True:
+        [job] = httpx.post(f"{url}/evaluations/jobs/query", json=asked, headers=headers, timeout=60).json()["jobs"]
+        if job["ended_at"] is not None:
+            return dict(job)
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.thorough
+def test_it_goes_on_after_kill_9(archive: Path, tmp_path: Path) -> None:
+    key = make_key(tmp_path / "data", "admin", "--scope", "admin")
+    headers = {"authorization": f"Bearer {key}"}
+    process = HeddleProcess(tmp_path / "data", auth="on", model="none").start()
+    try:
+        with archive.open("rb") as file:
+            answer = httpx.post(f"{process.url}/archives/import", files={"file": file}, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text
+        process.kill()
+        process.start()
+        job = wait_for_end(process.url, headers)
+        assert job["state"] == "succeeded", job
+        assert len(stored(process, key, OLD)) == CALLS
+    finally:
+        process.kill()
+
+
+@pytest.mark.thorough
+def test_a_cancelled_import_leaves_no_file(archive: Path, tmp_path: Path) -> None:
+    with HeddleProcess(tmp_path / "data", model="none") as process, httpx.Client(base_url=process.url) as client:
+        job = client.post("/archives/import", files={"file": archive.read_bytes()}, timeout=60).json()
+        named = {"project_id": OLD, "call_id": job["job_id"]}
+        assert client.post("/evaluations/cancel", json=named).status_code == 200
+        found = wait_for_end(process.url, {})
+    # It may have been faster.
+    assert found["state"] in ("cancelled", "succeeded")
+    assert list((tmp_path / "data" / "imports").iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_one_too_large_is_refused(tmp_path: Path) -> None:
+    with HeddleProcess(tmp_path / "data", model="none", max_archive="64KiB") as process:
+        answer = httpx.post(f"{process.url}/archives/import", files={"file": os.urandom(1 << 20)})
+        assert answer.status_code == 413 and "max_archive" in answer.json()["reason"]
+        assert list((tmp_path / "data" / "imports").glob("*")) == []

@@ -1,0 +1,108 @@
+"""The page that tells what works: `python -m tests.clients.compatibility.page` writes it from the results of a run.
+
+Each test of a client leaves its result in `.cache/compatibility`; those of clients that did not run are kept from
+`results.json` beside this file.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.clients.compatibility.environments import ROOT
+from tests.clients.compatibility.table import CLIENTS, Client, Kind
+
+SEEN = ROOT / ".cache" / "compatibility"
+RESULTS = Path(__file__).parent / "results.json"
+PAGE = ROOT / "docs" / "compatibility.md"
+TITLES: Mapping[Kind, str] = {
+    "traces": "Sending traces",
+    "models": "Asking heddle's model",
+    "texts": "Text completions and embeddings",
+    "evaluation": "Prompts, scores, experiments",
+    "agents": "Agents on heddle's model",
+}
+HEAD = """# Compatibility
+
+Unmodified clients in their newest releases, each in an environment of its own, with nothing changed but the address
+(and the project, where a client can name one). Written by `make test-clients`; do not edit.
+
+A client that sends traces asks a model with known answers for the weather in Paris, runs a tool, and asks a model that
+does not exist. Checked are the exact **tree** of calls, the **messages**, the **tokens** (64 cached and 16 reasoning
+tokens a request), the **cost**, the **thread**, the **user**, the **error**, and the **metrics** of clients that send
+some. A client that asks heddle's model is checked for its **answer**, **stream**, **tools**, **structure** (an object
+that follows a schema) and **error**. A client of text completions and embeddings must have what plain HTTP gives.
+Agents
+take nine steps with tools, without any network but heddle: checked are the **answer**, the **files** that they wrote,
+the **requests**, their **tokens**, and that requests and telemetry are one **conversation**.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was seen of one client."""
+
+    versions: dict[str, str] = field(default_factory=dict)
+    runtime: str = ""
+    works: list[str] = field(default_factory=list)
+    fails: dict[str, str] = field(default_factory=dict)
+    """Why, by aspect."""
+    skipped: str = ""
+
+
+def save(client: Client, result: Result) -> None:
+    """Leave a result for the page."""
+    SEEN.mkdir(parents=True, exist_ok=True)
+    (SEEN / f"{client.id}.json").write_text(json.dumps(asdict(result)), encoding="utf-8")
+
+
+def stored_results() -> dict[str, Result]:
+    """The results that the page was last written from."""
+    if not RESULTS.exists():
+        return {}
+    return {name: Result(**values) for name, values in json.loads(RESULTS.read_text(encoding="utf-8")).items()}
+
+
+def merge_results() -> dict[str, Result]:
+    """The stored results of the clients of the table, with those of the last run over them."""
+    found = stored_results()
+    for path in SEEN.glob("*.json"):
+        found[path.stem] = Result(**json.loads(path.read_text(encoding="utf-8")))
+    return {client.id: found[client.id] for client in CLIENTS if client.id in found}
+
+
+def render(results: Mapping[str, Result]) -> str:
+    """The page."""
+    parts = [HEAD]
+    for kind, title in TITLES.items():
+        rows = [_row(client, results[client.id]) for client in CLIENTS if client.kind == kind and client.id in results]
+        if rows:
+            head = ["| client | version | works | does not, and why |", "|---|---|---|---|"]
+            parts.append("\n".join([f"## {title}\n", *head, *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _row(client: Client, result: Result) -> str:
+    if result.skipped:
+        return f"| {client.name} | – | – | not tried: {_cell(result.skipped)} |"
+    versions = ", ".join(f"`{name}` {version}" for name, version in list(result.versions.items())[:2])
+    fails = "; ".join(f"**{aspect}**: {_cell(reason)}" for aspect, reason in result.fails.items())
+    return f"| {client.name} | {versions} | {', '.join(result.works) or '–'} | {fails or '–'} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def main() -> None:
+    """Write the results and the page."""
+    results = merge_results()
+    values = {name: asdict(result) for name, result in results.items()}
+    RESULTS.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(render(results), encoding="utf-8")
+    tried = [result for result in results.values() if not result.skipped]
+    print(f"docs/compatibility.md: {len(tried)} clients, {sum(not result.fails for result in tried)} without exception")
+
+
+if __name__ == "__main__":
+    main()

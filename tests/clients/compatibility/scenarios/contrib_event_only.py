@@ -1,0 +1,3 @@
+from contrib import run
+
+run("EVENT_ONLY")

@@ -1,0 +1,3 @@
+from contrib import run
+
+run("SPAN_AND_EVENT")

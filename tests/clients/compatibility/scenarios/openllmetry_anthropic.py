@@ -1,0 +1,14 @@
+import os
+
+os.environ["ANTHROPIC_OPEN_TELEMETRY"] = "false"  # its own spans of the same requests
+from anthropic import Anthropic
+from opentelemetry.instrumentation.anthropic import AnthropicInstrumentor
+from weather import ask_anthropic, fail_anthropic, finish, tracing
+
+provider = tracing()
+AnthropicInstrumentor().instrument(tracer_provider=provider)
+client = Anthropic(max_retries=0)
+with provider.get_tracer("program").start_as_current_span("weather"):
+    ask_anthropic(client)
+fail_anthropic(client)
+finish(provider)

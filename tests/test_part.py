@@ -1,0 +1,12 @@
+"""What holds in each part of the tests."""
+
+import pytest
+
+from tests.support import selection
+
+
+def test_torch_is_imported_in_its_own_part_alone(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--part") in (None, "torch"):
+        pytest.skip("only the parts beside torch's leave it out")
+    has_torch = request.config.stash[selection.HAS_TORCH]
+    assert not has_torch, "a test file imports torch at its top: list it in tests/support/selection.py"

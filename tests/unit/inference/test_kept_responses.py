@@ -1,0 +1,112 @@
+"""What happens to stored responses without a request: they grow old, and what no server works on any more is failed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from heddle.inference.responses.items import conceal, key_of, new_key, output_id, reveal
+from heddle.inference.responses.service import CUT, Responses
+from heddle.inference.service import Inference
+from heddle.settings import Settings
+from heddle.store.base import ControlGroups, Store
+from heddle.store.control.repository import Instance
+from heddle.store.control.responses import ConversationRow, ResponseRow
+from heddle.store.control.table_rows import ControlRowTexts
+from heddle.store.sqlite.store import DATABASE, SqliteControl, open_file
+from heddle.wire import times
+
+Work = Callable[[ControlGroups, Responses], Awaitable[None]]
+OWNER = "b3duZXI"
+
+
+def run(folder: Path, work: Work, *, is_shared: bool = False) -> None:
+    """Some work on the tables of a server, and on its service of responses, which has not started yet."""
+
+    async def main() -> None:
+        settings = Settings(data=str(folder), response_days=2)
+        path = folder / DATABASE
+        control = SqliteControl(settings, path, open_file(settings, path))
+        groups = ControlGroups(
+            control.executor, control.keys, control.spans, ControlRowTexts(control.executor), is_shared
+        )
+        service = Responses(settings, cast(Store, groups), cast(Inference, None))
+        try:
+            await work(groups, service)
+        finally:
+            await service.stop()
+            await control.close()
+
+    asyncio.run(main())
+
+
+def row(number: int, **fields: Any) -> ResponseRow:
+    """A response of today."""
+    body = {"id": f"r{number}", "output": [], "status": "completed", "error": None}
+    given = {"id": f"r{number}", "owner": OWNER, "thread_id": f"r{number}", "status": "completed", "body": body}
+    return ResponseRow(**{**given, "input": [], "created_at": times.now(), **fields})
+
+
+def test_a_chain_is_forgotten_when_its_last_response_is_old(tmp_path: Path) -> None:
+    old = times.now() - 3 * times.DAY
+
+    async def work(store: ControlGroups, service: Responses) -> None:
+        await store.responses.store(row(1, created_at=old), None)
+        await store.responses.store(row(2, created_at=old), None)
+        await store.responses.store(row(3, thread_id="r2", previous_id="r2"), None)
+        for name in ("c0", "c1"):
+            kept = ConversationRow(id=name, owner=OWNER, metadata={}, created_at=old, changed_at=old)
+            await store.conversations.add(kept, [{"id": "i"}])
+        await store.conversations.append("c1", [{"id": "j"}], times.now())
+        await service.start()
+        while await store.responses.find(OWNER, "r1") is not None:
+            await asyncio.sleep(0)
+        assert [found.id for found in await store.responses.chain(OWNER, "r3")] == ["r2", "r3"]
+        assert await store.conversations.find(OWNER, "c0") is None and await store.conversations.items("c0") == []
+        assert await store.conversations.items("c1") == [{"id": "i"}, {"id": "j"}]
+
+    run(tmp_path, work)
+
+
+def test_what_an_earlier_server_left_is_failed_at_the_start(tmp_path: Path) -> None:
+    async def leave(store: ControlGroups, _: Responses) -> None:
+        await store.responses.add(row(1, status="queued"))
+        await store.responses.add(row(2, status="queued"))
+        await store.responses.begin("r2", row(2).body)
+
+    async def look(store: ControlGroups, service: Responses) -> None:
+        await service.start()
+        for response_id in ("r1", "r2"):
+            found = await store.responses.find(OWNER, response_id)
+            assert found is not None and found.status == found.body["status"] == "failed"
+            assert found.body["error"] == {"code": "server_error", "message": CUT}
+            assert found.lease_owner is None
+        assert await store.responses.count_open(OWNER) == 0
+
+    run(tmp_path, leave)
+    run(tmp_path, look)
+
+
+def test_what_another_server_works_on_is_left_alone_until_its_lease_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: ControlGroups, service: Responses) -> None:
+        others = type(store.responses)(store.control, Instance(is_shared=True))
+        await others.add(row(1, status="queued"))
+        monkeypatch.setattr("heddle.store.control.responses.LEASE_SECONDS", -1.0)
+        await others.add(row(2, status="queued"))
+        await service.start()
+        first, second = [await store.responses.find(OWNER, name) for name in ("r1", "r2")]
+        assert first is not None and first.status == "queued"
+        assert second is not None and second.status == "failed"
+
+    run(tmp_path, work, is_shared=True)
+
+
+def test_opaque_reasoning_and_ids_of_items() -> None:
+    key = new_key()
+    assert key_of(output_id("rs", key, 3)) == key and key_of("msg_1") is None and key_of(f"resp_{key}") is None
+    text = "thoughts \ud800 é" * 1000
+    assert reveal(conceal(text), "x") == text and len(conceal(text)) < len(text)

@@ -1,0 +1,98 @@
+"""What `heddle check` finds in a database and among contents, and that it stops when its time is over."""
+
+import math
+import sqlite3
+from pathlib import Path
+
+import httpx
+import pytest
+
+from heddle.store.blobs.folder import FolderBlobs
+from heddle.store.integrity import RULES, SqliteIntegrity, check_contents
+from tests.support import scale
+from tests.support.server import HeddleProcess
+
+pytestmark = scale.on_sqlite
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a server that stored some calls."""
+    data = tmp_path_factory.mktemp("integrity") / "data"
+    with HeddleProcess(data, model="none") as process:
+        named = {"project_id": "a/b", "trace_id": "t", "op_name": "o", "started_at": "2026-01-01T00:00:00Z"}
+        items = []
+        for number in range(20):
+            start = {**named, "id": f"c{number}", "parent_id": "c0" if number else None, "attributes": {}, "inputs": {}}
+            end = {"project_id": "a/b", "id": f"c{number}", "ended_at": "2026-01-01T00:00:01Z", "summary": {}}
+            items += [{"mode": "start", "req": {"start": start}}, {"mode": "end", "req": {"end": end}}]
+        assert httpx.post(f"{process.url}/call/upsert_batch", json={"batch": items}).status_code == 200
+    return data / "heddle.db"
+
+
+@pytest.fixture
+def database(written: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    copy = tmp_path / "heddle.db"
+    copy.write_bytes(written.read_bytes())
+    return copy
+
+
+def change(database: Path, *statements: str) -> None:
+    """Change a database behind the server's back."""
+    raw = sqlite3.connect(database, isolation_level=None)
+    for statement in statements:
+        raw.execute(statement)
+    raw.close()
+
+
+def test_a_sound_database(database: Path) -> None:
+    checks = SqliteIntegrity(database)
+    for looked in (checks.check_tables(math.inf), checks.check_rows(math.inf), checks.check_tables(1e12)):
+        assert looked.looked_at == looked.of > 0 and looked.problems == []
+
+
+def test_nothing_is_looked_at_without_time(database: Path) -> None:
+    checks = SqliteIntegrity(database)
+    # The clock is looked at after so many steps, which the smallest tables do not take.
+    assert checks.check_tables(0.0).of > checks.check_tables(0.0).looked_at - 1
+    assert check_contents(["0" * 64], FolderBlobs(database.parent), 0.0).looked_at == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("DELETE FROM body_out WHERE rid = 3", "1 ended calls without their output"),
+        ("DELETE FROM body_in WHERE rid < 3", "2 started calls without their inputs"),
+        ("INSERT INTO call_refs VALUES (1, 1, 0, 999)", "1 rows of call_refs without their call"),
+        ("DELETE FROM call_blocks", "1 projects whose calls are counted wrongly"),
+        ("INSERT INTO tables VALUES (1, 'p', 'd', 5, 1, 0)", "1 tables of rows that lack a part"),
+    ],
+)
+def test_rows_that_do_not_belong_together_are_counted(database: Path, statement: str, found: str) -> None:
+    change(database, statement)
+    looked = SqliteIntegrity(database).check_rows(math.inf)
+    assert looked.looked_at == len(RULES) and looked.problems == [found]
+
+
+@pytest.mark.parametrize("ends", [math.inf, 1e12])
+def test_an_index_that_lacks_rows_is_found(database: Path, ends: float) -> None:
+    # The rows that its condition leaves out are missing once it has none.
+    whole = "CREATE INDEX calls_parent ON calls (parent_id, project)"
+    change(
+        database, "PRAGMA writable_schema = ON", f"UPDATE sqlite_master SET sql = '{whole}' WHERE name = 'calls_parent'"
+    )
+    looked = SqliteIntegrity(database).check_tables(ends)
+    assert any("calls_parent" in problem for problem in looked.problems), looked.problems
+
+
+def test_contents_are_read(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path)
+    whole, damaged, missing = (blobs.put_bytes(content) for content in (b"one", b"two", b"three"))
+    (tmp_path / damaged[:2] / damaged[2:]).write_bytes(b"2")
+    blobs.delete(missing)
+    keys = [whole, damaged, missing]
+    found = check_contents(keys, blobs, math.inf)
+    assert (found.looked_at, found.of) == (3, 3)
+    assert set(found.problems) == {f"{damaged} is damaged", f"{missing} is missing"}
+    assert check_contents(keys, blobs, math.inf, reads=False).problems == [f"{missing} is missing"]

@@ -1,0 +1,228 @@
+"""What goes into an archive comes out of it: equal rows, equal answers, once."""
+
+import asyncio
+import io
+import shutil
+import tarfile
+from pathlib import Path
+
+import orjson
+import pytest
+
+from heddle import settings
+from heddle.errors import HeddleError
+from heddle.store.blobs.folder import FolderBlobs
+from heddle.store.control.repository import metadata
+from heddle.store.data_folder import DataLock
+from heddle.transfer import schema
+from heddle.transfer.archive import HEADER, MANIFEST, ArchiveReader, ArchiveWriter, Header
+from heddle.transfer.archive_import import RowWriter, import_archive
+from heddle.transfer.export import export
+from tests.support.inprocess import running_services
+from tests.support.moved import BARE, answers, control_rows, fill_project, fill_tables
+
+PROJECT = "team/source"
+
+
+def of(data: Path) -> settings.Settings:
+    return settings.load({"data": str(data)}, {})
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that was filled, `source`, and its archive, `moved.heddle`."""
+    folder = tmp_path_factory.mktemp("filled")
+
+    async def run() -> None:
+        async with running_services(folder / "source") as (services, client):
+            await fill_project(client, PROJECT)
+            await fill_tables(services.store, folder / "source")
+        await export(of(folder / "source"), folder / "moved.heddle", (), False)
+
+    asyncio.run(run())
+    return folder
+
+
+@pytest.fixture
+def archive(filled: Path) -> Path:
+    return filled / "moved.heddle"
+
+
+@pytest.fixture
+def source(filled: Path, tmp_path: Path) -> Path:
+    """A copy of the store of its own."""
+    shutil.copytree(filled / "source", tmp_path / "source")
+    return tmp_path / "source"
+
+
+def test_every_table_is_moved_or_said_to_stay() -> None:
+    named = [moved.table.name for moved in schema.EXPORTED] + [*schema.NOT_EXPORTED, *schema.OF_ROWS]
+    assert sorted(named) == sorted(metadata.tables)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_answers_and_rows_are_equal_behind_a_move(tmp_path: Path, source: Path, as_json: bool) -> None:
+    archive = tmp_path / "moved.heddle"
+
+    async def run() -> None:
+        await export(of(source), archive, (), as_json)
+        report = await import_archive(of(tmp_path / "target"), archive, ())
+        assert report.new["calls"] == 4 and not report.left_out
+        seen = []
+        for folder in ("source", "target"):
+            async with running_services(tmp_path / folder) as (services, client):
+                rows = await control_rows(services.store)
+                for moved in schema.EXPORTED:
+                    assert rows[moved.table.name], moved.table.name
+                seen.append((await answers(client, PROJECT), rows))
+        assert seen[0] == seen[1]
+        for place in (tmp_path / "source").rglob("weights.bin"):
+            moved_to = tmp_path / "target" / place.relative_to(tmp_path / "source")
+            assert moved_to.read_bytes() == place.read_bytes()
+
+    asyncio.run(run())
+
+
+def test_a_second_import_adds_nothing(tmp_path: Path, archive: Path) -> None:
+    async def run() -> None:
+        first = await import_archive(of(tmp_path / "target"), archive, ())
+        second = await import_archive(of(tmp_path / "target"), archive, ())
+        assert set(second.new.values()) == {0}
+        assert second.known == first.new
+
+    asyncio.run(run())
+
+
+def test_one_project_moves_alone_and_under_another_name(tmp_path: Path, source: Path) -> None:
+    archive = tmp_path / "moved.heddle"
+
+    async def run() -> None:
+        await export(of(source), archive, (PROJECT,), False)
+        await import_archive(of(tmp_path / "target"), archive, (f"{PROJECT}=team/change",))
+        said = {}
+        for folder, project in (("source", PROJECT), ("target", "team/change")):
+            async with running_services(tmp_path / folder) as (_, client):
+                said[folder] = await answers(client, project)
+                found = await client.post("/calls/query_stats", json={"project_id": BARE})
+                assert found.json()["count"] == 0
+        as_target = {path: text.replace("team/source", "team/change") for path, text in said["source"].items()}
+        assert as_target == said["target"]
+
+    asyncio.run(run())
+
+
+def test_a_running_call_is_ended_by_a_later_archive(tmp_path: Path, source: Path, archive: Path) -> None:
+    later = tmp_path / "later.heddle"
+
+    async def run() -> None:
+        await import_archive(of(tmp_path / "target"), archive, ())
+        async with running_services(source) as (_, client):
+            end = {"project_id": PROJECT, "id": "call-2", "ended_at": "2026-01-01T00:02:00Z", "summary": {}}
+            await client.post("/call/end", json={"end": {**end, "output": "done"}})
+        await export(of(source), later, (), False)
+        report = await import_archive(of(tmp_path / "target"), later, ())
+        assert (report.new["calls"], report.known["calls"]) == (1, 3)
+        async with running_services(tmp_path / "target") as (_, client):
+            call = await client.post("/call/read", json={"project_id": PROJECT, "id": "call-2"})
+            assert call.json()["call"]["output"] == "done"
+
+    asyncio.run(run())
+
+
+def test_what_is_there_stays_as_it_is(tmp_path: Path, archive: Path) -> None:
+    """A project that has other versions of the same object keeps its latest, and indexes do not meet."""
+
+    async def run() -> None:
+        async with running_services(tmp_path / "target") as (_, client):
+            own = {"project_id": PROJECT, "object_id": "refers", "val": {"own": 1}}
+            made = (await client.post("/obj/create", json={"obj": own})).json()["digest"]
+        await import_archive(of(tmp_path / "target"), archive, ())
+        async with running_services(tmp_path / "target") as (_, client):
+            asked = {"project_id": PROJECT, "filter": {"object_ids": ["refers"]}}
+            found = (await client.post("/objs/query", json=asked)).json()["objs"]
+            assert sorted(version["version_index"] for version in found) == [0, 1, 2]
+            assert [version["digest"] for version in found if version["is_latest"]] == [made]
+
+    asyncio.run(run())
+
+
+def rewritten(archive: Path, target: Path, change: "dict[str, bytes | None]") -> Path:
+    """A copy of an archive with other contents of some members; None leaves one out."""
+    with tarfile.open(archive) as source, tarfile.open(target, "w") as copy:
+        for member in source:
+            content = change.get(member.name, source.extractfile(member).read())  # type: ignore[union-attr]
+            if content is not None:
+                member.size = len(content)
+                copy.addfile(member, io.BytesIO(content))
+    return target
+
+
+def test_a_newer_format_is_refused_by_name(tmp_path: Path, archive: Path) -> None:
+    header = {"format": "heddle archive", "version": 2, "heddle": "9.9", "made_at": "", "projects": []}
+    newer = rewritten(archive, tmp_path / "newer", {HEADER: orjson.dumps(header)})
+    with pytest.raises(HeddleError, match=r"version 2, written by heddle 9\.9; this one reads up to version 1"):
+        asyncio.run(import_archive(of(tmp_path / "target"), newer, ()))
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("kind", ["cut", "changed", "missing", "no manifest", "bad manifest", "blob", "text"])
+def test_a_damaged_archive_changes_nothing(tmp_path: Path, archive: Path, kind: str) -> None:
+    damaged = tmp_path / "damaged"
+    blob = next(name for name, _ in ArchiveReader(archive).members() if name.startswith("blobs/"))
+    changes: dict[str, dict[str, bytes | None]] = {
+        "changed": {"calls/000001.parquet": b"other"},
+        "missing": {"calls/000001.parquet": None},
+        "no manifest": {MANIFEST: None},
+        "bad manifest": {MANIFEST: b'{"other": 1}'},
+        "blob": {blob: b"other"},
+    }
+    if kind == "cut":
+        damaged.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    elif kind == "text":
+        damaged.write_text("no archive")
+    else:
+        rewritten(archive, damaged, changes[kind])
+    with pytest.raises(HeddleError, match=r"damaged|not whole|no whole archive|no archive"):
+        asyncio.run(import_archive(of(tmp_path / "target"), damaged, ()))
+    assert not (tmp_path / "target").exists()
+
+
+def test_what_a_server_beside_it_collects_is_stored_again(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = RowWriter.write
+
+    async def write_late(self: RowWriter, name: str, rows: list[dict[str, object]]) -> None:
+        for blob in (tmp_path / "target" / "files").glob("??/*"):
+            blob.unlink()
+        await write(self, name, rows)
+
+    monkeypatch.setattr(RowWriter, "write", write_late)
+    asyncio.run(import_archive(of(tmp_path / "target"), archive, ()))
+    named = {name.removeprefix("blobs/") for name, _ in ArchiveReader(archive).members() if name.startswith("blobs/")}
+    assert named and named <= set(FolderBlobs(tmp_path / "target" / "files").keys())
+
+
+def test_a_folder_in_use_is_refused_and_can_still_be_exported(tmp_path: Path, source: Path, archive: Path) -> None:
+    with DataLock(source):
+        with pytest.raises(HeddleError, match="in use by another heddle"):
+            asyncio.run(import_archive(of(source), archive, ()))
+        asyncio.run(export(of(source), tmp_path / "again.heddle", (), False))
+    assert ArchiveReader(tmp_path / "again.heddle").verify().counts == ArchiveReader(archive).verify().counts
+
+
+def test_members_outside_the_data_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "evil").write_bytes(b"x")
+    with ArchiveWriter(tmp_path / "evil.heddle", Header("1", "now", [])) as archive:
+        archive.file("adapters/../../outside", tmp_path / "evil")
+    with pytest.raises(HeddleError, match="no file of an adapter"):
+        asyncio.run(import_archive(of(tmp_path / "target"), tmp_path / "evil.heddle", ()))
+    assert not (tmp_path / "outside").exists()
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path, source: Path) -> None:
+    for blob in (source / "files").glob("??/*"):
+        blob.write_bytes(b"rotten")
+    with pytest.raises(HeddleError, match="is damaged"):
+        asyncio.run(export(of(source), tmp_path / "moved.heddle", (BARE,), False))
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
