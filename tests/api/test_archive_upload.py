@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from tests.support import scale
+from tests.support.archives import archive_of
 from tests.support.cli import heddle, make_key
 from tests.support.server import HeddleProcess
-from tests.support.tenant_requests import archive_of
 
 OLD, NEW = "team/before", "other/after"
 CALLS = 300

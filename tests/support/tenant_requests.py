@@ -1,12 +1,10 @@
 """One valid request for each route, about what a tenant has; a route that this cannot ask is a failure of its test."""
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from heddle.inference.served_model import TINY
-from heddle.transfer.archive import ArchiveWriter, Header
+from tests.support.archives import archive_of
 from tests.support.tenants import START, Asked, Asking, Json, Tenant, log_of, points_of, spans_of, trajectory
 
 Body = Callable[[Tenant], Any]
@@ -331,14 +329,6 @@ def request_for(asked: Asked, t: Tenant) -> Asking:
     if str(asked) == "POST /archives/import":
         return Asking(asked.method, path, params, headers, {}, {"file": ("a", archive_of(t.project_id))})
     return Asking(asked.method, path, params, headers, _body(asked, t))
-
-
-def archive_of(*projects: str) -> bytes:
-    """An archive of projects that hold nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        with ArchiveWriter(Path(folder, "a"), Header("0", START, list(projects))):
-            pass
-        return Path(folder, "a").read_bytes()
 
 
 def _value(asked: Asked, name: str, t: Tenant) -> Any:
