@@ -10,8 +10,8 @@ from heddle.training.sequences import (
     learning_rate_multiplier,
     normalise,
     reward_spread,
-    trajectory_weight,
 )
+from heddle.training.trainer.losses.aggregation import trajectory_weight
 from tests.support.vectors import VECTORS, needs_vectors
 
 
