@@ -107,7 +107,7 @@ def to_ratio(difference: "Tensor") -> "Tensor":
 
 def sum_segments(values: "Tensor", segments: "Tensor", mask: "Tensor") -> "tuple[Tensor, Tensor]":
     """For every token the sum over the trained tokens of its segment, and their number; of the shape of `values`."""
-    places = segments.unique(return_inverse=True)[1].reshape(-1)
+    places = segments.unique(return_inverse=True)[1].reshape(-1)  # type: ignore[no-untyped-call]
     counted = mask.reshape(-1).to(values.dtype)
     count = int(places.max()) + 1 if places.numel() else 0
     sums = values.new_zeros(count).index_add(0, places, values.reshape(-1) * counted)
