@@ -119,7 +119,7 @@ class DpoJob:
 
 def render_pair(row: Json, renderer: Renderer, at: str) -> Pair:
     """The last answer of both chats, each behind all that stands before it."""
-    answers = []
+    answers: list[Example] = []
     for side in ("chosen", "rejected"):
         chat = {"messages": row[side], "tools": row.get("tools")}
         answers += render_examples(chat, renderer, "last", f"{at}, {side}")
