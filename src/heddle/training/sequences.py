@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Required, TypedDict
+from typing import Any, Protocol, Required, TypedDict
 
 from heddle.training.config import RlConfig
 from heddle.wire.jsontypes import Json
@@ -34,7 +34,8 @@ class TrajectoryData(HistoryData, total=False):
     initial_policy_version: int | None
     final_policy_version: int | None
     metrics: dict[str, float]
-    metadata: dict[str, float | str | None]
+    metadata: dict[str, Any]
+    logs: list[str]
 
 
 class GroupData(TypedDict, total=False):
@@ -42,7 +43,7 @@ class GroupData(TypedDict, total=False):
 
     trajectories: Required[list[TrajectoryData]]
     exceptions: list[dict[str, str]]
-    metadata: dict[str, float | str | None]
+    metadata: dict[str, Any]
 
 
 class Renderer(Protocol):
