@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from heddle.training.schemas.exchanges import choose_exchanges
+from heddle.training.exchanges import choose_exchanges
 from heddle.training.sequences import GroupData, HistoryData, Item, TrajectoryData
 from heddle.wire import jsontext
 from heddle.wire.jsontypes import Json
