@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Required, TypedDict
+from typing import Any, Protocol, Required, TypedDict
 
 from heddle.training.config import RlConfig
 from heddle.training.trainer.losses import LOSSES
@@ -37,7 +37,8 @@ class TrajectoryData(HistoryData, total=False):
     initial_policy_version: int | None
     final_policy_version: int | None
     metrics: dict[str, float]
-    metadata: dict[str, float | str | None]
+    metadata: dict[str, Any]
+    logs: list[str]
 
 
 class GroupData(TypedDict, total=False):
@@ -45,7 +46,7 @@ class GroupData(TypedDict, total=False):
 
     trajectories: Required[list[TrajectoryData]]
     exceptions: list[dict[str, str]]
-    metadata: dict[str, float | str | None]
+    metadata: dict[str, Any]
 
 
 class Renderer(Protocol):

@@ -27,6 +27,7 @@ from heddle.training.models import TrainableModels, resources
 from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import LoadRenderer, Rollouts
+from heddle.training.ruler import Ruler
 from heddle.training.schemas.requests import (
     CreateDpoJob,
     CreateSftJob,
@@ -116,6 +117,7 @@ class Training:
         calls: CallSource,
         datasets: DatasetReader,
         promotion: Promotion,
+        ruler: Ruler,
         count_refusal: Callable[[str], None],
         load_renderer: LoadRenderer | None = None,
     ) -> None:
@@ -131,6 +133,7 @@ class Training:
         self._calls = calls
         self._datasets = datasets
         self._promotion = promotion
+        self._ruler = ruler
 
     async def start(self) -> None:
         """Begin to work on what waits, where the settings let this server train."""
@@ -162,6 +165,8 @@ class Training:
         reference = await reference_folder(self._table, self._jobs, model, settings, caller)
         config = await self._make_config(model, settings.as_json(), head, caller)
         config["kl_reference"] = reference
+        if head.reward_from is not None:
+            config["ruler"] = await self._ruler.prepare(head.ruler, model, caller)
         key = taken.key
         if key is None:
             assert isinstance(head.source, SourceRequest)

@@ -13,9 +13,10 @@ from pydantic import (
     Field,
     FiniteFloat,
     PlainValidator,
+    ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from heddle.http.routing import RequestModel
 from heddle.training.calls import CALL_FIELDS, GROUP_FIELDS
@@ -185,7 +186,8 @@ class SourceRequest(_Strict):
     query: Annotated[dict[str, Any] | None, PlainValidator(_checked_query)] = None
     sort_by: list[SourceSort] | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_CALLS)] = 1000
-    reward: SourceReward
+    reward: SourceReward | None = None
+    """Null where a judge gives the rewards."""
     group_by: str | list[str] | None = None
 
     @model_validator(mode="after")
@@ -211,6 +213,19 @@ class PromotionRequest(RequestModel):
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] = 0.0
     max_tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
     """Of an answer; null is `usual_answer`."""
+
+
+class RulerRequest(RequestModel):
+    """`ruler` of a training job: who judges, and by what; an unknown key is refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    judge_model: Annotated[str, Field(min_length=1)] | None = None
+    """A model of this server or of a provider, as /completions/create names it; null is the model's base."""
+    rubric: Annotated[str, Field(min_length=1, max_length=50_000)] | None = None
+    temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = 0.0
+    """Null leaves it to the judge's server."""
+    max_tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
 
 
 def default_max_tokens(max_model_len: int) -> int:
@@ -255,6 +270,18 @@ class JobHead(Part):
     experimental_config: ExperimentalConfig | None = None
     promotion: PromotionRequest | None = None
     source: SourceRequest | None = None
+    reward_from: Literal["ruler"] | None = None
+    """Who gives the trajectories their rewards; null: they have them."""
+    ruler: RulerRequest | None = None
+
+    @model_validator(mode="after")
+    def _has_rewards(self) -> "JobHead":
+        if self.ruler is not None and self.reward_from is None:
+            raise PydanticCustomError("value_error", "ruler goes with reward_from: ruler")
+        if self.source is not None and self.source.reward is None and self.reward_from is None:
+            missing = InitErrorDetails(type="missing", loc=("source", "reward"), input=None)
+            raise ValidationError.from_exception_data("job", [missing])
+        return self
 
 
 class CreateJob(JobHead):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     ConfigDict,
     Field,
     PlainValidator,
@@ -24,6 +25,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from heddle.errors import InvalidRequest
 from heddle.http.routing import RequestModel
+from heddle.training.exchanges import choose_exchanges
 from heddle.wire.jsontypes import Json
 
 Place = tuple[str | int, ...]
@@ -148,17 +150,12 @@ def _figure(value: Any) -> Any:
 
 
 def _mark(value: Any) -> Any:
-    if value is None or isinstance(value, str):
-        return value
-    if not isinstance(value, (int, float)):
-        raise PydanticCustomError("value_error", "Input should be a number, a text, true, false or null")
-    return _figure(value)
+    """Any JSON, as openpipe-art 0.5.23 has it; its numbers are finite where it is one."""
+    return _figure(value) if isinstance(value, (int, float)) else value
 
 
 Figures = dict[str, Annotated[float | bool, PlainValidator(_figure, json_schema_input_type=float | bool)]]
-Marks = dict[
-    str, Annotated[float | str | bool | None, PlainValidator(_mark, json_schema_input_type=float | str | bool | None)]
-]
+Marks = dict[str, Annotated[Any, PlainValidator(_mark, json_schema_input_type=Any)]]
 Item = Annotated[dict[str, Any], AfterValidator(check_item)]
 """A chat message (`role`) or a sampled choice (`finish_reason` and `message`)."""
 
@@ -200,8 +197,52 @@ class ExceptionInfo(Part):
     traceback: str | None = None
 
 
+class ChatRequest(BaseModel):
+    """What a model had read; what else clients sent and got is theirs, here and below."""
+
+    messages: list[Item]
+
+
+class ChatResponse(BaseModel):
+    """What it answered."""
+
+    choices: list[Item]
+
+
+class ChatExchange(BaseModel):
+    """One chat completion."""
+
+    request: ChatRequest
+    response: ChatResponse
+
+
+class OtherExchange(BaseModel):
+    """A request by another protocol."""
+
+    request: dict[str, Any]
+
+
+class Exchanges(RequestModel):
+    """All requests of a rollout; those to other models than the trained one are no part of its conversations."""
+
+    chat_completions: list[ChatExchange] = Field(default_factory=list)
+    completions: list[OtherExchange] = Field(default_factory=list)
+    responses: list[OtherExchange] = Field(default_factory=list)
+    messages: list[OtherExchange] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_model(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            choose_exchanges(data)
+        return data
+
+
 class Trajectory(Part):
     """One rollout with its reward; nothing is required."""
+
+    exchanges: Exchanges | None = None
+    """In place of messages, tools and histories."""
 
     messages_and_choices: list[Item] = Field(default_factory=list)
     tools: list[Tool] | None = None
@@ -213,6 +254,12 @@ class Trajectory(Part):
     metadata: Marks = Field(default_factory=dict)
     logs: list[str] = Field(default_factory=list)
     start_time: str | None = None
+
+    @model_validator(mode="after")
+    def _is_told_once(self) -> "Trajectory":
+        if self.exchanges is not None and (self.messages_and_choices or self.tools or self.additional_histories):
+            raise PydanticCustomError("value_error", "give exchanges, or messages and histories, not both")
+        return self
 
 
 class TrajectoryGroup(Part):
