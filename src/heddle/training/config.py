@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from heddle.training.trainer.losses import LOSSES
-from heddle.training.trainer.losses.base import Level, Loss, LossName
-from heddle.training.trainer.losses.correction import Correction
-from heddle.training.trainer.losses.kl import KlEstimator
+from heddle.training.losses import LOSSES
+from heddle.training.losses.base import Level, Loss, LossName
+from heddle.training.losses.correction import Correction
+from heddle.training.losses.kl import KlEstimator
 
 KlSource = Literal["current_learner", "sample"]
 

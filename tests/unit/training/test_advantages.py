@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from heddle.training.losses.aggregation import trajectory_weight
 from heddle.training.sequences import (
     TokenSequence,
     group_advantages,
@@ -11,7 +12,6 @@ from heddle.training.sequences import (
     normalise,
     reward_spread,
 )
-from heddle.training.trainer.losses.aggregation import trajectory_weight
 from tests.support.vectors import VECTORS, needs_vectors
 
 

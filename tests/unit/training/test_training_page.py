@@ -12,9 +12,9 @@ import pytest
 from heddle.app import served_routes
 from heddle.evals.scorers import KINDS
 from heddle.training.config import DpoConfig, RlConfig, SftConfig
+from heddle.training.losses import LOSSES
 from heddle.training.messages import Started, Stepped
 from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
-from heddle.training.trainer.losses import LOSSES
 from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform
 
 ROOT = Path(__file__).parent.parent.parent.parent

@@ -21,6 +21,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from heddle.http.routing import RequestModel
 from heddle.training.calls import CALL_FIELDS, GROUP_FIELDS
 from heddle.training.config import DpoConfig, KlSource, RlConfig, SftConfig
+from heddle.training.losses.base import Level, LossName
+from heddle.training.losses.correction import Correction
+from heddle.training.losses.kl import KlEstimator
 from heddle.training.schemas.trajectories import (
     AboveZero,
     AtLeastZero,
@@ -30,9 +33,6 @@ from heddle.training.schemas.trajectories import (
     Step,
     TrajectoryGroup,
 )
-from heddle.training.trainer.losses.base import Level, LossName
-from heddle.training.trainer.losses.correction import Correction
-from heddle.training.trainer.losses.kl import KlEstimator
 from heddle.wire.calls import CallConditions, OrderTerm
 from heddle.wire.query import parse_query, split_path
 

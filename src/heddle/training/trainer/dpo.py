@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from heddle.training.config import DpoConfig
+from heddle.training.losses.dpo import per_pair
 from heddle.training.messages import Started, Task
 from heddle.training.sequences import Renderer, TrainingError
-from heddle.training.trainer.losses.dpo import per_pair
 from heddle.training.trainer.models import Layout, lay_out
 from heddle.training.trainer.policy import Policy
 from heddle.training.trainer.ranks import Ranks

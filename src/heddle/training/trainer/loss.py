@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from heddle.training.config import RlConfig
-from heddle.training.trainer.losses import LOSSES
-from heddle.training.trainer.losses.aggregation import SMALL
-from heddle.training.trainer.losses.base import Terms, average_segments, sum_segments, to_ratio
-from heddle.training.trainer.losses.correction import keep_on_policy, weigh
-from heddle.training.trainer.losses.kl import ESTIMATORS
+from heddle.training.losses import LOSSES
+from heddle.training.losses.aggregation import SMALL
+from heddle.training.losses.base import Terms, average_segments, sum_segments, to_ratio
+from heddle.training.losses.correction import keep_on_policy, weigh
+from heddle.training.losses.kl import ESTIMATORS
 
 ROUNDING = 1e-9
 """A variance over the mean square that says nothing: probabilities come from float32."""

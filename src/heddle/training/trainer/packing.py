@@ -9,8 +9,8 @@ from typing import Any
 import numpy
 
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
 from heddle.training.sequences import TokenSequence, normalise
-from heddle.training.trainer.losses import LOSSES
 
 
 @dataclass(slots=True)

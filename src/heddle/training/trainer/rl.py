@@ -11,6 +11,8 @@ from torch import Tensor
 
 from heddle.models.interfaces import ModelError
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
+from heddle.training.losses.aggregation import SMALL, find_divisor
 from heddle.training.messages import Started, Task
 from heddle.training.sequences import (
     GroupData,
@@ -22,8 +24,6 @@ from heddle.training.sequences import (
     sequences,
 )
 from heddle.training.trainer.loss import Objective, correlation, objective, probability_sums
-from heddle.training.trainer.losses import LOSSES
-from heddle.training.trainer.losses.aggregation import SMALL, find_divisor
 from heddle.training.trainer.models import Layout, lay_out
 from heddle.training.trainer.packing import PER_TOKEN, Row, pack
 from heddle.training.trainer.policy import Policy, Which

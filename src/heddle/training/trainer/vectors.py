@@ -13,11 +13,11 @@ from torch import Tensor
 
 from heddle.errors import InvalidRequest
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
+from heddle.training.losses.aggregation import SMALL, trajectory_weight
+from heddle.training.losses.base import LossName
 from heddle.training.sequences import TokenSequence, group_advantages, share_prompt
 from heddle.training.trainer.loss import Tokens, correlation, objective, probability_sums, shift
-from heddle.training.trainer.losses import LOSSES
-from heddle.training.trainer.losses.aggregation import SMALL, trajectory_weight
-from heddle.training.trainer.losses.base import LossName
 from heddle.wire.jsontypes import Json
 
 Case = Json

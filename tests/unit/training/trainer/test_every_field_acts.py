@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 
 from heddle.inference.served_model import TINY_FOLDER
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
 from heddle.training.messages import Stepped
 from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
 from heddle.training.sequences import TrainingError, sequences
-from heddle.training.trainer.losses import LOSSES
 from heddle.training.trainer.models import lay_out
 from heddle.training.trainer.packing import pack
 from heddle.training.trainer.run import PolicyCache

@@ -10,7 +10,7 @@ training", 2025), `*_mask` leaves out what lies outside (MIS, Liu et al., "When 
 import math
 from typing import TYPE_CHECKING, Literal
 
-from heddle.training.trainer.losses.base import average_segments, sum_segments, to_ratio
+from heddle.training.losses.base import average_segments, sum_segments, to_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ Logarithms stay within [-20, 20], log w within [log 1e-8, 20]; weights of `impor
 import math
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Option, Terms, sum_segments
+from heddle.training.losses.base import Loss, Option, Terms, sum_segments
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,7 +5,7 @@ loss = -(A log p - beta / 2 (log p - log m)^2), summed over tokens, and a mean o
 
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Option, Terms
+from heddle.training.losses.base import Loss, Option, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor

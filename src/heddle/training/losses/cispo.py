@@ -6,7 +6,7 @@ epsilon 1 and epsilon_high 4 keep the ratio within [0, 5]; every trajectory coun
 
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Terms
+from heddle.training.losses.base import Loss, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,6 +1,6 @@
 """How the losses of tokens become the loss of a gradient step; `Aggregation` says what each name means."""
 
-from heddle.training.trainer.losses.base import Aggregation
+from heddle.training.losses.base import Aggregation
 
 SMALL = 1e-6
 """Beside ART's counts of tokens."""

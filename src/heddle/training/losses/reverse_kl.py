@@ -7,7 +7,7 @@ gradient is that of `coef` KL(p || q) at each state (Agarwal et al., arXiv:2306.
 
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Option, Terms
+from heddle.training.losses.base import Loss, Option, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ of the divergence on policy); k3 = exp(d) - d - 1 (unbiased, never negative; GRP
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from heddle.training.trainer.losses.base import to_ratio
+from heddle.training.losses.base import to_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,6 +4,6 @@ loss = 1/S sum_i 1/T_i sum_t -min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A)
 GSPO with the gradient through the mean.
 """
 
-from heddle.training.trainer.losses.base import Loss, clipped_surrogate
+from heddle.training.losses.base import Loss, clipped_surrogate
 
 GRPO = Loss("grpo", clipped_surrogate, aggregation="sequence_mean", bounds=(0.2, None), levels=("token", "sequence"))

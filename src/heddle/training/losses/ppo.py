@@ -3,7 +3,7 @@
 loss = -min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A), r = exp(log p - log m); every trajectory counts once.
 """
 
-from heddle.training.trainer.losses.base import Loss, clipped_surrogate
+from heddle.training.losses.base import Loss, clipped_surrogate
 
 PPO = Loss(
     "ppo",

@@ -5,7 +5,7 @@ Fine-tuning: w = 1 and a mean over the step's trained tokens.
 
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Terms
+from heddle.training.losses.base import Loss, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor

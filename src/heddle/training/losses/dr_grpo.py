@@ -4,7 +4,7 @@ loss = 1/(S L) sum_i sum_t -min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A), 
 L is `max_completion_length`; 0 stands for the most trained tokens of a sequence of the job.
 """
 
-from heddle.training.trainer.losses.base import Loss, Option, clipped_surrogate
+from heddle.training.losses.base import Loss, Option, clipped_surrogate
 
 DR_GRPO = Loss(
     "dr_grpo",

@@ -6,7 +6,7 @@ loss = -r A, r = exp(log p - log m), summed over tokens, and a mean over sequenc
 
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Terms
+from heddle.training.losses.base import Loss, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor

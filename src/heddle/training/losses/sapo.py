@@ -6,7 +6,7 @@ A > 0 and `temperature_neg` elsewhere.
 
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Option, Terms
+from heddle.training.losses.base import Loss, Option, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,6 +4,6 @@ loss = 1/N sum_i sum_t -min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A), with
 "bnpo"; the name is from Xiao et al., arXiv:2506.02864, whose Beta normalisation of rewards is not part of it).
 """
 
-from heddle.training.trainer.losses.base import Loss, clipped_surrogate
+from heddle.training.losses.base import Loss, clipped_surrogate
 
 BNPO = Loss("bnpo", clipped_surrogate, aggregation="token_mean", bounds=(0.2, None))

@@ -10,8 +10,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Option, Terms, clipped_surrogate
-from heddle.training.trainer.losses.kl import k3
+from heddle.training.losses.base import Loss, Option, Terms, clipped_surrogate
+from heddle.training.losses.kl import k3
 
 if TYPE_CHECKING:
     from torch import Tensor

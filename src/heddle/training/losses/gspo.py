@@ -8,7 +8,7 @@ loss = 1/S sum_i 1/T_i sum_t -min(s_t A, clip(s_t, 1 - 3e-4, 1 + 4e-4) A).
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from heddle.training.trainer.losses.base import Loss, Terms, clipped_surrogate
+from heddle.training.losses.base import Loss, Terms, clipped_surrogate
 
 if TYPE_CHECKING:
     from torch import Tensor
