@@ -8,7 +8,7 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller, Grant
 from heddle.store.control.objects import NewVersion, Objects
 from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.control.tables import Tables
@@ -139,15 +139,15 @@ def stored(objects: dict[str, Any]) -> tuple[SimpleNamespace, str]:
     return store, project
 
 
-def bound(**binding: str) -> Caller:
+def bound(reach: str) -> Caller:
     """Somebody whose key reaches one entity or project."""
-    return Caller("guest", frozenset((Scope.READ,)), **binding)
+    return Caller("guest", (Grant.parse(f"viewer:{reach}"),))
 
 
-@pytest.mark.parametrize("binding", [{"project": "e/other"}, {"entity": "f"}])
-def test_a_key_of_another_project_reads_nothing_through_refs(binding: dict[str, str]) -> None:
+@pytest.mark.parametrize("reach", ["e/other", "f"])
+def test_a_key_of_another_project_reads_nothing_through_refs(reach: str) -> None:
     store, project = stored({"o": lambda _: {"secret": 1}})
-    client = TestClient(small_app(store, router, caller=bound(**binding)))
+    client = TestClient(small_app(store, router, caller=bound(reach)))
     outside = client.post("/refs/read_batch", json={"refs": [f"weave:///e/p/object/o:{'D' * 43}/key/secret"]})
     assert outside.status_code == 403 and "secret" not in outside.text
     inside = client.post("/refs/read_batch", json={"refs": [refs.object_ref(project, "object", "o", "D" * 43)]})

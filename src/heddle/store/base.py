@@ -26,6 +26,7 @@ from heddle.store.control.log_records import LogRecords
 from heddle.store.control.metric_series import MetricSeries
 from heddle.store.control.monitors import Alerts, Deliveries, MonitorWaits
 from heddle.store.control.objects import Objects
+from heddle.store.control.audit import AuditLog
 from heddle.store.control.projects import Projects, Providers, Runtimes
 from heddle.store.control.rejections import Rejections
 from heddle.store.control.repository import Executor, Instance, WriteStats
@@ -81,6 +82,7 @@ class ControlGroups:
         self.keys = Keys(keys)
         self.sessions = Sessions(keys)
         self.projects = Projects(executor)
+        self.audit_log = AuditLog(executor)
         self.inference = InferenceRows(executor)
         self.adapters = Adapters(executor)
         self.monitor_waits = MonitorWaits(executor)

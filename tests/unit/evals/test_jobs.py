@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import Busy, Forbidden, InvalidRequest, NotFound, Unavailable
 from heddle.evals import jobs as job_queue
 from heddle.evals.jobs import JobRun, Jobs
@@ -19,7 +19,7 @@ from heddle.store.control.eval_jobs import JobRow
 from heddle.store.sqlite.store import SqliteStore, open_store
 
 PROJECT = "team/queue"
-ANN = Caller("ann", frozenset((Scope.READ, Scope.WRITE)), entity="team", key_id="key-1")
+ANN = Caller("ann", (Grant.parse("editor:team"),), key_id="key-1")
 Json = dict[str, Any]
 Work = Callable[[JobRow, JobRun], Awaitable[Json]]
 
@@ -60,7 +60,7 @@ def test_a_job_runs_with_the_rights_of_its_caller(tmp_path: Path) -> None:
             assert ended.started_at is not None and ended.ended_at is not None
             with pytest.raises(Forbidden):
                 await jobs.submit("echo", ANN, "other/project", {})
-            reader = Caller("eve", frozenset((Scope.READ,)))
+            reader = Caller("eve", (Grant.parse("viewer"),))
             with pytest.raises(Forbidden):
                 await jobs.submit("echo", reader, PROJECT, {})
 

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -313,7 +314,7 @@ class Writer:
         Raises what `work` raises, Busy when more than the setting write_queue_bytes waits, StorageFull on a full disk.
         """
         loop = asyncio.get_running_loop()
-        result: T = await self._put(_Item(work, size, loop, loop.create_future()))
+        result: T = await self._put(_Item(partial(copy_context().run, work), size, loop, loop.create_future()))
         return result
 
     async def write_jointly(self, joint: Callable[[Session, list[T]], None], brought: T, size: int) -> None:
