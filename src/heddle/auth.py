@@ -60,7 +60,8 @@ class Caller:
     def from_json(cls, told: Mapping[str, Any]) -> "Caller":
         """What `to_json` made, or an earlier version, whose `write` included deletion."""
         if "grants" in told:
-            return cls(told["user"], tuple(Grant(reach, frozenset(map(Scope, words))) for reach, words in told["grants"]))
+            grants = tuple(Grant(reach, frozenset(map(Scope, words))) for reach, words in told["grants"])
+            return cls(told["user"], grants, told["key_id"])
         scopes = frozenset(map(Scope, told["scopes"]))
         scopes |= {Scope.ANNOTATE, Scope.DELETE} if Scope.WRITE in scopes else frozenset()
         return cls(told["user"], (Grant(told["project"] or told["entity"] or "", scopes),), told["key_id"])
@@ -228,7 +229,7 @@ class Authenticator:
             ended, unknown = "The session has ended; log in again", "The API key is not known to this server"
             found = NotAuthenticated(ended if is_session else await self._explain(unknown))
         elif problem := row.problem(now, entry):
-            found = NotAuthenticated(problem)
+            found = NotAuthenticated(f"{'The sign-in' if row.is_person else 'The API key'} {problem}")
         else:
             found = Caller.of(row)
             self._used[row.id] = (now, ADDRESS.get())

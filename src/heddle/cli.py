@@ -233,7 +233,9 @@ def create_key(
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="read, annotate, write, delete or admin; repeat for several.")
     ] = None,
-    entity: Annotated[str | None, typer.Option("--entity", help="Where roles and scopes count that name no place.")] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", help="Where roles and scopes count that name no place.")
+    ] = None,
     project: Annotated[str | None, typer.Option("--project", help="The same, for one entity/project.")] = None,
     expires: Expires = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 from heddle.errors import ExtraMissing, Forbidden, NotAuthenticated, Unavailable
 from heddle.extras import install_command
@@ -55,7 +55,7 @@ class Provider:
 
     def __init__(self, settings: Settings) -> None:
         try:
-            import authlib.integrations.httpx_client  # noqa: F401
+            import authlib.oidc.core  # noqa: F401
         except ImportError as error:
             raise ExtraMissing(f"sign-in is not installed: {install_command('oidc')}") from error
         self._settings = settings
@@ -65,21 +65,25 @@ class Provider:
 
     async def address(self, attempt: Attempt, redirect_uri: str) -> str:
         """Where the browser goes to sign in; raises Unavailable when the provider does not answer."""
-        endpoint = (await self._metadata())["authorization_endpoint"]
-        async with self._client(redirect_uri) as client:
-            url, _ = client.create_authorization_url(
-                endpoint,
-                state=attempt.derive("state"),
-                nonce=attempt.derive("nonce"),
-                code_verifier=attempt.derive("verifier"),
-            )
-        return str(url)
+        from authlib.oauth2.rfc7636 import create_s256_code_challenge
+
+        asked = {
+            "response_type": "code",
+            "client_id": self._settings.oidc_client_id,
+            "redirect_uri": redirect_uri,
+            "scope": self._settings.oidc_scopes,
+            "state": attempt.derive("state"),
+            "nonce": attempt.derive("nonce"),
+            "code_challenge": create_s256_code_challenge(attempt.derive("verifier")),
+            "code_challenge_method": "S256",
+        }
+        return _add_query((await self._metadata())["authorization_endpoint"], asked)
 
     async def sign_out_address(self, back: str) -> str | None:
         """Where the browser goes to sign out there, too (RP-initiated logout); None where that is not offered."""
         endpoint = (await self._metadata()).get("end_session_endpoint")
         given = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": back}
-        return f"{endpoint}?{urlencode(given)}" if endpoint else None
+        return _add_query(endpoint, given) if endpoint else None
 
     async def finish(self, attempt: Attempt, given: Mapping[str, str], redirect_uri: str) -> Person:
         """Who has signed in, by what the provider sent the browser back with.
@@ -108,66 +112,63 @@ class Provider:
 
     async def _claims(self, attempt: Attempt, code: str, redirect_uri: str) -> Json:
         """What the provider says of somebody; the token is checked, what it lacks is asked for."""
-        from authlib.common.errors import AuthlibBaseError
-        from httpx import HTTPError
+        from httpx import USE_CLIENT_DEFAULT, AsyncClient, HTTPError
 
-        metadata = await self._metadata()
-        wanted = {self._settings.oidc_user, self._settings.oidc_groups}
+        metadata, settings = await self._metadata(), self._settings
+        asked = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
+        asked |= {"client_id": settings.oidc_client_id, "code_verifier": attempt.derive("verifier")}
+        # RFC 6749, 2.3.1: both are encoded as in a form before they become a user and a password.
+        own = quote_plus(settings.oidc_client_id), quote_plus(settings.oidc_client_secret)
         try:
-            async with self._client(redirect_uri) as client:
-                verifier = attempt.derive("verifier")
-                token = await client.fetch_token(metadata["token_endpoint"], code=code, code_verifier=verifier)
-                claims = await self._check(token.get("id_token", ""), attempt.derive("nonce"))
-                if not wanted <= claims.keys() and "userinfo_endpoint" in metadata:
-                    told = (await client.get(metadata["userinfo_endpoint"])).raise_for_status().json()
+            async with AsyncClient(timeout=_TIMEOUT_SECONDS) as client:
+                is_public = settings.oidc_client_secret == "none"
+                who = USE_CLIENT_DEFAULT if is_public else own
+                answered = await client.post(metadata["token_endpoint"], data=asked, auth=who)
+                token = answered.json()
+                if answered.is_error:
+                    told = str(token.get("error_description") or token.get("error"))[:200]
+                    raise NotAuthenticated(f"{_FAILURES} (the provider says: {told})")
+                claims = await self._check(token, attempt.derive("nonce"))
+                if not {settings.oidc_user, settings.oidc_groups} <= claims.keys() and "userinfo_endpoint" in metadata:
+                    bearer = {"authorization": f"Bearer {token['access_token']}"}
+                    told = (await client.get(metadata["userinfo_endpoint"], headers=bearer)).raise_for_status().json()
                     if told.get("sub") != claims["sub"]:
                         raise NotAuthenticated(_FAILURES)
                     claims = {**told, **claims}
-        except (AuthlibBaseError, ValueError) as error:
-            raise NotAuthenticated(f"{_FAILURES} ({str(error)[:200]})") from error
+        except (ValueError, KeyError, AttributeError) as error:
+            raise NotAuthenticated(f"{_FAILURES} (the provider's answer is not understood)") from error
         except HTTPError as error:
             raise _unavailable(error) from error
         return claims
 
-    async def _check(self, token: str, nonce: str) -> Json:
+    async def _check(self, token: Json, nonce: str) -> Json:
         """The claims of an ID token (OpenID Connect Core, 3.1.3.7); raises NotAuthenticated."""
+        from authlib.oidc.core import CodeIDToken
         from joserfc import jwt
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
 
-        issuer = (await self._metadata())["issuer"]
+        own = self._settings.oidc_client_id
+        options = {
+            "iss": {"essential": True, "value": (await self._metadata())["issuer"]},
+            "aud": {"essential": True, "value": own},
+        }
+        given = {"nonce": nonce, "client_id": own, "access_token": token.get("access_token")}
         for is_again in (False, True):
-            keys = KeySet.import_key_set(await self._keys(is_again))  # type: ignore[arg-type]
             try:
-                claims = dict(jwt.decode(token, keys, algorithms=_ALGORITHMS).claims)
+                told: Any = await self._keys(is_again)
+                keys = KeySet.import_key_set(told)
+                found = jwt.decode(token["id_token"], keys, algorithms=_ALGORITHMS)
                 break
             except (JoseError, ValueError) as error:
                 # The provider may have changed its keys.
                 if is_again:
                     raise NotAuthenticated(f"{_FAILURES} ({error})") from error
-        own, seconds = self._settings.oidc_client_id, time.time()
-        audience = claims.get("aud")
-        is_ours = audience == own or (isinstance(audience, list) and own in audience and claims.get("azp", own) == own)
-        is_new = isinstance(claims.get("exp"), (int, float)) and claims["exp"] > seconds - _LEEWAY_SECONDS
-        if claims.get("iss") != issuer or not is_ours or not is_new or claims.get("nonce") != nonce:
-            raise NotAuthenticated(_FAILURES)
-        if not isinstance(claims.get("sub"), str) or not claims["sub"]:
-            raise NotAuthenticated(_FAILURES)
-        return claims
-
-    def _client(self, redirect_uri: str) -> Any:
-        from authlib.integrations.httpx_client import AsyncOAuth2Client
-
-        secret = self._settings.oidc_client_secret
-        return AsyncOAuth2Client(
-            self._settings.oidc_client_id,
-            None if secret == "none" else secret,
-            scope=self._settings.oidc_scopes,
-            redirect_uri=redirect_uri,
-            code_challenge_method="S256",
-            token_endpoint_auth_method="none" if secret == "none" else "client_secret_basic",
-            timeout=_TIMEOUT_SECONDS,
-        )
+        try:
+            CodeIDToken(found.claims, found.header, options, given).validate(leeway=_LEEWAY_SECONDS)
+        except JoseError as error:
+            raise NotAuthenticated(f"{_FAILURES} ({error})") from error
+        return dict(found.claims)
 
     async def _metadata(self) -> Json:
         """What the provider publishes about itself (OpenID Connect Discovery)."""
@@ -197,6 +198,10 @@ class Provider:
                 raise Unavailable("The provider that people sign in with answers with something else")
             self._found[url] = (time.monotonic() + _BELIEVED_SECONDS, found)
             return found
+
+
+def _add_query(endpoint: str, given: Mapping[str, str]) -> str:
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(given)}"
 
 
 def _unavailable(error: Exception) -> Unavailable:

@@ -106,7 +106,7 @@ class Settings:
     oidc_issuer: str = _row(
         "none",
         address("https", "http", plain="none"),
-        "The OpenID Connect provider that people sign in with (the extra `oidc`); with one, requests need a key or a session.",
+        "The OpenID Connect provider that people sign in with (extra `oidc`); requests need a key or a session then.",
     )
     oidc_client_id: str = _row("none", text("a client id, or none"), "The name of this server at that provider.")
     oidc_client_secret: str = _row(

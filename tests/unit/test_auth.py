@@ -21,6 +21,7 @@ class Row:
     user: str = "ann"
     grants: tuple[Grant, ...] = (Grant.parse("editor"),)
     trouble: str | None = None
+    is_person: bool = False
 
     def problem(self, at: int, hashed: str) -> str | None:
         """Why it cannot be used."""
@@ -218,7 +219,12 @@ def test_roles_count_in_their_projects_only() -> None:
     # A scope here does not help there: both are needed in one project.
     both = caller("write:team/one", "viewer:team/two").require(Scope.WRITE).require(Scope.READ)
     assert not both.reaches("team/one") and not both.reaches("team/two")
-    assert (several.is_bound, several.is_operator, several.project, several.default_entity) == (True, False, None, "ann")
+    assert (several.is_bound, several.is_operator, several.project, several.default_entity) == (
+        True,
+        False,
+        None,
+        "ann",
+    )
 
 
 def test_who_administers_one_project_administers_no_server() -> None:

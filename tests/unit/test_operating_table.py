@@ -20,6 +20,7 @@ OPEN = {"/health", "/ready", "/version", "/geolocate", "/server_info", "/metrics
     "/inference/catalog/models", "/inference/modelsdev/models",
 }  # fmt: skip
 PAGES = {route.path for route in ui_pages.router.routes if isinstance(route, APIRoute)} | {"/_ui/session"}
+PAGES |= {"/_ui/sign_in", "/_ui/sign_in/callback"}
 OPEN |= PAGES
 ADMIN = {"/archives/import", "/cost/purge", "/feedback/purge", "/project/ttl_settings/update", "/v1/limits"} | {
     "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/_ui/api/keys", "/_ui/api/keys/{key_id}", "/_ui/api/storage",
@@ -45,6 +46,7 @@ READS = {
 }  # fmt: skip
 
 ANNOTATES = {"/feedback/create", "/feedback/batch/create", "/feedback/replace", "/api/public/scores"}
+ANNOTATES |= {"/api/public/ingestion"}
 ANNOTATES |= {"/annotation_queues/{queue_id}/items/{item_id}/progress"}
 NOT_OFFERED = {("DELETE", "/api/public/{rest:path}")}
 WRITES = {"/_ui/api/projects", "/_ui/api/calls/change"}

@@ -268,7 +268,7 @@ class Runner(Generic[J]):
         problems = await self.find_problems(keys) if keys else {}
         for attempt in attempts:
             if problem := problems.get(attempt.job.key_id):
-                attempt.cancel(f"{problem}, and it started this job")
+                attempt.cancel(problem)
 
     def _hold_seconds(self) -> float:
         return min(LOOK_SECONDS, self._lease_seconds / RENEWALS_PER_LEASE)

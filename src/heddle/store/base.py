@@ -14,6 +14,7 @@ from heddle.errors import HeddleError, NotFound
 from heddle.store.blobs.base import Blobs
 from heddle.store.control.agents.spans import AgentSpans
 from heddle.store.control.annotation_queues import AnnotationQueues
+from heddle.store.control.audit import AuditLog
 from heddle.store.control.coordination import Changes, Leases
 from heddle.store.control.costs import Costs
 from heddle.store.control.eval_jobs import EvalJobs, Replays
@@ -26,7 +27,6 @@ from heddle.store.control.log_records import LogRecords
 from heddle.store.control.metric_series import MetricSeries
 from heddle.store.control.monitors import Alerts, Deliveries, MonitorWaits
 from heddle.store.control.objects import Objects
-from heddle.store.control.audit import AuditLog
 from heddle.store.control.projects import Projects, Providers, Runtimes
 from heddle.store.control.rejections import Rejections
 from heddle.store.control.repository import Executor, Instance, WriteStats

@@ -26,7 +26,7 @@ from heddle.wire import times
 
 router = group("Pages")
 
-_WRONG = "This key is not known here"
+_WRONG = "This key is not known here, expired or was revoked"
 
 
 class LoginReq(RequestModel):
@@ -85,14 +85,13 @@ async def log_in(
     # It is looked up by its hash: how long that takes says nothing about keys.
     hashed = hash_key(given.key.strip())
     row = await store.keys.find(hashed)
-    problem = _WRONG if row is None else row.problem(times.now(), hashed)
-    if row is None or problem is not None:
+    if row is None or row.problem(times.now(), hashed):
         # Only wrong keys wait: nobody keeps others out, who may come from the same address by way of a proxy.
         address = request.client.host if request.client else ""
-        state.tally.count("login.failed", "" if row is None else row.user, problem or "")
+        state.tally.count("login.failed", "" if row is None else row.user, _WRONG)
         _attempts.check(address)
         _attempts.failed(address)
-        raise NotAuthenticated(problem or _WRONG)
+        raise NotAuthenticated(_WRONG)
     before = session_token(dict(request.scope["headers"]), "POST")
     if before is not None:
         await store.sessions.end(before)

@@ -50,7 +50,9 @@ async def finish(
 ) -> Response:
     """Begin the session of whoever comes back from the provider, and lead to the page that was wanted."""
     root = settings.root_path.rstrip("/")
-    secret, _, encoded = (read_cookie(request.headers.get("cookie", "").encode("latin-1"), _COOKIE) or "").partition(".")
+    secret, _, encoded = (read_cookie(request.headers.get("cookie", "").encode("latin-1"), _COOKIE) or "").partition(
+        "."
+    )
     place = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode("ascii", "replace") if encoded else ""
     place = place if _PLACE.fullmatch(place) else f"{root}/"
     session = None
@@ -60,7 +62,7 @@ async def finish(
         person = await provider.finish(Attempt(secret), request.query_params, _callback(request, settings))
         row = await store.keys.sign_in(person.identity, person.user, person.grants)
         if problem := row.problem(times.now()):
-            raise Forbidden(problem)
+            raise Forbidden(f"The sign-in of {row.user} {problem}")
         seconds = settings.oidc_hours * 3600
         token = await store.sessions.begin(row, times.now(), seconds * times.SECOND)
         session = cookie_header(request, settings.root_path, token, seconds)

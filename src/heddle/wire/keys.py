@@ -1,4 +1,4 @@
-"""API keys as they are stored: what they allow and where, the hash that they are found by, and where requests come from."""
+"""API keys as they are stored: what they allow and where, and the hash that they are found by."""
 
 import hashlib
 from collections.abc import Iterable
@@ -60,14 +60,14 @@ def show_scopes(scopes: frozenset[Scope]) -> str:
 
 
 class Grant(NamedTuple):
-    """What a key may do (scopes), and where: in `entity/project`, in all projects of `entity`, or everywhere (empty)."""
+    """What a key may do, and where: in `entity/project`, in all projects of `entity`, or everywhere (empty)."""
 
     reach: str
     scopes: frozenset[Scope]
 
     @classmethod
     def parse(cls, text: str) -> "Grant":
-        """A grant of its text, such as `editor`, `viewer:team` or `editor+delete:team/website`; raises InvalidRequest."""
+        """A grant of its text: `editor`, `viewer:team`, `editor+delete:team/website`; raises InvalidRequest."""
         words, _, reach = text.partition(":")
         if reach:
             refs.internal_project(reach if "/" in reach else f"{reach}/project")

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from heddle.errors import InvalidRequest
 from heddle.evals.v2.calls import (
-    PREDICTION,
     PREDICT_AND_SCORE,
+    PREDICTION,
     SCORE,
     DeleteCalls,
     ReadCalls,

@@ -53,12 +53,15 @@ class AuditQuery:
 
     def conditions(self) -> list[sa.ColumnElement[bool]]:
         """The WHERE clause."""
-        found = [] if self.projects is None else [_c.project.in_(self.projects)]
-        found += [] if self.user is None else [_c.user == self.user]
-        found += [] if self.action is None else [_c.action.startswith(self.action, autoescape=True)]
-        found += [] if self.since is None else [_c.at >= self.since]
-        found += [] if self.until is None else [_c.at < self.until]
-        return found + ([] if self.before is None else [_c.number < self.before])
+        given: list[tuple[object, sa.ColumnElement[bool]]] = [
+            (self.projects, _c.project.in_(self.projects or ())),
+            (self.user, _c.user == self.user),
+            (self.action, _c.action.startswith(self.action or "", autoescape=True)),
+            (self.since, _c.at >= (self.since or 0)),
+            (self.until, _c.at < (self.until or 0)),
+            (self.before, _c.number < (self.before or 0)),
+        ]
+        return [condition for value, condition in given if value is not None]
 
 
 class AuditLog(Repository):

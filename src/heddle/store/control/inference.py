@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
-from heddle.store.control.coordination import ADAPTERS, LIMITS, SECOND, count_change, database_time
 from heddle.store.control.audit import audit
+from heddle.store.control.coordination import ADAPTERS, LIMITS, SECOND, count_change, database_time
 from heddle.store.control.repository import (
     Key,
     Mapped,

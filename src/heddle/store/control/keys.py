@@ -62,14 +62,13 @@ class KeyRow:
         return self.hash.startswith(_PERSON)
 
     def problem(self, at: int, hashed: str | None = None) -> str | None:
-        """Why this cannot be used at an instant, with a secret of that hash; None when it can."""
-        what = "sign-in" if self.is_person else "API key"
+        """What keeps this from being used at an instant, with a secret of that hash: `was revoked`; None if nothing."""
         if self.revoked_at is not None:
-            return f"The {what} of user '{self.user}' was revoked"
+            return "was revoked"
         if self.expires_at is not None and self.expires_at <= at:
-            return f"The {what} of user '{self.user}' expired on {times.to_iso(self.expires_at)[:16]}Z"
+            return f"expired on {times.to_iso(self.expires_at)[:16]}Z"
         if hashed is not None and hashed == self.previous_hash and (self.previous_until or 0) <= at:
-            return f"The API key of user '{self.user}' was rotated, and this secret no longer counts"
+            return "was rotated: this secret no longer counts"
         return None
 
 
@@ -95,7 +94,9 @@ class Keys(Repository):
         """
         _check(user, grants, expires_in)
         key, at = _make_secret(), times.now()
-        made = KeyRow(times.uuid7(), hash_key(key), user, merge_grants(grants), at, by, expires_at=_after(at, expires_in))
+        made = KeyRow(
+            times.uuid7(), hash_key(key), user, merge_grants(grants), at, by, expires_at=_after(at, expires_in)
+        )
         await self._executor.write(lambda connection: _insert(connection, made))
         return key, made
 
@@ -116,14 +117,15 @@ class Keys(Repository):
 
         def work(connection: sa.Connection) -> KeyRow:
             row = _find_one(connection, key_id)
-            if row.is_person or row.problem(at):
-                raise InvalidRequest(row.problem(at) or f"{row.user} signs in and has no secret here")
+            problem = "signs in and has no secret here" if row.is_person else row.problem(at)
+            if problem:
+                raise InvalidRequest(f"The key of {row.user} cannot be rotated: it {problem}")
             life = None if row.expires_at is None else row.expires_at - (row.rotated_at or row.created_at)
             ends = _after(at, expires_in) if expires_in is not None or life is None else at + life
             until = at + round(overlap * times.SECOND)
             # An old secret does not outlive the end that it was given with.
             until = until if row.expires_at is None else min(until, row.expires_at)
-            changes = {"hash": hash_key(key), "previous_hash": row.hash, "previous_until": until}
+            changes: dict[str, Any] = {"hash": hash_key(key), "previous_hash": row.hash, "previous_until": until}
             changes |= {"rotated_at": at, "expires_at": ends}
             told = {"key": row.id, "user": row.user, "overlap_seconds": round((until - at) / times.SECOND)}
             _change(connection, row, changes, at, by, "key.rotate", told)
@@ -178,9 +180,10 @@ class Keys(Repository):
         return await self._all(KEYS, KEYS.select().order_by(api_keys.c.created_at, api_keys.c.id))
 
     async def problems(self, key_ids: Collection[str]) -> dict[str, str]:
-        """Why keys cannot be used now; those that can are left out."""
+        """Why work that keys started must not go on; those that can be used are left out."""
         now, rows = times.now(), await self._all(KEYS, KEYS.select(api_keys.c.id.in_(key_ids)))
-        return {row.id: problem for row in rows if (problem := row.problem(now))}
+        problems = {row: problem for row in rows if (problem := row.problem(now))}
+        return {row.id: f"The key of user '{row.user}', which started this, {said}" for row, said in problems.items()}
 
     async def any_usable(self) -> bool:
         """True when at least one key can be used."""
@@ -283,7 +286,9 @@ class Sessions(Repository):
         def work(connection: sa.Connection) -> None:
             connection.execute(sessions.delete().where(sessions.c.expires_at <= at))
             _sessions.insert(connection, row)
-            audit(connection, at, key.user, "login", None, {"key": key.id, "with": "sign-in" if key.is_person else "key"})
+            audit(
+                connection, at, key.user, "login", None, {"key": key.id, "with": "sign-in" if key.is_person else "key"}
+            )
 
         await self._executor.write(work)
         return token

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from heddle.errors import Busy, Conflict, HeddleError
+from heddle.store.control.audit import audit
 from heddle.store.control.coordination import (
     NO_LEASE,
     QUEUED,
@@ -17,8 +18,8 @@ from heddle.store.control.coordination import (
     JobQueue,
     database_time,
 )
-from heddle.store.control.audit import audit
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, reads, writes
+from heddle.wire import refs
 from heddle.wire.batched import batched
 
 PUBLISHING = "publishing"
@@ -296,7 +297,14 @@ class TrainModels(Repository):
         _models.insert(connection, row)
         _checkpoints.insert(connection, first)
         details = {"entity": row.entity, "project": row.project, "name": row.name}
-        audit(connection, row.created_at, row.created_by, "train_model.create", refs.internal_project(row.project_id), details)
+        audit(
+            connection,
+            row.created_at,
+            row.created_by,
+            "train_model.create",
+            refs.internal_project(row.project_id),
+            details,
+        )
         return row
 
     async def find(self, model_id: str) -> ModelRow | None:

@@ -20,7 +20,7 @@ class KeyReq(RequestModel):
 
     user: str = Field(max_length=256)
     roles: list[str] = Field(default=[], max_length=100)
-    scopes: list[str] = []
+    scopes: list[str] = Field(default=[], max_length=100)
     entity: str | None = None
     project: str | None = None
     expires: str | None = None
