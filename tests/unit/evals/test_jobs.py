@@ -46,7 +46,7 @@ async def done(jobs: Jobs, job: JobRow) -> JobRow:
 async def echo(job: JobRow, run: JobRun) -> Json:
     """A worker that tells what it was given."""
     await run.progress({"seen": 1})
-    return {"body": job.body, "user": run.caller.user, "entity": run.caller.entity, "key": run.caller.key_id}
+    return {"body": job.body, "user": run.caller.user, "reach": run.caller.reach, "key": run.caller.key_id}
 
 
 def test_a_job_runs_with_the_rights_of_its_caller(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_job_runs_with_the_rights_of_its_caller(tmp_path: Path) -> None:
             await jobs.start()
             ended = await done(jobs, await jobs.submit("echo", ANN, PROJECT, {"a": [1]}))
             assert (ended.state, ended.error, ended.progress) == ("succeeded", None, {"seen": 1})
-            assert ended.result == {"body": {"a": [1]}, "user": "ann", "entity": "team", "key": "key-1"}
+            assert ended.result == {"body": {"a": [1]}, "user": "ann", "reach": "team", "key": "key-1"}
             assert ended.started_at is not None and ended.ended_at is not None
             with pytest.raises(Forbidden):
                 await jobs.submit("echo", ANN, "other/project", {})

@@ -20,9 +20,8 @@ from tests.support.inprocess import Trace, running_services
 
 MODEL = ModelRow("m1", "team", "proj", "agent", "tiny", None, {"rank": 8}, 1, "ann")
 REF = "weave:///team/proj/object/check:abc"
-REACH = {"entity": None, "project": "team/proj"}
-RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7, "reach": REACH}
 ANN = Caller("ann", (Grant.parse("editor:team/proj"),))
+RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7, "caller": ANN.to_json()}
 JOB = JobRow(
     id="j1",
     model_id="m1",

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.store.control.audit import audit
-from heddle.store.control.repository import Indexed, Json, Key, Mapped, Repository, Unique, writes
-from heddle.wire import refs, times
+from heddle.store.control.repository import Indexed, Key, Mapped, Repository, Unique, writes
+from heddle.wire import jsontext, refs, times
 from heddle.wire.keys import Grant, hash_key, merge_grants, read_scopes
 
 PREFIX = "heddle-"
@@ -24,16 +24,16 @@ _PERSON = "person "
 class _Grants(sa.TypeDecorator[tuple[Grant, ...]]):
     """Grants as a JSON list of their texts."""
 
-    impl = Json
+    impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: Iterable[Grant] | None, dialect: sa.Dialect) -> Any:  # noqa: ARG002
+    def process_bind_param(self, value: Iterable[Grant] | None, dialect: sa.Dialect) -> str:  # noqa: ARG002
         """What is stored."""
-        return list(map(str, value or ()))
+        return jsontext.dumps(list(map(str, value or ())))
 
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> tuple[Grant, ...]:  # noqa: ARG002
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> tuple[Grant, ...]:  # noqa: ARG002
         """The grants that were stored."""
-        return tuple(map(Grant.parse, value or ()))
+        return tuple(map(Grant.parse, json.loads(value or "[]")))
 
 
 @dataclass(frozen=True, slots=True)
