@@ -13,6 +13,7 @@ from heddle.archives import Archives
 from heddle.errors import HeddleError
 from heddle.evals.jobs import Jobs
 from heddle.evals.monitors import Monitors
+from heddle.evals.predictions import Asker, Counted
 from heddle.evals.replay.job import ReplayJobs
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
@@ -41,6 +42,7 @@ from heddle.training.queue.events import KIND_PREFIX, TrainingMetrics
 from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import ReadableRenderer
+from heddle.training.ruler import Ruler
 from heddle.training.service import Training
 from heddle.ui.reads.calls_change import CallChanges
 from heddle.wire import times
@@ -129,7 +131,7 @@ def _build(settings: Settings, store: Store) -> Services:
         retention=Retention(store, settings.retention_interval, settings.audit_days),
         inference=inference,
         responses=Responses(settings, store, inference),
-        training=_training(settings, store, inference, evaluations, metrics, ended),
+        training=_training(settings, store, inference, models, evaluations, metrics, ended),
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,
@@ -199,6 +201,7 @@ def _training(
     settings: Settings,
     store: Store,
     inference: Inference,
+    models: ModelCompletions,
     evaluations: Evaluations,
     metrics: Metrics,
     ended: JobMetrics,
@@ -208,6 +211,14 @@ def _training(
     figures = TrainingMetrics(metrics.registry, ended)
     supervisor = Supervisor(settings, store.train_models, store.train_jobs, policies, store.blobs.path, figures)
     supervisor.find_problems = store.keys.problems
+    supervisor.ruler = ruler = Ruler(
+        Path(settings.data),
+        store.blobs,
+        models.check,
+        lambda caller, project: Counted(Asker(models, caller, project)),
+        calls.store,
+        settings.evaluation_parallel,
+    )
     supervisor.publisher.judge = promotion.judge
     supervisor.publisher.observers.append(calls.ended)
     return Training(
@@ -218,6 +229,7 @@ def _training(
         calls=calls,
         datasets=TrainingData(settings, store),
         promotion=promotion,
+        ruler=ruler,
         count_refusal=metrics.count_refusal,
         load_renderer=_renderer,
     )
