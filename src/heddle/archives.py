@@ -17,7 +17,7 @@ from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.base import BlobWriter
 from heddle.store.control.eval_jobs import JobRow
-from heddle.store.data_folder import disk_full
+from heddle.store.data_folder import disk_failures
 from heddle.trace.files import FILE_FORM, FileForm, boundary_of
 from heddle.transfer.archive import ArchiveReader
 from heddle.transfer.archive_import import Import, Renames
@@ -68,7 +68,7 @@ async def import_archive(request: Request, caller: Admin, settings: SettingsDep,
 
 def _begin(folder: Path) -> "_Writer":
     """A file that begins with a dot until it is whole; raises StorageFull."""
-    with disk_full():
+    with disk_failures():
         folder.mkdir(parents=True, exist_ok=True)
         return _Writer(tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False), folder / times.uuid7())
 

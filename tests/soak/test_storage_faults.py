@@ -93,12 +93,10 @@ def test_failing_operation_is_refused_and_no_more(tmp_path: Path, fault: str, se
         later.wait_for(30, 60 * strain())
         later.stop()
     refused = load.refused + later.refused
-    assert all(text.startswith(("503", "507")) for text in refused), f"seed {seed}: {refused}"
+    assert all(text.startswith(("503", "507")) for text in refused), f"seed {seed}: {refused} {process.log()[-3000:]}"
     acknowledged = load.acknowledged + later.acknowledged
     hit = disk.cut_power(seed)
-    print(
-        f"{fault} {seed}: operation {disk.at} ({disk.count}), {hit} unflushed, {len(acknowledged)} acknowledged"
-    )
+    print(f"{fault} {seed}: operation {disk.at} ({disk.count}), {hit} unflushed, {len(acknowledged)} acknowledged")
     read_back(process, acknowledged, seed)
 
 

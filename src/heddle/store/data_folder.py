@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from heddle import paths
-from heddle.errors import HeddleError, StorageFull
+from heddle.errors import HeddleError, StorageFull, Unavailable
 
 LOCK = "lock"
 FILES = "files"
@@ -99,7 +99,7 @@ def secret(data: Path, name: str = _SECRET) -> bytes:
     path = data / name
     with contextlib.suppress(FileNotFoundError):
         return path.read_bytes()
-    with disk_full(), tempfile.NamedTemporaryFile(dir=data, prefix=f".{name}-") as file:
+    with disk_failures(), tempfile.NamedTemporaryFile(dir=data, prefix=f".{name}-") as file:
         file.write(os.urandom(_BYTES))
         file.flush()
         os.fsync(file.fileno())
@@ -228,14 +228,26 @@ class BackupState:
 
 
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_BROKEN = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO))
+
+
+def explain_disk(error: OSError) -> HeddleError | None:
+    """What a failure of the disk means to the caller, or None when it is none."""
+    if error.errno in FULL:
+        return StorageFull("The disk is full; nothing of this request was stored")
+    if error.errno in _BROKEN:
+        return Unavailable(
+            f"The disk cannot be used at the moment: {error.strerror}; nothing of this request was stored"
+        )
+    return None
 
 
 @contextlib.contextmanager
-def disk_full() -> Iterator[None]:
-    """Raise StorageFull where the body finds the disk full."""
+def disk_failures() -> Iterator[None]:
+    """Raise StorageFull or Unavailable where the disk fails the body."""
     try:
         yield
     except OSError as error:
-        if error.errno in FULL:
-            raise StorageFull("The disk is full; nothing of this request was stored") from error
-        raise
+        if (known := explain_disk(error)) is None:
+            raise
+        raise known from error

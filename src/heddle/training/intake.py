@@ -23,7 +23,7 @@ from heddle.http import failures
 from heddle.http.routing import MOST_ERRORS, validation_failure
 from heddle.ipc.bounded import BoundedProcesses, TooMuchWork, answer_jobs
 from heddle.store.blobs.base import Blobs
-from heddle.store.data_folder import disk_full
+from heddle.store.data_folder import disk_failures
 from heddle.training import files
 from heddle.training.calls import read_exchanges
 from heddle.training.schemas.requests import CreateJob, CreateJobFromSource, is_known
@@ -109,7 +109,7 @@ class Intake:
     @asynccontextmanager
     async def _spool(self, start: bytearray, rest: AsyncIterator[bytes]) -> AsyncIterator[Path]:
         """A folder with the body in a file, which is gone afterwards."""
-        with disk_full():
+        with disk_failures():
             self._folder.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=".body-", dir=self._folder))
             try:

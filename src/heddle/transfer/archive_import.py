@@ -23,7 +23,7 @@ from heddle.store.base import Store
 from heddle.store.control.inference import adapters
 from heddle.store.control.objects import object_versions
 from heddle.store.control.training import train_checkpoints, train_models
-from heddle.store.data_folder import DataLock, disk_full
+from heddle.store.data_folder import DataLock, disk_failures
 from heddle.store.open import opened_store
 from heddle.trace.alerts import targets
 from heddle.transfer import records, schema
@@ -414,7 +414,7 @@ def _put_file(data: Path, place: str, content: IO[bytes]) -> bool:
     target = resolve_below(data, place)
     if target.exists():
         return False
-    with disk_full():
+    with disk_failures():
         target.parent.mkdir(parents=True, exist_ok=True)
         # Begins with a dot: what is half written is no part of a checkpoint.
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".import.", delete=False) as file:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from heddle.errors import NotFound
-from heddle.store.data_folder import disk_full
+from heddle.store.data_folder import disk_failures
 
 CHUNK = 1 << 20
 LISTED = 500
@@ -39,14 +39,14 @@ class BlobWriter(ABC):
 
     def write(self, chunk: bytes) -> None:
         """Append; raises StorageFull, after which only `discard` makes sense."""
-        with disk_full():
+        with disk_failures():
             self._file.write(chunk)
         self._hash.update(chunk)
         self.size += len(chunk)
 
     def commit(self) -> str:
         """Make the blob durable and visible; returns its key. Raises StorageFull and Unavailable."""
-        with disk_full():
+        with disk_failures():
             self._keep()
         self.is_done = True
         return self.key

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO
 from heddle.errors import NotFound
 from heddle.paths import sync
 from heddle.store.blobs.base import LISTED, Blobs, BlobWriter, Named, check_key
-from heddle.store.data_folder import disk_full
+from heddle.store.data_folder import disk_failures
 
 
 class FolderBlobs(Blobs):
@@ -26,7 +26,7 @@ class FolderBlobs(Blobs):
 
     def begin(self) -> "FolderWriter":
         """A file among the unfinished ones."""
-        with disk_full():
+        with disk_failures():
             self._unfinished.mkdir(parents=True, exist_ok=True)
             return FolderWriter(self, tempfile.NamedTemporaryFile(dir=self._unfinished, delete=False))
 

@@ -27,7 +27,7 @@ from typing import IO, Any, BinaryIO
 
 from heddle.errors import HeddleError, NotFound, Unavailable
 from heddle.store.blobs.base import CHUNK, LISTED, Blobs, BlobWriter, Named, check_key
-from heddle.store.data_folder import disk_full
+from heddle.store.data_folder import disk_failures
 
 logger = logging.getLogger("heddle.store")
 
@@ -160,7 +160,7 @@ class LocalCopies:
         try:
             os.utime(path)
         except FileNotFoundError:
-            with read(key) as source, disk_full():
+            with read(key) as source, disk_failures():
                 self._fetch(source, path)
         return path
 

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from heddle import aio
 from heddle.errors import Busy, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.control.repository import WriteStats
+from heddle.store.data_folder import explain_disk
 from heddle.store.sqlite import search, span_dumps
 from heddle.wire import refs
 
@@ -106,8 +107,8 @@ def _session(raw: sqlite3.Connection) -> Session:
 def explain(error: Exception) -> HeddleError | None:
     """What a failure of SQLite means to the caller, or None when it is no known kind."""
     original = getattr(error, "orig", None) or error
-    if isinstance(original, OSError) and original.errno == 28:
-        return StorageFull("The disk is full; nothing of this request was stored")
+    if isinstance(original, OSError):
+        return explain_disk(original)
     if isinstance(original, OverflowError):
         return InvalidRequest("A number of the request does not fit into 64 bits")
     if not isinstance(original, sqlite3.Error):
