@@ -18,6 +18,7 @@ from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
 from heddle.http.metrics import Metrics, Values
 from heddle.http.state import ServerState
+from heddle.improve.job import Improvements
 from heddle.inference.accounts import Accounts
 from heddle.inference.api.completions import ModelCompletions
 from heddle.inference.metrics import InferenceMetrics
@@ -67,6 +68,7 @@ class Services(ServerState):
     monitors: Monitors
     alerts: AlertService
     replays: ReplayJobs
+    improvements: Improvements
     disk: Measured
 
     async def why_not_ready(self) -> str | None:
@@ -118,6 +120,9 @@ def _build(settings: Settings, store: Store) -> Services:
     replays.register()
     CallChanges(store, records, prices).register(jobs)
     Archives(settings, store).register(jobs)
+    training = _training(settings, store, inference, evaluations, metrics, ended)
+    improvements = Improvements(store, records, models, jobs, evaluations, training, parallel)
+    improvements.register()
     return Services(
         settings,
         store,
@@ -128,13 +133,14 @@ def _build(settings: Settings, store: Store) -> Services:
         retention=Retention(store, settings.retention_interval),
         inference=inference,
         responses=Responses(settings, store, inference),
-        training=_training(settings, store, inference, evaluations, metrics, ended),
+        training=training,
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,
         monitors=Monitors(store, scoring.submit),
         alerts=AlertService(settings, store, metrics.count_message),
         replays=replays,
+        improvements=improvements,
         disk=disk,
     )
 
