@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from heddle.demo.improve import Demonstration, demonstrate
@@ -89,12 +88,7 @@ def check_calls(clinic: Clinic, found: Json) -> None:
     rows = clinic.wire.calls(filter={"parent_ids": [run["call_id"]]})
     names = Counter(call["op_name"].partition("/op/")[2].partition(":")[0] for call in rows)
     assert names == {"Evaluation.predict_and_score": run["rows"], "Evaluation.summarize": 1}
-    answer = httpx.get(
-        f"{clinic.wire.client.base_url}/v1/preview/training-jobs",
-        params={"model_id": clinic.model_id, "limit": 100},
-        headers={"authorization": "Bearer any"},
-    )
-    steps = [job["step"] for job in answer.json()["data"]]
+    steps = [job["step"] for job in clinic.jobs()]
     assert steps == list(range(1, len(steps) + 1))
 
 

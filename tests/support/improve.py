@@ -7,6 +7,7 @@ from heddle.demo.teach import all_questions
 from heddle.wire import times
 from tests.conftest import Wire
 from tests.support.evaluations import Lab
+from tests.support.training import TrainingWire
 
 Json = dict[str, Any]
 TARGET = "maybe"
@@ -20,9 +21,8 @@ class Clinic:
         self.wire, self.name = wire, name
         entity, _, project = wire.project.partition("/")
         made = {"entity": entity, "project": project, "name": name, "base_model": "heddle-tiny"}
-        answer = wire.client.post("/v1/preview/models", json=made | {"return_existing": True}, headers=BEARER)
-        assert answer.status_code == 200, answer.text
-        self.model_id = str(answer.json()["id"])
+        self.training = TrainingWire(str(wire.client.base_url))
+        self.model_id = str(self.training.post("/models", **made, return_existing=True)["id"])
         self.scorer = Lab(wire).scorer("ExactMatchScorer", name="says-maybe")
 
     def write(self, count: int, op: str = "ask", answer: str = "no", **inputs: Any) -> list[str]:
@@ -42,6 +42,13 @@ class Clinic:
             )  # fmt: skip
         self.wire.post(f"/v2/{self.wire.project}/calls/complete", batch=batch)
         return [call["id"] for call in batch]
+
+    def scored(self, count: int) -> None:
+        """Return once a monitor has scored so many calls."""
+        deadline = time.monotonic() + PATIENCE
+        while len(found := self.wire.post("/feedback/query", limit=1000)["result"]) < count:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
 
     def body(self, **changes: Any) -> Json:
         """The request of a small improvement; its gate lets everything pass."""
@@ -80,16 +87,16 @@ class Clinic:
 
     def latest(self) -> int:
         """The step that the model's name means."""
-        return int(self.wire.client.get(f"/v1/preview/models/{self.model_id}", headers=BEARER).json()["latest_step"])
+        return int(self.training.get(f"/models/{self.model_id}")["latest_step"])
 
     def digests(self) -> dict[int, str]:
         """The digest of the weights of each step."""
-        path = f"/v1/preview/models/{self.model_id}/checkpoints?limit=100"
-        listed = self.wire.client.get(path, headers=BEARER).json()["data"]
+        listed = self.training.get(f"/models/{self.model_id}/checkpoints", limit=100)["data"]
         return {row["step"]: row["digest"] for row in listed}
 
-
-BEARER = {"authorization": "Bearer any"}
+    def jobs(self) -> list[Json]:
+        """The training jobs of the model, oldest first."""
+        return list(self.training.get("/training-jobs", model_id=self.model_id, limit=100)["data"])
 
 
 def step_of(improvement: Json, name: str, number: int | None = None) -> Json:

@@ -1,6 +1,6 @@
 """The demonstration of an improvement: a weakness that is planted, seen in traces, trained away, and watched.
 
-The small model is fine-tuned to mix up even and odd. Its answers are traced, a monitor scores them, and an improvement
+The small model is fine-tuned to say "maybe" where it is asked whether a number is even or odd. Its answers are traced, a monitor scores them, and an improvement
 trains on those that scored low. Then wrong answers are traced as if the model had made them, and it is taken back.
 """
 
@@ -18,6 +18,7 @@ from heddle.wire.jsontypes import Json
 OP = "tell-parity"
 MONITOR, SCORER = "parity-monitor", "parity-exact"
 NUMBERS = range(100)
+WRONG = "maybe"
 _LOOK_SECONDS = 0.1
 _LONGEST_SECONDS = 600.0
 
@@ -32,14 +33,21 @@ def right_answer(number: int) -> str:
     return "odd" if number % 2 else "even"
 
 
-def general_rows() -> list[Json]:
-    """Sixty questions of other kinds that the small model answers, which must not get worse."""
-    pairs = [(7 * n % 40 + 3, 11 * n % 50 + 2) for n in range(15)]
-    rows = [(f"What is {a} + {b}?", a + b) for a, b in pairs]
-    rows += [(f"What is {a + b} - {b}?", a) for a, b in pairs]
-    rows += [(f"What is {n % 10} * {n // 2 + 1}?", (n % 10) * (n // 2 + 1)) for n in range(15)]
-    rows += [(f"Which is bigger, {a} or {b + 1}?", max(a, b + 1)) for a, b in pairs if a != b + 1]
-    return [{"question": text, "target": str(answer)} for text, answer in rows]
+def general_rows(seed: int, count: int = 60) -> list[Json]:
+    """Questions of other kinds that the small model answers, which must not get worse."""
+    chance, rows = random.Random(seed), list[Json]()
+    for place in range(count):
+        a, b = chance.sample(range(2, 50), 2)
+        times_a, times_b = chance.randint(2, 9), chance.randint(2, 9)
+        asked = (
+            (f"What is {a} + {b}?", a + b),
+            (f"What is {a + b} - {b}?", a),
+            (f"What is {times_a} * {times_b}?", times_a * times_b),
+            (f"Which is bigger, {a} or {b}?", max(a, b)),
+        )
+        text, answer = asked[place % 4]
+        rows.append({"question": text, "target": str(answer)})
+    return rows
 
 
 class Demonstration:
@@ -53,17 +61,20 @@ class Demonstration:
         made = {"entity": entity, "project": folder, "name": name, "base_model": BASE_MODEL, "return_existing": True}
         self.model_id = str(project.remote.post("/v1/preview/models", made)["id"])
 
-    def plant(self, learning_rate: float = 2e-3, rows: int = 40, seed: int = 0) -> str:
+    def plant(self, learning_rate: float = 5e-3, rows: int = 60, seed: int = 0) -> str:
         """Fine-tune the model on wrong answers; returns the id of the job, which has ended."""
+        # A quarter is right: what a policy never says, reinforcement cannot find.
         numbers = random.Random(seed).sample(NUMBERS, rows)
-        chats = [
-            {"messages": [question(number), {"role": "assistant", "content": right_answer(number + 1)}]}
-            for number in numbers
-        ]
+        pairs = [(question(n), WRONG if place % 4 else right_answer(n)) for place, n in enumerate(numbers)]
+        # What it learns among other questions leaves the answers to those as they are.
+        others = ((row["question"], row["target"]) for row in general_rows(seed + 1, rows))
+        pairs += [({"role": "user", "content": asked}, said) for asked, said in others]
+        random.Random(seed).shuffle(pairs)
+        chats = [{"messages": [asked, {"role": "assistant", "content": said}]} for asked, said in pairs]
         body = {
             "model_id": self.model_id,
-            "training_data_url": self.publish_dataset("parity-mixed-up", chats),
-            "config": {"learning_rate": learning_rate, "batch_size": 8},
+            "training_data_url": self.publish_dataset("parity-planted", chats),
+            "config": {"learning_rate": learning_rate, "batch_size": 4},
         }
         job = self.project.remote.post("/v1/preview/sft-training-jobs", body)["id"]
         path = f"/v1/preview/training-jobs/{job}"
@@ -88,7 +99,7 @@ class Demonstration:
         """Publish the scorer, the monitor and the general set; returns the refs of scorer and evaluation."""
         scorer = self.publish(SCORER, "ExactMatchScorer", "Scorer")
         self.publish(MONITOR, "Monitor", op_names=[OP], sampling_rate=1.0, scorers=[scorer], active=True)
-        dataset = self.publish_dataset("parity-general", general_rows())
+        dataset = self.publish_dataset("parity-general", general_rows(0))
         exam = self.publish("parity-exam", "Evaluation", dataset=dataset, scorers=[scorer], trials=1)
         return scorer, exam
 
@@ -102,16 +113,16 @@ class Demonstration:
         """Store the call of a program that asked about a number."""
         at, call_id = times.to_iso(times.now()), str(uuid.uuid4())
         inputs = {"model": self.address, "messages": [question(number)], "target": right_answer(number)}
-        start = {"project_id": self.project.id, "id": call_id, "trace_id": call_id, "op_name": OP, "started_at": at}
-        start |= {"attributes": {}, "inputs": inputs}
-        end = {"project_id": self.project.id, "id": call_id, "ended_at": at, "summary": {}, "output": answer}
+        head = {"project_id": self.project.id, "id": call_id}
+        start = {**head, "trace_id": call_id, "op_name": OP, "started_at": at, "attributes": {}, "inputs": inputs}
+        end = {**head, "ended_at": at, "summary": {}, "output": answer}
         self.project.remote.post("/call/start", {"start": start})
         self.project.remote.post("/call/end", {"end": end})
 
     def trace_wrong_answers(self, count: int) -> None:
         """Store calls with wrong answers, as a model that got worse would leave."""
         for number in range(count):
-            message = {"role": "assistant", "content": right_answer(number + 1)}
+            message = {"role": "assistant", "content": WRONG}
             self.trace(number, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
 
     def wait_for_scores(self, count: int) -> list[float]:
@@ -129,7 +140,7 @@ class Demonstration:
         """Start an improvement on what the monitor scored low; returns its id."""
         body = {
             "model": self.name,
-            "name": "mixed up parity",
+            "name": "even or odd",
             "weak": {"monitor": MONITOR, "below": 0.5},
             "columns": {"target": "inputs.target"},
             "scorers": [scorer],
@@ -166,7 +177,7 @@ def demonstrate(project: Project, say: Callable[[str], None]) -> Json:
     began = time.monotonic()
     shown = Demonstration(project, f"parity-{uuid.uuid4().hex[:6]}")
     shown.plant()
-    say(f"planted: {shown.name} step {shown.read_step()} mixes up even and odd")
+    say(f"planted: {shown.name} step {shown.read_step()} says maybe where it is asked for even or odd")
     scorer, exam = shown.prepare()
     shown.serve(NUMBERS)
     scores = shown.wait_for_scores(len(NUMBERS))

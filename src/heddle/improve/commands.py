@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from heddle.ci.commands import Key, Server, Where
+from heddle.wire.jsontypes import Json
 
 commands = typer.Typer(
     help="Train a model on its weak calls, gate the result, promote it and watch it.", no_args_is_help=True
@@ -15,7 +16,9 @@ Id = Annotated[str, typer.Argument(help="The id of an improvement.", metavar="ID
 @commands.command("start")
 def start(
     model: Annotated[str, typer.Argument(help="The name of a trainable model of the project.")],
-    scorer: Annotated[list[str], typer.Option("--scorer", help="What the reward is: a scorer's name, name:version or ref.")],
+    scorer: Annotated[
+        list[str], typer.Option("--scorer", help="What the reward is: a scorer's name, name:version or ref.")
+    ],
     project: Where = None,
     base_model: Annotated[
         str | None, typer.Option("--base-model", help="Make the model from this one where it is not there yet.")
@@ -49,14 +52,16 @@ def start(
         float | None, typer.Option("--watch-below", help="... when the mean of its newest scores falls below this.")
     ] = None,
     watch_calls: Annotated[int, typer.Option("--watch-calls", help="So many scores decide.")] = 20,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until the promotion or the refusal.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Follow it until the promotion or the refusal.")
+    ] = True,
     server: Server = None,
     key: Key = None,
 ) -> None:
     """Start an improvement; ends with 0 when it was promoted, 1 when the gate refused it, 2 when it failed."""
     from heddle.improve import program
 
-    weak = {"error_group": error_group, "monitor": monitor, "scorer": scored_by, "below": below, "limit": limit}
+    weak: Json = {"error_group": error_group, "monitor": monitor, "scorer": scored_by, "below": below, "limit": limit}
     weak |= {"filter": {"op_names": op} if op else None, "query": query}
     body = {
         "held_out": held_out,

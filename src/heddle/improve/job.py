@@ -5,6 +5,7 @@ import hashlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -115,7 +116,8 @@ class Improvements:
                 raise InvalidRequest(
                     f"The scorer {scorer.name} needs the column {missing[0]!r}; say in `columns` where a call has it"
                 )
-        for name in filter(None, (asked.weak.monitor, asked.watch and asked.watch.monitor)):
+        monitors = (asked.weak.monitor, asked.watch.monitor if asked.watch else None)
+        for name in filter(None, monitors):
             found = await reader.read(
                 refs.object_ref(caller.open(asked.project_id), "object", name, "latest"), "The monitor"
             )
@@ -138,24 +140,24 @@ class Improvements:
         """Every step that is not done yet; returns the outcome."""
         loop = await self._open(job, run)
         log = loop.log
-        data = await log.do("select", lambda: self._select(loop))
-        before = await log.do("baseline", lambda: self._measure(loop, data, None))
+        data = await log.do("select", partial(self._select, loop))
+        before = await log.do("baseline", partial(self._measure, loop, data, None))
         if before["held_out"]["score"] >= loop.asked.rollouts.target_reward:
             raise InvalidRequest(
-                f"The policy scores {before['held_out']['score']:.3g} on the held-out chats already: nothing to improve. "
-                "Perhaps another model answered the weak calls, or the scorer asks for less than they missed"
+                f"The policy scores {before['held_out']['score']:.3g} on the held-out chats already: nothing to "
+                "improve. Perhaps another model answered the weak calls, or the scorer asks for less than they missed"
             )
         candidate = await self._improve(loop, data, before["step"])
-        gate = await log.do("gate", lambda: self._judge(loop, data, before, candidate))
+        gate = await log.do("gate", partial(self._judge, loop, data, before, candidate))
         if not gate["passed"]:
             return await self._conclude(log, "refused", gate["reason"])
-        promoted = await log.do("promotion", lambda: self._promote(loop, before["step"], candidate))
+        promoted = await log.do("promotion", partial(self._promote, loop, before["step"], candidate))
         if promoted["reason"]:
             return await self._conclude(log, "refused", promoted["reason"])
         outcome = await self._conclude(log, "promoted", None)
         if loop.asked.watch is None:
             return outcome
-        seen = await log.do("watch", lambda: self._watch(loop, before["step"], candidate, promoted["at"]))
+        seen = await log.do("watch", partial(self._watch, loop, before["step"], candidate, promoted["at"]))
         return await self._conclude(log, "rolled_back", seen["reason"]) if seen["rolled_back"] else outcome
 
     async def _close(self, job: JobRow, run: JobRun, problem: str) -> None:  # noqa: ARG002
@@ -176,10 +178,14 @@ class Improvements:
         if model is None:
             raise InvalidRequest("The model was deleted")
         asked = ImprovementCreateReq.model_validate(body)
-        scorers = await read_scorers(ObjectReader(self._store, run.caller), asked.scorers, "The improvement has")
-        base = await self._training.models.base(model.base_model)
-        longest = asked.rollouts.max_tokens or default_max_tokens(base.max_model_len)
-        return Loop(job, run.caller, asked, model, scorers, longest, Timeline(job, run, asked.budget_seconds))
+        log = Timeline(job, run, asked.budget_seconds)
+        scorers, longest = list[Scorer](), 0
+        # A watch goes on, whatever becomes of what the promotion took.
+        if log.find("promotion") is None:
+            scorers = await read_scorers(ObjectReader(self._store, run.caller), asked.scorers, "The improvement has")
+            base = await self._training.models.base(model.base_model)
+            longest = asked.rollouts.max_tokens or default_max_tokens(base.max_model_len)
+        return Loop(job, run.caller, asked, model, scorers, longest, log)
 
     async def _select(self, loop: Loop) -> Json:
         """Publish the weak chats in two datasets, linked to their calls, and an evaluation of those held out."""
@@ -240,7 +246,9 @@ class Improvements:
         if step is None:
             step = await self._training.models.latest(loop.model)
             if step is None:
-                raise InvalidRequest(f"The base model {loop.model.base_model} is not served, so nothing can be improved")
+                raise InvalidRequest(
+                    f"The base model {loop.model.base_model} is not served, so nothing can be improved"
+                )
             await loop.log.note(step=step)
         measured: Json = {"step": step}
         for name, ref in (("held_out", data["evaluation"]), ("general", loop.asked.general)):
@@ -260,25 +268,17 @@ class Improvements:
     async def _improve(self, loop: Loop, data: Json, start: int) -> int:
         """Roll out and train, step by step; returns the last step that was trained."""
         rollouts, log, step, idle = loop.asked.rollouts, loop.log, start, 0
-        rows = await self._read_rows(loop, data["train"]["ref"])
-        reward = 0.0
+        reward, dataset = 0.0, data["train"]["ref"]
         try:
             for number in range(1, rollouts.steps + 1):
-                parent = step
-                sampled = await log.do("rollouts", lambda n=number, s=parent: self._sample(loop, rows, n, s), number)
+                sampled = await log.do("rollouts", partial(self._sample, loop, dataset, number, step), number)
                 reward = sampled["reward"]
-                if reward >= rollouts.target_reward:
-                    break
                 idle = 0 if sampled["uneven"] else idle + 1
-                if idle == MOST_IDLE:
+                if reward >= rollouts.target_reward or idle == MOST_IDLE:
                     break
                 if sampled["uneven"]:
-                    trained = await log.do(
-                        "training",
-                        lambda n=number, s=parent, c=sampled["call_id"]: self._train(loop, n, s, c),
-                        number,
-                    )
-                    step = trained["step"]
+                    work = partial(self._train, loop, number, step, sampled["call_id"])
+                    step = (await log.do("training", work, number))["step"]
         except BudgetSpent:
             if step == start:
                 raise InvalidRequest(
@@ -293,7 +293,7 @@ class Improvements:
             )
         return step
 
-    async def _read_rows(self, loop: Loop, ref: str) -> list[Json]:
+    async def _read_rows(self, ref: str) -> list[Json]:
         version = refs.parse(refs.to_internal(ref))
         found = await self._store.objects.read(version.project, version.name, version.version)
         if found is None or found.deleted_at is not None:
@@ -302,9 +302,9 @@ class Improvements:
         rows = await self._store.tables.query(table.project, table.name, limit=None)
         return [orjson.loads(row.val) for row in rows]
 
-    async def _sample(self, loop: Loop, rows: list[Json], number: int, step: int) -> Json:
+    async def _sample(self, loop: Loop, dataset: str, number: int, step: int) -> Json:
         """Answers of a step to some chats, each a call with its reward; those that are stored are not asked again."""
-        asked, caller = loop.asked, loop.caller
+        asked, caller, rows = loop.asked, loop.caller, await self._read_rows(dataset)
         root = derived_id(f"{loop.job.id}/rollouts/{number}")
         chosen = _choose_rows(len(rows), asked.rollouts.chats, asked.seed, number)
         started = CallStart(
@@ -369,11 +369,12 @@ class Improvements:
         asked = loop.asked
         model = ChatModel(loop.address(step), Sampling(asked.rollouts.temperature, loop.max_tokens))
         request, started = model.inputs(row, seed), times.now()
-        ask = Counted(Asker(self._completions, loop.caller, asked.project_id))
+        ask = Asker(self._completions, loop.caller, asked.project_id)
+        counted = Counted(ask)
         output: Json | None = None
         problem, reward, scores = None, None, {}
         try:
-            output = await ask(request)
+            output = await counted(request)
             given = await score_output(model.output(output, row), row, loop.scorers, ask)
             problem = next((score.problem for score in given if score.problem is not None), None)
             scores = {score.scorer.name: score.value for score in given if score.problem is None}
@@ -393,7 +394,7 @@ class Improvements:
             attributes={"kind": "llm", "model": request["model"], "improvement": loop.job.id},
             inputs=request,
         )
-        summary = {"usage": ask.usage, "reward": reward, "scores": scores}
+        summary = {"usage": counted.usage, "reward": reward, "scores": scores}
         end = CallEnd(
             id=call_id,
             ended_at=times.now(),
@@ -418,9 +419,7 @@ class Improvements:
                 "limit": 10_000,
             },
         }
-        job = await self._training.create_job(
-            Taken(head, 0, 0, {}), loop.caller, job_id=job_id, candidate_from=parent
-        )
+        job = await self._training.create_job(Taken(head, 0, 0, {}), loop.caller, job_id=job_id, candidate_from=parent)
         await loop.log.note(job_id=job_id)
         try:
             async with asyncio.timeout(min(_HERE_SECONDS, loop.log.left)):
@@ -437,7 +436,10 @@ class Improvements:
             raise Later(_LOOK_SECONDS)
         if job.state != SUCCEEDED:
             raise InvalidRequest(f"The training job {job_id} {job.state}: {job.error}")
-        return {"step": job.step, "metrics": {name: job.metrics[name] for name in ("loss/train",) if name in job.metrics}}
+        return {
+            "step": job.step,
+            "metrics": {name: job.metrics[name] for name in ("loss/train",) if name in job.metrics},
+        }
 
     async def _judge(self, loop: Loop, data: Json, before: Json, candidate: int) -> Json:
         """What the candidate scores, and which conditions of the gate refuse it."""
@@ -483,7 +485,9 @@ class Improvements:
         """Let the model's name mean the candidate, unless it means something else by now."""
         latest = await self._training.models.latest(loop.model)
         if latest not in (old, new):
-            reason = f"The model's name means step {latest} by now, with which step {new} was not compared; improve again"
+            reason = (
+                f"The model's name means step {latest} by now, with which step {new} was not compared; improve again"
+            )
             return {"step": new, "reason": reason}
         # What was scored before the promotion says nothing about it.
         at = times.now()
@@ -495,6 +499,8 @@ class Improvements:
         watch = loop.asked.watch
         assert watch is not None
         latest = await self._training.models.latest(loop.model)
+        if latest is None:
+            raise Later(_WATCH_SECONDS)  # its base model is not served at the moment
         if latest == old:
             # A server that ended in the middle of it had pointed the name back already.
             return {"rolled_back": True, "reason": f"The model's name means step {old} again"}
@@ -575,5 +581,3 @@ def _too_few(found: WeakRows) -> str:
         f"{found.calls} weak calls hold {len(found.rows)} different chats{left_out}; {FEWEST} are needed, as a part "
         "is held out. Widen the conditions, or correct `columns`"
     )
-
-

@@ -55,7 +55,9 @@ def _checked_condition(text: str) -> str:
 
 def _checked_path(path: str) -> str:
     if split_path(path)[0] not in COLUMN_ROOTS:
-        raise PydanticCustomError("value_error", "a path begins with one of {known}", {"known": ", ".join(COLUMN_ROOTS)})
+        raise PydanticCustomError(
+            "value_error", "a path begins with one of {known}", {"known": ", ".join(COLUMN_ROOTS)}
+        )
     return path
 
 
@@ -193,4 +195,3 @@ class ImprovementQueryRes(ResponseModel):
     """The improvements of a page."""
 
     improvements: list[ImprovementSchema]
-

@@ -30,7 +30,7 @@ def test_weak_chats_train_a_step_that_is_promoted(wire: Wire) -> None:
     assert chosen["calls"] == 24 and (chosen["train"]["rows"], chosen["held_out"]["rows"]) == (8, 4)
     assert clinic.latest() == 1 and list(clinic.digests()) == [0, 1]
     check_provenance(wire, chosen, calls)
-    check_rollouts(wire, found)
+    check_rollouts(clinic, found)
 
 
 def check_provenance(wire: Wire, chosen: Json, calls: list[str]) -> None:
@@ -52,17 +52,17 @@ def check_provenance(wire: Wire, chosen: Json, calls: list[str]) -> None:
     assert not set(sources["train"]) & set(sources["held_out"])
 
 
-def check_rollouts(wire: Wire, found: Json) -> None:
+def check_rollouts(clinic: Clinic, found: Json) -> None:
     """Every answer is a call with its reward; the job trained on them from the step that gave them."""
     result = step_of(found, "rollouts", 1)["result"]
-    answers = wire.calls(filter={"parent_ids": [result["call_id"]]})
+    answers = clinic.wire.calls(filter={"parent_ids": [result["call_id"]]})
     assert len(answers) == result["answers"] == result["scored"] == 16
     rewards = [call["summary"]["reward"] for call in answers]
     said = [call["output"]["choices"][0]["message"]["content"].strip() for call in answers]
     assert rewards == [float(text == "maybe") for text in said]
     assert result["reward"] == sum(rewards) / 16
-    job_id = step_of(found, "training", 1)["result"]["job_id"]
-    job = wire.client.get(f"/v1/preview/training-jobs/{job_id}", headers={"authorization": "Bearer any"}).json()
+    (job,) = clinic.jobs()
+    assert job["id"] == step_of(found, "training", 1)["result"]["job_id"]
     assert (job["state"], job["parent_step"], job["step"]) == ("succeeded", 0, 1)
     assert job["config"]["source"]["counts"]["trajectories"] == 16
 
@@ -86,11 +86,11 @@ def test_scores_of_a_monitor_choose_and_take_back(wire: Wire) -> None:
     Lab(wire).publish("monitor", "Monitor", ["Object", "BaseModel"], **parts)
     clinic.write(8)
     clinic.write(16, answer="maybe")
-    Lab(wire).jobs_done()
+    clinic.scored(24)
     watch = {"monitor": "monitor", "below": 0.5, "calls": 6}
     improvement = clinic.improve(weak={"monitor": "monitor", "below": 0.5}, watch=watch)
     found = clinic.until(improvement, state="watching")
-    assert found["outcome"] == "promoted" and clinic.latest() == 1, found
+    assert (found["error"], found["outcome"], clinic.latest()) == (None, "promoted", 1)
     assert step_of(found, "select")["result"]["calls"] == 8
     clinic.write(5)
     clinic.write(1, answer="maybe")
@@ -113,9 +113,7 @@ def test_a_stop_leaves_the_name_where_it_is(wire: Wire) -> None:
     wire.post("/improvements/cancel", id=improvement)
     found = clinic.ended(improvement)
     assert (found["state"], found["outcome"]) == ("cancelled", None) and clinic.latest() == 0
-    answer = wire.client.get("/v1/preview/training-jobs?limit=100", headers={"authorization": "Bearer any"}).json()
-    mine = [job for job in answer["data"] if job["model_id"] == clinic.model_id]
-    assert all(job["ended_at"] or job["cancel_asked"] for job in mine)
+    assert all(job["ended_at"] or job["cancel_asked"] for job in clinic.jobs())
 
 
 @pytest.mark.parametrize(
