@@ -1,4 +1,4 @@
-"""Improvements at full size: the demonstration, and `kill -9` in each of its steps."""
+"""`kill -9` in each step of an improvement: the same bytes as without, and nothing is done twice."""
 
 import os
 import time
@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from heddle.demo.improve import Demonstration, demonstrate
-from heddle.remote import Remote
 from tests.conftest import Wire
 from tests.support.improve import Clinic, step_of
 from tests.support.server import HeddleProcess
@@ -90,18 +88,3 @@ def check_calls(clinic: Clinic, found: Json) -> None:
     assert names == {"Evaluation.predict_and_score": run["rows"], "Evaluation.summarize": 1}
     steps = [job["step"] for job in clinic.jobs()]
     assert steps == list(range(1, len(steps) + 1))
-
-
-@pytest.mark.skipif(not SOAK, reason="the whole story takes minutes: make soak, and `heddle improve demo`")
-def test_a_planted_weakness_is_trained_away_and_taken_back(heddle: HeddleProcess, project: str) -> None:
-    heddle.start()
-    told: list[str] = []
-    began = time.monotonic()
-    found = demonstrate(Remote(heddle.url, "any").project(project), told.append)
-    print("\n".join(told), f"{time.monotonic() - began:.0f} s", sep="\n")
-    assert (found["state"], found["outcome"]) == ("succeeded", "rolled_back"), found
-    before, after = step_of(found, "baseline")["result"], step_of(found, "gate")["result"]
-    assert before["held_out"]["score"] <= 0.2 and after["held_out"]["score"] >= 0.9
-    assert after["general"]["score"] >= before["general"]["score"] - 0.02
-    shown = Demonstration(Remote(heddle.url, "any").project(project), found["model"])
-    assert shown.read_step() == before["step"]

@@ -31,13 +31,12 @@ class Clinic:
         for place, text in enumerate(all_questions()[:count]):
             at = times.to_iso(times.now())
             asked = {"messages": [{"role": "user", "content": text}], "target": TARGET, **inputs}
-            message = {"role": "assistant", "content": answer}
             call_id = f"{op}-{place}-{time.time_ns()}"
             batch.append(
                 {
                     "project_id": self.wire.project, "id": call_id, "trace_id": call_id, "op_name": op,
                     "started_at": at, "ended_at": at, "attributes": {}, "summary": {}, "inputs": asked,
-                    "output": {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]},
+                    "output": answer,
                 }
             )  # fmt: skip
         self.wire.post(f"/v2/{self.wire.project}/calls/complete", batch=batch)

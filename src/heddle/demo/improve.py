@@ -1,7 +1,8 @@
 """The demonstration of an improvement: a weakness that is planted, seen in traces, trained away, and watched.
 
-The small model is fine-tuned to say "maybe" where it is asked whether a number is even or odd. Its answers are traced, a monitor scores them, and an improvement
-trains on those that scored low. Then wrong answers are traced as if the model had made them, and it is taken back.
+The small model is fine-tuned to say "maybe" where it is asked whether a number is even or odd. Its answers are traced, a
+monitor scores them, and an improvement trains on those that scored low. Then wrong answers are traced as if the model
+had made them, and it is taken back.
 """
 
 import random
@@ -107,9 +108,10 @@ class Demonstration:
         """Ask the model as a program would, traced."""
         for number in numbers:
             body = {"model": self.address, "messages": [question(number)], "temperature": 0, "max_tokens": 4}
-            self.trace(number, self.project.remote.post("/v1/chat/completions", body))
+            answer = self.project.remote.post("/v1/chat/completions", body)
+            self.trace(number, str(answer["choices"][0]["message"]["content"]))
 
-    def trace(self, number: int, answer: Json) -> None:
+    def trace(self, number: int, answer: str) -> None:
         """Store the call of a program that asked about a number."""
         at, call_id = times.to_iso(times.now()), str(uuid.uuid4())
         inputs = {"model": self.address, "messages": [question(number)], "target": right_answer(number)}
@@ -122,15 +124,15 @@ class Demonstration:
     def trace_wrong_answers(self, count: int) -> None:
         """Store calls with wrong answers, as a model that got worse would leave."""
         for number in range(count):
-            message = {"role": "assistant", "content": WRONG}
-            self.trace(number, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+            self.trace(number, WRONG)
 
     def wait_for_scores(self, count: int) -> list[float]:
         """The scores of the monitor, once there are so many; 1 for right answers."""
 
         def look() -> Json:
             kind = {"$expr": {"$eq": [{"$getField": "feedback_type"}, {"$literal": f"wandb.runnable.{SCORER}"}]}}
-            found = self.project.post("/feedback/query", query=kind)["result"]
+            oldest_first = [{"field": "created_at", "direction": "asc"}]
+            found = self.project.post("/feedback/query", query=kind, sort_by=oldest_first)["result"]
             calls = [row for row in found if row.get("trigger_ref")]
             return {"rows": calls, "done": len(calls) >= count or None}
 
@@ -189,6 +191,8 @@ def demonstrate(project: Project, say: Callable[[str], None]) -> Json:
         say(f"{part}: {results['baseline'][part]['score']:.3f} -> {results['gate'][part]['score']:.3f}")
     say(f"{found['outcome']}: the name means step {shown.read_step()}, after {time.monotonic() - began:.0f} s")
     if found["outcome"] == "promoted":
+        shown.serve(NUMBERS[::5])
+        say(f"watched: {sum(shown.wait_for_scores(120)[100:]) / 20:.2f} is the mean of 20 new answers")
         shown.trace_wrong_answers(20)
         found = shown.wait(improvement, "ended_at")
         say(f"{found['outcome']}: {found['reason']}")

@@ -124,7 +124,7 @@ def test_a_stop_leaves_the_name_where_it_is(wire: Wire) -> None:
         (6, {"columns": {"target": "attributes.target"}}, "6 calls: it has no attributes.target"),
         (6, {"rollouts": {"target_reward": 0}}, "nothing to improve"),
         (6, {"budget_seconds": 0.001}, "was spent before a step was trained"),
-        (6, {"columns": {"target": "output.choices.0.finish_reason"}}, "reinforcement has nothing to learn from"),
+        (6, {"columns": {"target": "inputs.messages.0.role"}}, "reinforcement has nothing to learn from"),
     ],
 )
 def test_what_cannot_be_improved_says_what_to_do(wire: Wire, calls: int, changes: Json, reason: str) -> None:
