@@ -1,7 +1,7 @@
 """The demonstration of an improvement: a weakness that is planted, seen in traces, trained away, and watched.
 
-The small model is fine-tuned to say "maybe" where it is asked whether a number is even or odd. Its answers are traced, a
-monitor scores them, and an improvement trains on those that scored low. Then wrong answers are traced as if the model
+The small model is fine-tuned to say "maybe" where it is asked whether a number is even or odd. Its answers are traced,
+a monitor scores them, and an improvement trains on those that scored low. Then wrong answers are traced as if the model
 had made them, and it is taken back.
 """
 

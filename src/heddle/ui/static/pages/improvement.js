@@ -86,7 +86,7 @@ function body(found) {
 const steps = (improvement, name) => improvement.steps.filter((step) => step.name === name);
 
 function problemOf({ error, reason, state }) {
-  const message = error && state !== "queued" && state !== "running" ? error : reason;
+  const message = state === "failed" ? error : reason;
   return message ? failure({ message, status: 0 }, null) : null;
 }
 
