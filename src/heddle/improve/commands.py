@@ -44,6 +44,9 @@ def start(
     answers: Annotated[int, typer.Option("--answers", help="Answers per chat.")] = 8,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Of an answer.")] = None,
     learning_rate: Annotated[float | None, typer.Option("--learning-rate", help="Of the training jobs.")] = None,
+    judge: Annotated[
+        str | None, typer.Option("--ruler", help="Rewards by RULER: the judge, a served model or provider/model.")
+    ] = None,
     budget: Annotated[float, typer.Option("--budget", help="Seconds of work before the gate.")] = 3600.0,
     watch: Annotated[
         str | None, typer.Option("--watch", help="After the promotion: take it back by this monitor ...")
@@ -69,6 +72,7 @@ def start(
         "rollouts": {"steps": steps, "chats": chats, "answers": answers, "max_tokens": max_tokens},
         "experimental_config": {"learning_rate": learning_rate},
         "budget_seconds": budget,
+        "ruler": None if judge is None else {"judge_model": judge},
         "watch": None if watch is None else {"monitor": watch, "below": watch_below, "calls": watch_calls},
     }
     names = program.Names(model, base_model, scorer, general, column or [])

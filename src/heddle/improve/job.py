@@ -13,7 +13,7 @@ import orjson
 from heddle.auth import Caller, Scope
 from heddle.ci.comparison import Comparison, Row, compare_rows, parse_condition, read_row
 from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
-from heddle.evals.jobs import JobRun, Jobs, Later, first_failure
+from heddle.evals.jobs import JobRun, Jobs, Later
 from heddle.evals.objects import ChatModel, ObjectReader, new_object, publish_dataset
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, score_output
 from heddle.evals.run import PREDICT_AND_SCORE, derived_id
@@ -22,6 +22,7 @@ from heddle.evals.service import Evaluations
 from heddle.improve.dataset import FEWEST, ROLLOUT_OP, WeakRows, collect_rows, split_rows
 from heddle.improve.schemas import ImprovementCreateReq
 from heddle.improve.timeline import BudgetSpent, Timeline
+from heddle.jobs.runner import first_failure
 from heddle.store.base import Store
 from heddle.store.control.coordination import SUCCEEDED
 from heddle.store.control.eval_jobs import OPEN, JobRow
@@ -273,10 +274,12 @@ class Improvements:
             for number in range(1, rollouts.steps + 1):
                 sampled = await log.do("rollouts", partial(self._sample, loop, dataset, number, step), number)
                 reward = sampled["reward"]
-                idle = 0 if sampled["uneven"] else idle + 1
+                # A judge tells apart what scorers cannot.
+                is_telling = bool(sampled["uneven"] or loop.asked.ruler)
+                idle = 0 if is_telling else idle + 1
                 if reward >= rollouts.target_reward or idle == MOST_IDLE:
                     break
-                if sampled["uneven"]:
+                if is_telling:
                     work = partial(self._train, loop, number, step, sampled["call_id"])
                     step = (await log.do("training", work, number))["step"]
         except BudgetSpent:
@@ -408,16 +411,15 @@ class Improvements:
     async def _train(self, loop: Loop, number: int, parent: int, rollouts: str) -> Json:
         """The training job of a step, from the calls of its rollouts; raises Later while it takes long."""
         job_id, jobs = derived_id(f"{loop.job.id}/training/{number}"), self._store.train_jobs
-        settings = loop.asked.experimental_config
+        settings, ruler = loop.asked.experimental_config, loop.asked.ruler
+        source: Json = {"project_id": loop.asked.project_id, "filter": {"parent_ids": [rollouts]}, "limit": 10_000}
+        rewarded: Json = {"source": source | {"reward": {"path": "summary.reward"}}}
+        if ruler is not None:
+            rewarded = {"source": source, "reward_from": "ruler", "ruler": ruler.model_dump(exclude_none=True)}
         head = {
             "model_id": loop.model.id,
             "experimental_config": settings and settings.model_dump(exclude_none=True),
-            "source": {
-                "project_id": loop.asked.project_id,
-                "filter": {"parent_ids": [rollouts]},
-                "reward": {"path": "summary.reward"},
-                "limit": 10_000,
-            },
+            **rewarded,
         }
         job = await self._training.create_job(Taken(head, 0, 0, {}), loop.caller, job_id=job_id, candidate_from=parent)
         await loop.log.note(job_id=job_id)

@@ -10,7 +10,7 @@ from heddle.ci.comparison import parse_condition
 from heddle.errors import InvalidRequest
 from heddle.evals.replay.schemas import CallsFilter, Query
 from heddle.http.routing import ProjectReq, ResponseModel
-from heddle.training.schemas.requests import ExperimentalConfig
+from heddle.training.schemas.requests import ExperimentalConfig, RulerRequest
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import split_path
 
@@ -106,6 +106,8 @@ class ImprovementCreateReq(ProjectReq):
     """Columns of the dataset beside the chat, such as `target`: a path into the call."""
     scorers: list[str] = Field(min_length=1, max_length=10)
     """Refs; the mean of their scores is the reward, and what the gate compares."""
+    ruler: RulerRequest | None = None
+    """With it the training jobs take their rewards from a judge, and scorers measure only."""
     general: str | None = None
     """The ref of an evaluation that must not get worse."""
     held_out: float = Field(default=0.3, gt=0, lt=1)
