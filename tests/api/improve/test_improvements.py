@@ -164,3 +164,15 @@ def test_bad_requests_are_refused(wire: Wire, changes: Json, status: int, reason
     answer = wire.client.post("/improvements/create", json={"project_id": wire.project, **clinic.body(**changes)})
     assert answer.status_code == status and reason in answer.text, answer.text
     assert wire.post("/improvements/query")["improvements"] == []
+
+
+def test_a_judge_gives_the_rewards(wire: Wire) -> None:
+    """By RULER: the training job takes its rewards from the judge, and none from the scorers."""
+    clinic = Clinic(wire)
+    clinic.write(6)
+    improvement = clinic.improve(ruler={"rubric": "Say maybe."})
+    while not (jobs := clinic.jobs()):
+        assert clinic.read(improvement)["ended_at"] is None
+    wire.post("/improvements/cancel", id=improvement)
+    assert jobs[0]["config"]["ruler"]["rubric"] == "Say maybe." and "reward" not in jobs[0]["config"]["source"]
+    assert clinic.ended(improvement)["state"] == "cancelled" and clinic.latest() == 0
