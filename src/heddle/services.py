@@ -42,6 +42,8 @@ from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import ReadableRenderer
 from heddle.training.service import Training
+from heddle.training.tinker.runner import TinkerWork
+from heddle.training.tinker.service import Tinker
 from heddle.ui.reads.calls_change import CallChanges
 from heddle.wire import times
 from heddle.wire.keys import Scope
@@ -61,6 +63,8 @@ class Services(ServerState):
     inference: Inference
     responses: Responses
     training: Training
+    tinker: Tinker
+    tinker_work: TinkerWork
     jobs: Jobs
     evaluations: Evaluations
     scoring: Scoring
@@ -88,6 +92,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 services.inference,
                 services.responses,
                 services.training,
+                services.tinker_work,
                 services.jobs,
                 services.monitors,
                 services.alerts,
@@ -118,6 +123,8 @@ def _build(settings: Settings, store: Store) -> Services:
     replays.register()
     CallChanges(store, records, prices).register(jobs)
     Archives(settings, store).register(jobs)
+    training = _training(settings, store, inference, evaluations, metrics, ended)
+    tinker = Tinker(settings, store, training, training.policies)
     return Services(
         settings,
         store,
@@ -128,7 +135,9 @@ def _build(settings: Settings, store: Store) -> Services:
         retention=Retention(store, settings.retention_interval),
         inference=inference,
         responses=Responses(settings, store, inference),
-        training=_training(settings, store, inference, evaluations, metrics, ended),
+        training=training,
+        tinker=tinker,
+        tinker_work=TinkerWork(tinker, training.supervisor),
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,

@@ -137,7 +137,7 @@ def body_limit(path: str, settings: Settings) -> tuple[str, int, int]:
         return "max_table_body", settings.max_table_body, settings.max_table_body
     if path in OTLP_PATHS:
         return "max_trace_body", settings.max_trace_body, settings.max_trace_body
-    if path.startswith("/v1/preview/"):
+    if path.startswith(("/v1/preview/", "/api/v1/")):
         return "max_training_body", settings.max_training_body, settings.max_training_body
     if path.startswith(("/v1/", "/tokenize", "/detokenize")):
         return "max_chat_body", settings.max_chat_body, settings.max_chat_body
