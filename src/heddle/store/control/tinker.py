@@ -19,6 +19,8 @@ MOST_WAITING = 2000
 """Requests of one run or sampler that may wait."""
 SAMPLE, TRAINING = "sample", "training"
 """The two kinds of work: what inference draws, what a trainer does to a run."""
+REFUSED = "refused"
+"""A request of a run that was refused: it has its turn, and ends with the refusal."""
 CHANGING = ("forward_backward", "optim_step", "load_weights")
 """Kinds of requests that change what a run is."""
 

@@ -1,17 +1,18 @@
 """The routes of Tinker's protocol (tinker 0.38), below /api/v1."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import orjson
 from fastapi import Query, Request, Response
 
 from heddle.auth import Caller
-from heddle.errors import InvalidRequest
+from heddle.errors import InvalidRequest, ValidationFailed
 from heddle.http.routing import BearerReader, BearerWriter, answer, body_schema, group, off_loop, validate_body
 from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.tinker import RequestRow, RunRow, SavedRow
 from heddle.store.control.training import ModelRow
 from heddle.training.tinker.schemas import (
+    Body,
     ChangeTtl,
     ClientConfig,
     CreateRun,
@@ -30,13 +31,14 @@ from heddle.training.tinker.schemas import (
     TinkerPath,
 )
 from heddle.training.tinker.service import SCHEME, UNNAMED, Tinker, TinkerDep, check_data
-from heddle.wire import times
+from heddle.wire import jsontext, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.otlp import PROTOBUF
 from heddle.wire.protobuf import Malformed
 
 router = group("Tinker")
 ROUTERS = (router,)
+B = TypeVar("B", bound=Body)
 PREFIX = "/api/v1"
 Limit = Annotated[int, Query(ge=0, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=2**31)]
@@ -165,6 +167,17 @@ async def unload_run(request: Request, caller: BearerWriter, tinker: TinkerDep) 
     return _promise(await tinker.end_run(wanted.model_id, caller))
 
 
+async def _read(kind: type[B], request: Request, caller: Caller, tinker: Tinker) -> B:
+    """The body of a request of a run, which has its turn also where it is refused; raises ValidationFailed."""
+    try:
+        return await validate_body(kind, request)
+    except ValidationFailed as error:
+        body = jsontext.loads(await request.body())
+        if isinstance(body, dict):
+            await tinker.refuse(body.get("model_id"), body.get("seq_id"), error, caller)
+        raise
+
+
 @router.post(f"{PREFIX}/forward_backward", response_model=None, openapi_extra=IN_PROTOBUF)
 async def compute_gradient(request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """Compute a loss on data, and add up its gradient."""
@@ -178,7 +191,11 @@ async def compute_gradient(request: Request, caller: BearerWriter, tinker: Tinke
         raise InvalidRequest(f"The body is no ForwardBackwardRequest: {error}") from None
     _, model = await tinker.run(wanted.model_id, caller)
     base = await tinker.models.base(model.base_model)
-    await off_loop(len(body), lambda: check_data(wanted, base))
+    try:
+        await off_loop(len(body), lambda: check_data(wanted, base))
+    except InvalidRequest as error:
+        await tinker.refuse(wanted.model_id, wanted.seq_id, error, caller)
+        raise
     kind = "forward" if wanted.forward_only else "forward_backward"
     return _promise(await tinker.accept(wanted.model_id, wanted.seq_id, kind, body, caller))
 
@@ -186,7 +203,7 @@ async def compute_gradient(request: Request, caller: BearerWriter, tinker: Tinke
 @router.post(f"{PREFIX}/optim_step", response_model=None, openapi_extra=body_schema(OptimStep))
 async def take_step(request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """Take an optimizer step along the gradient."""
-    wanted = await validate_body(OptimStep, request)
+    wanted = await _read(OptimStep, request, caller, tinker)
     values = orjson.dumps(wanted.adam_params.model_dump())
     return _promise(await tinker.accept(wanted.model_id, wanted.seq_id, wanted.kind, values, caller))
 
@@ -194,22 +211,24 @@ async def take_step(request: Request, caller: BearerWriter, tinker: TinkerDep) -
 @router.post(f"{PREFIX}/save_weights", response_model=None, openapi_extra=body_schema(SaveWeights))
 async def save_state(request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """Keep a model's weights and optimizer."""
-    return _promise(await tinker.accept_json(await validate_body(SaveWeights, request), caller))
+    return _promise(await tinker.accept_json(await _read(SaveWeights, request, caller, tinker), caller))
 
 
 @router.post(f"{PREFIX}/save_weights_for_sampler", response_model=None, openapi_extra=body_schema(SaveForSampler))
 async def save_for_sampler(request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """Keep a model's weights to sample from."""
-    wanted = await validate_body(SaveForSampler, request)
+    wanted = await _read(SaveForSampler, request, caller, tinker)
     if (wanted.path is None) == (wanted.sampling_session_seq_id is None):
-        raise InvalidRequest("path or sampling_session_seq_id: one of them says what is made", param="path")
+        refusal = InvalidRequest("path or sampling_session_seq_id: one of them says what is made", param="path")
+        await tinker.refuse(wanted.model_id, wanted.seq_id, refusal, caller)
+        raise refusal
     return _promise(await tinker.accept_json(wanted, caller))
 
 
 @router.post(f"{PREFIX}/load_weights", response_model=None, openapi_extra=body_schema(LoadWeights))
 async def load_state(request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
     """Go on from a checkpoint, with a model that is there or a new one."""
-    return _promise(await tinker.accept_load(await validate_body(LoadWeights, request), caller))
+    return _promise(await tinker.accept_load(await _read(LoadWeights, request, caller, tinker), caller))
 
 
 @router.post(f"{PREFIX}/create_sampling_session", response_model=None, openapi_extra=body_schema(CreateSampler))

@@ -13,7 +13,7 @@ from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError
 from heddle.jobs.runner import Attempt, Runner
 from heddle.paths import model_folder
-from heddle.store.control.tinker import SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SavedRow
+from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SavedRow
 from heddle.store.control.training import ModelRow
 from heddle.training import files
 from heddle.training.messages import Answer, Behind, Failed, Operation, Performed
@@ -122,6 +122,8 @@ class TrainingRequests(Requests):
 
     async def perform(self, row: RequestRow) -> tuple[bytes, int | None]:
         """Let the process do it, behind what it lacks of the run."""
+        if row.kind == REFUSED:
+            raise Impossible(row.body.decode())
         tinker = self._tinker
         run = await tinker.rows.run(row.target)
         model = None if run is None else await tinker.models.find_row(run.model_id)

@@ -5,26 +5,27 @@ the result, which waits there for a day.
 """
 
 import asyncio
+import contextlib
 import math
 import re
 import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakValueDictionary
 
 import orjson
 from fastapi import Depends
 
 from heddle.auth import Caller
-from heddle.errors import Gone, InvalidRequest, NotFound, Unavailable
+from heddle.errors import Gone, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.http.routing import Service
 from heddle.paths import model_folder
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import QUEUED, RUNNING, SUCCEEDED
-from heddle.store.control.tinker import SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SavedRow, SessionRow
+from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SavedRow, SessionRow
 from heddle.store.control.training import ModelRow
 from heddle.training import files, initial_adapter
 from heddle.training.initial_adapter import BaseShape
@@ -243,6 +244,12 @@ class Tinker:
         await self.open_session(run.session_id, caller)
         return await self._queue(run_id, seq, kind, body)
 
+    async def refuse(self, run_id: Any, seq: Any, error: HeddleError, caller: Caller) -> None:
+        """Note that a request was refused: clients count it, and those behind it would wait for it for ever."""
+        if isinstance(run_id, str) and isinstance(seq, int) and 1 <= seq < 2**31:
+            with contextlib.suppress(HeddleError):
+                await self.accept(run_id, seq, REFUSED, error.reason.encode(), caller)
+
     async def accept_json(self, wanted: RunRequest, caller: Caller) -> RequestRow:
         """The same for a body that is JSON."""
         return await self.accept(
@@ -260,10 +267,14 @@ class Tinker:
         if wanted.model_id is None or wanted.seq_id is None:
             return await self.create_run_from(wanted, caller)
         _, model = await self.run(wanted.model_id, caller)
-        source, _, other = await self.find_saved(wanted.path, caller)
-        check_optimizer(wanted, source)
-        if (other.base_model, other.lora) != (model.base_model, model.lora):
-            raise InvalidRequest("path: the checkpoint is of another base model or LoRA shape", param="path")
+        try:
+            source, _, other = await self.find_saved(wanted.path, caller)
+            check_optimizer(wanted, source)
+            if (other.base_model, other.lora) != (model.base_model, model.lora):
+                raise InvalidRequest("path: the checkpoint is of another base model or LoRA shape", param="path")
+        except HeddleError as error:
+            await self.refuse(wanted.model_id, wanted.seq_id, error, caller)
+            raise
         body = wanted.model_dump(mode="json") | {"folder": step_folder(other, source)}
         return await self.accept(wanted.model_id, wanted.seq_id, wanted.kind, orjson.dumps(body), caller)
 
