@@ -13,6 +13,7 @@ from heddle.archives import Archives
 from heddle.errors import HeddleError
 from heddle.evals.jobs import Jobs
 from heddle.evals.monitors import Monitors
+from heddle.evals.predictions import Asker, Counted
 from heddle.evals.replay.job import ReplayJobs
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
@@ -41,6 +42,7 @@ from heddle.training.queue.events import KIND_PREFIX, TrainingMetrics
 from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import ReadableRenderer
+from heddle.training.ruler import Ruler
 from heddle.training.service import Training
 from heddle.training.tinker.runner import TinkerWork
 from heddle.training.tinker.service import Tinker
@@ -123,7 +125,7 @@ def _build(settings: Settings, store: Store) -> Services:
     replays.register()
     CallChanges(store, records, prices).register(jobs)
     Archives(settings, store).register(jobs)
-    training = _training(settings, store, inference, evaluations, metrics, ended)
+    training = _training(settings, store, inference, models, evaluations, metrics, ended)
     tinker = Tinker(settings, store, training, training.policies)
     return Services(
         settings,
@@ -207,6 +209,7 @@ def _training(
     settings: Settings,
     store: Store,
     inference: Inference,
+    models: ModelCompletions,
     evaluations: Evaluations,
     metrics: Metrics,
     ended: JobMetrics,
@@ -215,6 +218,14 @@ def _training(
     policies, calls, promotion = Policies(inference), TraceRecords(settings, store), Promotion(evaluations)
     figures = TrainingMetrics(metrics.registry, ended)
     supervisor = Supervisor(settings, store.train_models, store.train_jobs, policies, store.blobs.path, figures)
+    supervisor.ruler = ruler = Ruler(
+        Path(settings.data),
+        store.blobs,
+        models.check,
+        lambda caller, project: Counted(Asker(models, caller, project)),
+        calls.store,
+        settings.evaluation_parallel,
+    )
     supervisor.publisher.judge = promotion.judge
     supervisor.publisher.observers.append(calls.ended)
     return Training(
@@ -225,6 +236,7 @@ def _training(
         calls=calls,
         datasets=TrainingData(settings, store),
         promotion=promotion,
+        ruler=ruler,
         count_refusal=metrics.count_refusal,
         load_renderer=_renderer,
     )

@@ -10,7 +10,7 @@ from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.ipc.bounded import OWNER
 from heddle.jobs.metrics import JobMetrics
-from heddle.jobs.runner import Attempt, Runner
+from heddle.jobs.runner import Attempt, Runner, first_failure
 from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.eval_jobs import LEASE_SECONDS, STATES, EvalJobs, JobRow
@@ -44,13 +44,6 @@ Worker = Callable[[JobRow, JobRun], Coroutine[Any, Any, Json]]
 The same job may be begun again, so what is stored already is not done twice.
 """
 Closing = Callable[[JobRow, JobRun, str], Awaitable[None]]
-
-
-def first_failure(error: Exception) -> Exception:
-    """The failure itself, or the first one of a group of tasks."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 ATTEMPTS = 5

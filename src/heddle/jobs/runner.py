@@ -15,6 +15,13 @@ RENEWALS_PER_LEASE = 3
 J = TypeVar("J", bound=Any)
 
 
+def first_failure(error: Exception) -> Exception:
+    """The failure itself, or the first one of a group of tasks."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class Loop:
     """Does its work again and again, at once when it is woken; after an error it goes on after a pause.
 

@@ -1,7 +1,6 @@
 """The trace service as other features use it: the same writes and reads as over HTTP, without HTTP; and prices."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
@@ -39,7 +38,7 @@ from heddle.wire.inference import CostOf, InferenceCall, ModelPrice
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Call, CallEnd, CallStart, NewFeedback, Published, op_value
-from heddle.wire.training import CallSelection
+from heddle.wire.training import CallSelection, call_id_of
 
 
 def lenient(value: Any, caller: Caller) -> Any:
@@ -110,13 +109,6 @@ class InferencePrices:
 
 OP_NAME = "heddle.training_job"
 _EXPANDED = ("inputs.messages", "inputs.tools", "output")
-_NAMES = uuid.UUID("0d2ac7a5-53a5-5f0c-9d4e-3f6b0a1e7c11")
-"""What the ids of the jobs' calls are derived under."""
-
-
-def call_id_of(job_id: str) -> str:
-    """The id of the call that shows a training job."""
-    return str(uuid.uuid5(_NAMES, job_id))
 
 
 def _to_internal(value: Mapping[str, Any] | None, caller: Caller) -> Any:

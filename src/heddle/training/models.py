@@ -287,9 +287,12 @@ class TrainableModels:
     async def _needed_steps(self, model: ModelRow, rows: list[CheckpointRow]) -> dict[int, str]:
         """The steps that must stay, and why."""
         reasons: dict[int, str] = {}
-        for job in await self._jobs.of_model(model.id):
-            if job.state in OPEN:
-                reasons |= dict.fromkeys(_steps_of(job), f"the job {job.id} needs it")
+        steps = {row.folder: row.step for row in rows}
+        for job in await self._jobs.open():
+            named = _steps_of(job) if job.model_id == model.id else []
+            if (elsewhere := steps.get(job.config.get("kl_reference") or "")) is not None:
+                named.append(elsewhere)
+            reasons |= dict.fromkeys(named, f"the job {job.id} needs it")
         if rows:
             reasons[rows[-1].step] = "it is the newest, and its number must not be given twice"
         latest = await self._policies.latest(policy_name(model))

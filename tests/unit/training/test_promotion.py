@@ -12,10 +12,10 @@ from heddle.auth import LOCAL, Caller, Scope
 from heddle.errors import InvalidRequest, Unavailable
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.training import JobRow, ModelRow
-from heddle.trace.records import TraceRecords, call_id_of
+from heddle.trace.records import TraceRecords
 from heddle.training.queue.publish import Promotion
 from heddle.training.schemas.requests import PromotionRequest
-from heddle.wire.training import Sampling, Scored
+from heddle.wire.training import Sampling, Scored, call_id_of
 from tests.support.inprocess import Trace, running_services
 
 MODEL = ModelRow("m1", "team", "proj", "agent", "tiny", None, {"rank": 8}, 1, "ann")

@@ -299,7 +299,7 @@ class TinkerRequests(JobQueue[RequestRow]):
 
         False (and no change) when another server has it.
         """
-        values = {"state": SUCCEEDED if error is None else FAILED, "result": result, "error": error}
+        values: dict[str, Any] = {"state": SUCCEEDED if error is None else FAILED, "result": result, "error": error}
         values |= {"is_users_fault": is_users_fault, "ended_at": at, **NO_LEASE}
         if not connection.execute(_requests.table.update().where(self._is_mine([row.id])).values(values)).rowcount:
             return False

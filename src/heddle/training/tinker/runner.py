@@ -153,12 +153,11 @@ class TrainingRequests(Requests):
         place = None
         if row.kind in SAVES:
             place = tinker.data / files.checkpoint_folder(model.id, row.seq)
+            place.parent.mkdir(parents=True, exist_ok=True)
         elif row.kind == "load_weights":
             place = files.resolve_folder(tinker.data, orjson.loads(row.body)["folder"])
             if not place.is_dir():
                 raise Impossible("the checkpoint was deleted")
-        if row.kind in SAVES:
-            place.parent.mkdir(parents=True, exist_ok=True)
         return await self._slot.ask(
             Operation(
                 run=run.id,
@@ -287,10 +286,12 @@ class SampleRequests(Requests):
             for one in drawn.sequences
         ]
         hidden = len(drawn.prompt or ()) - (wanted["prompt_logprobs_last_n"] or len(drawn.prompt or ()))
-        prompt = [None] * hidden + drawn.prompt[hidden:] if drawn.prompt and wanted["prompt_logprobs"] else None
+        prompt = None
+        if drawn.prompt and wanted["prompt_logprobs"]:
+            prompt = [value if place >= hidden else None for place, value in enumerate(drawn.prompt)]
         count, ranked = wanted["topk_prompt_logprobs"], None
         if count and drawn.prompt_best is not None:
-            shown = [None] * hidden + drawn.prompt_best[hidden:]
+            shown = [top if place >= hidden else None for place, top in enumerate(drawn.prompt_best)]
             ranked = [None if top is None else top[:count] for top in shown]
         return write_samples(sequences, prompt, ranked, drawn.cached_tokens), None
 

@@ -136,7 +136,8 @@ def _compute(operation: Operation, run: Run, policy: Policy) -> tuple[Run, bytes
     with torch.set_grad_enabled(not request.forward_only):
         for batch in make_batches(request.data):
             logprobs, _ = policy.model.score(lay_out(batch, policy.model.device), CHUNK)
-            scored = logprobs.double().split([datum.inputs["target_tokens"].size for datum in batch])
+            sizes = [datum.inputs["target_tokens"].size for datum in batch]
+            scored = torch.split(logprobs.double(), sizes)
             losses = [judge(request, datum, new) for datum, new in zip(batch, scored, strict=True)]
             loss = torch.stack([terms.sum() for terms in losses]).sum()
             if not bool(torch.isfinite(loss)):

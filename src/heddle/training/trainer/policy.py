@@ -27,7 +27,8 @@ SMALL_NORM = 1e-6
 
 def joint_norm(gradients: list[Tensor]) -> Tensor:
     """The norm of all gradients together."""
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]))
+    return norm
 
 
 class AdamW:
@@ -189,8 +190,8 @@ class Adapted:
 OPTIMIZER = "optimizer.safetensors"
 STATE = "training_state.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")
-WEIGHT_DECAY: dict[JobKind, float] = {"rl": 0.1, "sft": 0.0}
-LARGEST_NORM: dict[JobKind, float] = {"rl": 0.1, "sft": 1.0}
+WEIGHT_DECAY: dict[JobKind, float] = {"rl": 0.1, "sft": 0.0, "dpo": 0.0}
+LARGEST_NORM: dict[JobKind, float] = {"rl": 0.1, "sft": 1.0, "dpo": 1.0}
 """Of the gradient, before it is cut."""
 LARGEST_RATE = 10.0
 """Where the weight decay of reinforcement learning takes all of a weight away in one step."""
