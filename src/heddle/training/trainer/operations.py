@@ -148,6 +148,8 @@ def _compute(operation: Operation, run: Run, policy: Policy) -> tuple[Run, bytes
             for datum, new, terms in zip(batch, scored, losses, strict=True):
                 outputs.append(show(request, datum, new.detach(), terms.detach()))
     if not request.forward_only:
+        if not bool(torch.isfinite(joint_norm(run.optimizer.gradients()))):
+            raise TrainingError("the gradient is not finite")
         run.seq = operation.seq
     return run, write_outputs(outputs, {"loss:sum": total})
 
@@ -212,8 +214,6 @@ def _step(operation: Operation, run: Run, _: Policy) -> tuple[Run, bytes]:
     rate, decay = wanted["learning_rate"], wanted["weight_decay"]
     if not rate * max(decay, 1.0) <= LARGEST_RATE:
         raise TrainingError(f"learning_rate {rate:g} with weight_decay {decay:g} is more than {LARGEST_RATE:g}")
-    if not bool(torch.isfinite(joint_norm(run.optimizer.gradients()))):
-        raise TrainingError("the gradient is not finite; nothing was changed")
     run.optimizer.weight_decay = decay
     norm = run.optimizer.step(
         rate, wanted["grad_clip_norm"] or torch.inf, (wanted["beta1"], wanted["beta2"]), wanted["eps"]
