@@ -75,10 +75,10 @@ class TinkerRun:
         data = [random_datum(self.random) for _ in range(2)]
         return self.ask("forward_backward", write_data(self.id, self.seq, data))
 
-    def request(self, path: str, **fields: Any) -> str:
+    def request(self, route: str, **fields: Any) -> str:
         """Any other request of the model."""
         self.seq += 1
-        return self.ask(path, {"model_id": self.id, "seq_id": self.seq, **fields})
+        return self.ask(route, {"model_id": self.id, "seq_id": self.seq, **fields})
 
     def sample(self, seq: int) -> str:
         """Two sequences of the base model."""
