@@ -7,7 +7,16 @@ from fastapi import Query, Request, Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest, ValidationFailed
-from heddle.http.routing import BearerReader, BearerWriter, answer, body_schema, group, off_loop, validate_body
+from heddle.http.routing import (
+    BearerDeleter,
+    BearerReader,
+    BearerWriter,
+    answer,
+    body_schema,
+    group,
+    off_loop,
+    validate_body,
+)
 from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.tinker import RequestRow, RunRow, SavedRow
 from heddle.store.control.training import ModelRow
@@ -355,7 +364,7 @@ SAVED = f"{PREFIX}/training_runs/{{run_id}}/checkpoints/{{segment}}/{{name}}"
 
 
 @router.delete(SAVED, response_model=None)
-async def delete_checkpoint(run_id: str, segment: str, name: str, caller: BearerWriter, tinker: TinkerDep) -> Response:
+async def delete_checkpoint(run_id: str, segment: str, name: str, caller: BearerDeleter, tinker: TinkerDep) -> Response:
     """Take a checkpoint away, with its files."""
     await tinker.delete_saved(await tinker.change_saved(run_id, segment, name, caller), caller.user)
     return answer({})
@@ -375,7 +384,7 @@ async def publish_checkpoint(run_id: str, segment: str, name: str, caller: Beare
 
 @router.delete(f"{SAVED}/publish", response_model=None)
 async def unpublish_checkpoint(
-    run_id: str, segment: str, name: str, caller: BearerWriter, tinker: TinkerDep
+    run_id: str, segment: str, name: str, caller: BearerDeleter, tinker: TinkerDep
 ) -> Response:
     """Let only keys of its project read a checkpoint."""
     return await _publish(tinker, run_id, segment, name, caller, False)
