@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller
 from heddle.errors import HeddleError
 from heddle.jobs.runner import Attempt, Runner
 from heddle.paths import model_folder
@@ -23,6 +23,7 @@ from heddle.training.queue.supervisor import Supervisor
 from heddle.training.tinker.service import SCHEME, UNNAMED, WORK, Tinker
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
+from heddle.wire.keys import ROLES, Grant
 
 KEPT = times.DAY
 """How long results wait for their client."""
@@ -277,7 +278,7 @@ class SampleRequests(Requests):
         session = None if sampler is None else await rows.session(sampler.session_id)
         if sampler is None or session is None:
             raise Impossible("the sampler was deleted")
-        caller = Caller(session.created_by, frozenset(Scope), None, None, session.key_id)
+        caller = Caller(session.created_by, (Grant("", ROLES["editor"]),), session.key_id)
         body = make_body(wanted, await self._address(sampler), row.id)
         drawn = await self._tinker.policies.draw(body, caller, session.project_id)
         best = wanted["topk_sample_logprobs"]

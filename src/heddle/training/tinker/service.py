@@ -29,9 +29,9 @@ from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, R
 from heddle.store.control.training import ModelRow
 from heddle.training import files, initial_adapter
 from heddle.training.initial_adapter import BaseShape
+from heddle.training.losses.tinker import LOSSES
 from heddle.training.models import TrainableModels
 from heddle.training.service import Training
-from heddle.training.tinker.losses import LOSSES
 from heddle.training.tinker.schemas import (
     CreateRun,
     CreateSampler,

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from heddle.models.interfaces import ModelError
 from heddle.training.files import add_snapshot, make_whole, snapshots
+from heddle.training.losses.tinker import LOSSES
 from heddle.training.messages import Behind, Failed, Operation, Performed
 from heddle.training.sequences import TrainingError
-from heddle.training.tinker.losses import LOSSES
 from heddle.training.tinker.messages import Array, DataRequest, Datum, read_data_request, write_outputs
 from heddle.training.trainer.attention import Segments
 from heddle.training.trainer.loss import Tokens

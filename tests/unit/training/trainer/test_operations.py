@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from heddle.inference.served_model import TINY_FOLDER  # noqa: E402
+from heddle.training.losses.tinker import LOSSES  # noqa: E402
 from heddle.training.messages import Behind, Failed, Operation, Performed  # noqa: E402
-from heddle.training.tinker.losses import LOSSES  # noqa: E402
 from heddle.training.trainer import operations  # noqa: E402
 from heddle.training.trainer.operations import Runs  # noqa: E402
 from heddle.training.trainer.run import PolicyCache  # noqa: E402
