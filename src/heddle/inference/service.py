@@ -23,10 +23,16 @@ from heddle.inference.chat.plan import Arrival, Plan, plan_completion
 from heddle.inference.chat.request import ChatRequest
 from heddle.inference.chat.response import CHAT
 from heddle.inference.chat.wire import ParsedRequest, Wire, count_tokens
-from heddle.inference.check import check_settings, named_adapters
-from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused, as_answer
+from heddle.inference.engine.base import Engine, EngineFailed
 from heddle.inference.prompt.template import ContextExceeded
-from heddle.inference.served_model import ModelLoader, ModelSource, ServedModel, find_model
+from heddle.inference.served_model import (
+    ModelLoader,
+    ModelSource,
+    ServedModel,
+    check_settings,
+    find_model,
+    named_adapters,
+)
 from heddle.settings import Settings
 from heddle.store.control.coordination import Changes
 from heddle.store.control.inference import Adapters as AdapterRows
@@ -271,11 +277,8 @@ class Inference:
         return self._settings.strict_fields == "on" if arrival.strict_fields is None else arrival.strict_fields
 
     async def start_engine(self, model: ServedModel) -> None:
-        """Wait until the engine has loaded; raises HeddleError."""
-        try:
-            await model.engine.start()
-        except EngineFailed as error:
-            raise as_answer(error) from error
+        """Wait until the engine has loaded; raises EngineFailed."""
+        await model.engine.start()
         self._loading.succeeded()
 
     async def count_prompt(self, wire: Wire, body: Any, arrival: Arrival) -> int:
@@ -372,10 +375,7 @@ class Inference:
         if not address.entity and address.name == model.source.name:
             raise InvalidRequest(f"{address.name!r} is the base model's own name", param="lora_name")
         async with self.adapters.adding(address, folder, model.source.name, user, next_step) as version:
-            try:
-                await model.engine.load_adapter(version.ref)
-            except (EngineFailed, EngineBusy, RequestRefused) as error:
-                raise as_answer(error) from error
+            await model.engine.load_adapter(version.ref)
         return version
 
     async def remove_adapter(self, address: Address, user: str) -> list[Version]:

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from heddle.models.cache import BLOCK_TOKENS, CacheShape, LaneCache, SlabLane
 from heddle.models.folder import ModelConfig, Weights
-from heddle.models.interfaces import Batch
+from heddle.models.interfaces import Batch, Linear
 from heddle.models.kernels import QUERY_ROWS, Kernels
-from heddle.models.linear import Linear
 from heddle.models.lora import ActiveAdapters, AdapterStore
 from heddle.models.native import Layer, NativeModel
 from heddle.models.tiles import HAS_INT8, LANES, PANEL

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,11 +12,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn import functional
 
 from heddle.models.attention import interleave
 from heddle.models.folder import ModelConfig, read_json
-from heddle.models.interfaces import ModelError
-from heddle.models.linear import Linear, PlainLinear
+from heddle.models.interfaces import Linear, ModelError
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -115,6 +116,11 @@ class StepAdapters(Protocol):
         ...
 
 
+def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
+    """A product on any device and in any type."""
+    return partial(functional.linear, weight=weight, bias=bias)
+
+
 class AdapterStore:
     """The loaded adapters of a model."""
 
@@ -123,7 +129,7 @@ class AdapterStore:
         config: ModelConfig,
         dtype: torch.dtype,
         device: torch.device,
-        make_linear: Callable[[Tensor], Linear] = PlainLinear,
+        make_linear: Callable[[Tensor], Linear] = make_linear,
     ) -> None:
         self.make_linear = make_linear
         self.config = config
@@ -173,15 +179,15 @@ def mix(adapters: list[Adapter], make_linear: Callable[[Tensor], Linear]) -> lis
     layers = []
     for layer in range(len(adapters[0].layers)):
         linears = {}
-        for linear in FUSED:
-            pairs = [(index, adapter.layers[layer].get(linear)) for index, adapter in enumerate(adapters)]
+        for name in FUSED:
+            pairs = [(index, adapter.layers[layer].get(name)) for index, adapter in enumerate(adapters)]
             present = [(index, pair) for index, pair in pairs if pair is not None]
             if present:
                 owner = tuple(index for index, pair in present for _ in range(pair.down.shape[0]))
                 downs, ups = [pair.down for _, pair in present], [pair.up for _, pair in present]
                 alone = len(present) == 1
                 down, up = (downs[0], ups[0]) if alone else (torch.cat(downs), torch.cat(ups, dim=1))
-                linears[linear] = Mixture(make_linear(down), make_linear(up), owner)
+                linears[name] = Mixture(make_linear(down), make_linear(up), owner)
         layers.append(linears)
     return layers
 
@@ -290,7 +296,7 @@ def fuse_pairs(
     """The pairs of one layer, those of one linear joined: up is block-diagonal."""
     shapes = projection_shapes(config)
     pairs = {}
-    for linear, projections in FUSED.items():
+    for fused, projections in FUSED.items():
         present = [name for name in projections if (layer, name) in found]
         if not present:
             continue
@@ -305,7 +311,7 @@ def fuse_pairs(
             block = up[first : first + rows.shape[0], column : column + down.shape[0]]
             torch.mul(rows, scale_of(layer, name, down.shape[0], settings), out=block)
             column += down.shape[0]
-        pairs[linear] = Pair(torch.cat(downs).to(device, dtype), up.to(device, dtype))
+        pairs[fused] = Pair(torch.cat(downs).to(device, dtype), up.to(device, dtype))
     return pairs
 
 

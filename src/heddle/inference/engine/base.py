@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from heddle.errors import Busy, HeddleError, InvalidRequest, Unavailable
+from heddle.errors import Busy, InvalidRequest, Unavailable
 from heddle.inference.structured.guidance import Constraint
 
 FinishReason = Literal["stop", "length", "repetition"]
@@ -178,29 +178,16 @@ class EngineStats:
     adapters: tuple[str, ...] = ()
 
 
-class EngineFailed(Exception):
-    """The engine died or cannot start; the request may be sent again. The front answers 503."""
+class EngineFailed(Unavailable):
+    """The engine died or cannot start; the request may be sent again."""
 
 
-class EngineBusy(Exception):
-    """More waits than the engine takes. The front answers 429 with Retry-After."""
+class EngineBusy(Busy):
+    """More waits than the engine takes."""
 
 
-class RequestRefused(Exception):
+class RequestRefused(InvalidRequest):
     """The engine cannot do this request (too long for its memory, an adapter that does not fit the model)."""
-
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-def as_answer(error: EngineFailed | EngineBusy | RequestRefused) -> HeddleError:
-    """The failure of an engine as the client learns it."""
-    if isinstance(error, EngineBusy):
-        return Busy(str(error))
-    if isinstance(error, RequestRefused):
-        return InvalidRequest(str(error), param=error.param)
-    return Unavailable(str(error))
 
 
 class Engine(Protocol):

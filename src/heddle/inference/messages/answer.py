@@ -14,7 +14,7 @@ from heddle.inference.chat.wire import Answer, ParsedRequest, Shape, Wire, count
 from heddle.inference.messages.conversation import seal
 from heddle.inference.messages.request import parse_messages, read_messages
 from heddle.inference.prompt.template import ContextExceeded
-from heddle.inference.tools.parser import CallArguments, CallStart
+from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, ReasoningDelta
 from heddle.wire.jsontypes import Json
 
 
@@ -59,9 +59,7 @@ class MessagesAnswer(Answer):
         if section.kind == "call":
             call = choice.calls[section.start]
             return [{"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}]
-        later = (other.start for other in choice.sections[number + 1 :] if other.kind == section.kind)
-        whole = choice.reasoning if section.kind == "reasoning" else choice.content
-        text = whole[section.start : next(later, None)]
+        text = choice.text_of(number)
         if section.kind == "reasoning":
             shown = "" if self._omits_thoughts else text
             return [{"type": "thinking", "thinking": shown, "signature": self._signature(text)}]
@@ -78,24 +76,24 @@ class MessagesAnswer(Answer):
     def delta(self, index: int, delta: Delta) -> list[Json]:  # noqa: ARG002 (there is one choice)
         """The blocks that a token begins, adds to and ends."""
         events: list[Json] = []
-        if delta.reasoning:
-            self._blank = ""
-            if self._open != "thinking":
-                self._thought = ""
-            events += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-            self._thought += delta.reasoning
-            if not self._omits_thoughts:
-                events.append(self._grow({"type": "thinking_delta", "thinking": delta.reasoning}))
-        if delta.content:
-            events += self._write(delta.content)
-        for part in delta.calls:
-            if isinstance(part, CallStart):
-                self._blank = ""
-                events += self._end()
-                block = {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
-                events += self._begin("tool_use", block)
-            elif isinstance(part, CallArguments):
-                events.append(self._grow({"type": "input_json_delta", "partial_json": part.text}))
+        for piece in delta.pieces:
+            match piece:
+                case ReasoningDelta(text):
+                    self._blank = ""
+                    if self._open != "thinking":
+                        self._thought = ""
+                    events += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+                    self._thought += text
+                    if not self._omits_thoughts:
+                        events.append(self._grow({"type": "thinking_delta", "thinking": text}))
+                case ContentDelta(text):
+                    events += self._write(text)
+                case CallStart(_, call_id, name):
+                    self._blank = ""
+                    events += self._end()
+                    events += self._begin("tool_use", {"type": "tool_use", "id": call_id, "name": name, "input": {}})
+                case CallArguments(_, text):
+                    events.append(self._grow({"type": "input_json_delta", "partial_json": text}))
         return events
 
     def closing(self) -> list[Json]:

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from heddle.inference.engine.base import EngineBusy, EngineFailed, EngineStats, RequestRefused
+from heddle.errors import HeddleError
+from heddle.inference.engine.base import EngineFailed, EngineStats
 from heddle.inference.engine.local.engine import EngineCore
 from heddle.inference.engine.local.options import LocalOptions, Ready, read_facts
 from heddle.inference.engine.local.threads import ThreadPolicy, first_threads, usable_cores
@@ -116,7 +117,7 @@ class Runner:
 
     def _failure(self, error: Exception) -> Exception:
         """An error that the server knows; others are logged here with their trace."""
-        if isinstance(error, RequestRefused | EngineBusy | EngineFailed):
+        if isinstance(error, HeddleError):
             return error
         logger.error("a request failed", exc_info=error)
         return EngineFailed(f"{type(error).__name__}: {error}")
