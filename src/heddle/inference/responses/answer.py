@@ -1,7 +1,6 @@
 """What a client of the Responses interface receives: the response as a whole, or the events of a stream."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from heddle.errors import HeddleError
@@ -20,20 +19,6 @@ CANCELLED_STATUS = 499
 _CODES = {429: "rate_limit_exceeded"}
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseContext:
-    """What of a response is settled before its first token, beside the request."""
-
-    request: ResponsesRequest
-    key: str
-    """What the ids of the response and of its items have in common."""
-
-    @property
-    def response_id(self) -> str:
-        """The id of the response."""
-        return f"resp_{self.key}"
-
-
 def response_error(error: HeddleError) -> Json:
     """The `error` of a response that failed."""
     code = "server_error" if error.status >= 500 else _CODES.get(error.status, "invalid_prompt")
@@ -44,12 +29,13 @@ class ResponsesAnswer(Answer):
     """A `response`, or its events; items come in the order in which the model wrote them."""
 
     def __init__(
-        self, context: ResponseContext, shape: Shape, facts: Sequence[Facts], choices: Sequence[Choice]
+        self, request: ResponsesRequest, key: str, shape: Shape, facts: Sequence[Facts], choices: Sequence[Choice]
     ) -> None:
+        """`key`: what the ids of the response and of its items have in common."""
         super().__init__(shape, facts, choices)
         (self._choice,) = choices
-        self._context = context
-        self._request = context.request
+        self._request = request
+        self._key = key
         self._numbers = 0
         """The events so far."""
         self._at = -1
@@ -205,7 +191,7 @@ class ResponsesAnswer(Answer):
     def _item_id(self, number: int) -> str:
         kind = self._choice.sections[number].kind
         prefix = "fc" if kind == "call" else "msg" if kind == "content" else "rs"
-        return output_id(prefix, self._context.key, number)
+        return output_id(prefix, self._key, number)
 
     def _text_part(self, number: int, *, is_new: bool = False) -> Json:
         text, logprobs = ("", []) if is_new else (self._choice.text_of(number), self._logprobs(number))

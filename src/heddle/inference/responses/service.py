@@ -24,7 +24,7 @@ from heddle.inference.responses.items import (
     normal_items,
 )
 from heddle.inference.responses.request import ResponsesRequest, parse_request
-from heddle.inference.responses.wire import Keep, ResponsesInput, ResponsesWire
+from heddle.inference.responses.wire import Keep, ResponsesWire
 from heddle.inference.service import Inference, Running
 from heddle.jobs.runner import Loop
 from heddle.settings import Settings
@@ -117,7 +117,7 @@ class Responses:
         key = new_key()
         items = await self._resolve(owner, request.input) if isinstance(request.input, list) else []
         history, thread_id = await self._history(owner, request)
-        given = ResponsesInput(request, key, items, history, thread_id)
+        wire = ResponsesWire(request, key, items, history, thread_id)
         row: ResponseRow | None = None
         if request.is_stored:
             own = items if isinstance(request.input, list) else _as_items(request.input)
@@ -132,8 +132,8 @@ class Responses:
                 created_at=times.now(),
             )
             keep = self._keeper(row, request.conversation_id, arrival.size)
-            given = replace(given, thread_id=row.thread_id, keep=keep)
-        return request, ResponsesWire(given), row
+            wire = replace(wire, thread_id=row.thread_id, keep=keep)
+        return request, wire, row
 
     def _keeper(self, row: ResponseRow, conversation_id: str | None, size: int) -> Keep:
         async def keep(body: Json) -> None:
