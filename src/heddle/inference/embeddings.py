@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from operator import mul
 from typing import Any, Literal
 
-from heddle.errors import Busy, HeddleError, InvalidRequest
+from heddle.errors import Busy, InvalidRequest
 from heddle.http.routing import off_loop
-from heddle.inference.accounts import CLIENT_GONE, Ticket
+from heddle.inference.accounts import Ticket, failure_of
 from heddle.inference.chat.fields import Integer, Part, Texts, refuse_ignored, split_texts, unknown_fields
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.chat.request import known_ids, parse_fields
@@ -112,8 +112,8 @@ async def create_embeddings(inference: Inference, body: Any, arrival: Arrival) -
         raise
     except BaseException as error:
         record.seconds = time.perf_counter() - started
-        record.status = error.status if isinstance(error, HeddleError) else CLIENT_GONE
-        record.error = error.reason if isinstance(error, HeddleError) else "The client went away"
+        failure = failure_of(error)
+        record.status, record.error = failure.status, failure.reason
         await ticket.close(record)
         raise
     record.seconds = time.perf_counter() - started

@@ -14,8 +14,8 @@ from fastapi import Depends
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.extras import install_command
-from heddle.http.routing import OFF_LOOP_BYTES, Service
-from heddle.inference.accounts import CLIENT_GONE, Accounts, Ticket
+from heddle.http.routing import Service, off_loop
+from heddle.inference.accounts import Accounts, Ticket, failure_of
 from heddle.inference.adapters import Adapters, Address, Version
 from heddle.inference.chat.fields import refuse_ignored
 from heddle.inference.chat.generation import Generation
@@ -192,8 +192,7 @@ class Inference:
 
     async def admit(self, wire: Wire, body: Any, arrival: Arrival) -> Running:
         """Check a request and give it its place among those that run; raises HeddleError. It has to begin or to end."""
-        is_short = 0 < arrival.size <= OFF_LOOP_BYTES
-        parsed = wire.read(body) if is_short else await asyncio.to_thread(wire.read, body)
+        parsed = await off_loop(arrival.size, lambda: wire.read(body))
         try:
             return await self._admit(wire, parsed, body, arrival)
         except InvalidRequest as error:
@@ -283,7 +282,7 @@ class Inference:
 
     async def count_prompt(self, wire: Wire, body: Any, arrival: Arrival) -> int:
         """How many tokens the prompt of a request has; nothing runs, and nothing is counted. Raises HeddleError."""
-        parsed = await asyncio.to_thread(wire.read, body)
+        parsed = await off_loop(arrival.size, lambda: wire.read(body))
         shown, version = await self.resolve(parsed.chat.model, arrival)
         try:
             laid_out = await self._plan(parsed, wire, arrival, await self.model(), shown, version)
@@ -351,7 +350,7 @@ class Inference:
         record.first_token_seconds = running.generation.first_token_seconds
         record.seconds = time.perf_counter() - running.generation.started
         if error is not None:
-            failure = running.plan.answer.error = _as_failure(error)
+            failure = running.plan.answer.error = failure_of(error)
             record.status, record.error = failure.status, failure.reason
         record.response = await _body(running) if body is None else body
         keep = running.parsed.keep
@@ -392,20 +391,6 @@ def _asked(request: ChatRequest) -> int:
     """The tokens of an answer that a request names."""
     named = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
     return _UNKNOWN_MANY if named is None else named
-
-
-class _ClientGone(HeddleError):
-    """Nobody waits for the answer any more."""
-
-    status = CLIENT_GONE
-
-
-def _as_failure(error: BaseException) -> HeddleError:
-    if isinstance(error, HeddleError):
-        return error
-    if isinstance(error, GeneratorExit | asyncio.CancelledError):
-        return _ClientGone("The client went away")
-    return HeddleError("Internal server error")
 
 
 async def _body(running: Running) -> Json:

@@ -7,8 +7,7 @@ from heddle.inference.api.respond import read_arrival, read_body, respond, run_w
 from heddle.inference.chat.request import ChatRequest
 from heddle.inference.chat.response import CHAT
 from heddle.inference.chat.text_completions import TEXT, TextCompletionRequest
-from heddle.inference.messages.answer import COUNTED, MESSAGES
-from heddle.inference.messages.request import CountRequest, MessagesRequest
+from heddle.inference.messages.request import COUNTED, MESSAGES, CountRequest, MessagesRequest
 from heddle.inference.service import InferenceDep
 
 router = group("Inference")

@@ -27,9 +27,9 @@ from heddle.http.routing import (
     line,
     validate,
 )
-from heddle.inference.accounts import ProviderAccount
+from heddle.inference.accounts import ClientGone, ProviderAccount
 from heddle.inference.api.respond import run_while_connected
-from heddle.inference.api.traced_request import GONE, TracedBody, TracedRequest
+from heddle.inference.api.traced_request import TracedBody, TracedRequest
 from heddle.inference.prompt.stored_prompts import resolve_prompt
 from heddle.inference.providers import LONGEST_SECONDS, Provider, ProviderClient, Targets
 from heddle.inference.service import Inference, InferenceDep
@@ -321,7 +321,7 @@ class CompletionRequest(TracedRequest):
                     self.failure = error
             await self.store(assemble(chunks) if chunks else self.error_body())
         except asyncio.CancelledError:
-            self.failure = HeddleError(GONE)
+            self.failure = ClientGone("The client went away")
             await self.store(assemble(chunks))
             raise
         except HeddleError as error:

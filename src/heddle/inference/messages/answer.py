@@ -2,18 +2,13 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
-from heddle.errors import HeddleError, InvalidRequest
+from heddle.errors import HeddleError
 from heddle.http import failures
 from heddle.inference.chat.generation import Choice, Delta, Facts
-from heddle.inference.chat.wire import Answer, ParsedRequest, Shape, Wire, count_tokens
+from heddle.inference.chat.wire import Answer, Shape, count_tokens
 from heddle.inference.messages.conversation import seal
-from heddle.inference.messages.request import parse_messages, read_messages
-from heddle.inference.prompt.template import ContextExceeded
 from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, ReasoningDelta
 from heddle.wire.jsontypes import Json
 
@@ -180,70 +175,3 @@ def _input(arguments: str) -> Json:
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {"unfinished": arguments}
-
-
-_FUNCTION_FIELDS = (("function.parameters", "input_schema"), ("function.", ""))
-
-
-class MessagesWire(Wire):
-    """POST /v1/messages; with `counts`, POST /v1/messages/count_tokens."""
-
-    op_name = "heddle.messages"
-    id_prefix = "msg_"
-    field_names = {  # noqa: RUF012 (declared like this by the base class)
-        "stop": "stop_sequences",
-        "user": "metadata.user_id",
-        "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-        "response_format": "output_config.format",
-        "reasoning_effort": "output_config.effort",
-        "continue_final_message": "messages",
-        "chat_template_kwargs.enable_thinking": "thinking",
-    }
-
-    def __init__(self, counts: bool = False) -> None:
-        self._counts = counts
-
-    def read(self, body: Any) -> ParsedRequest:
-        """The chat request that the messages stand for."""
-        request = parse_messages(body, self._counts)
-        found = read_messages(request, body)
-        omits = request.thinking is not None and request.thinking.display == "omitted"
-        return ParsedRequest(
-            found.chat,
-            partial(
-                MessagesAnswer,
-                max_tokens=request.max_tokens,
-                omits_thoughts=omits,
-                continues=bool(found.chat.continue_final_message),
-            ),
-            ignored=found.ignored,
-            thread_id=found.thread_id,
-            places=found.places,
-            clamps_max_tokens=True,
-        )
-
-    def name_ignored(self, names: Sequence[str], parsed: ParsedRequest) -> list[str]:
-        """That a model which cannot think does not think has no need to be told."""
-        thinks = (parsed.chat.chat_template_kwargs or {}).get("enable_thinking")
-        shown = names if thinks else [name for name in names if name != "chat_template_kwargs.enable_thinking"]
-        return super().name_ignored(shown, parsed)
-
-    def rename(self, error: InvalidRequest, parsed: ParsedRequest) -> InvalidRequest:
-        """Tools are no functions here; a long prompt is told in the words by which clients begin to compact it."""
-        if isinstance(error, ContextExceeded):
-            told = f"prompt is too long: {error.count} tokens > {error.limit} maximum"
-            return InvalidRequest(told, error.headers, "messages", **error.extra)
-        renamed = super().rename(error, parsed)
-        if renamed.param is None or not renamed.param.startswith("tools."):
-            return renamed
-        shown, reason = renamed.param, renamed.reason
-        for ours, theirs in _FUNCTION_FIELDS:
-            shown, reason = (
-                shown.replace(ours, theirs),
-                re.sub(rf"(tools\.\d+\.){re.escape(ours)}", rf"\1{theirs}", reason),
-            )
-        return InvalidRequest(reason, renamed.headers, shown, **renamed.extra)
-
-
-MESSAGES = MessagesWire()
-COUNTED = MessagesWire(counts=True)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from heddle.errors import HeddleError
 from heddle.http import failures
+from heddle.inference.accounts import ClientGone
 from heddle.inference.chat.generation import Choice, Delta, Facts
 from heddle.inference.chat.wire import Answer, Shape, count_tokens
 from heddle.inference.responses.items import conceal, output_id
@@ -14,8 +15,6 @@ from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-CANCELLED_STATUS = 499
-"""Of the failure that stands for a client that went away, or that cancelled the response."""
 _CODES = {429: "rate_limit_exceeded"}
 
 
@@ -89,7 +88,7 @@ class ResponsesAnswer(Answer):
 
     def _end_status(self) -> Status:
         if self.error is not None:
-            return "cancelled" if self.error.status == CANCELLED_STATUS else "failed"
+            return "cancelled" if isinstance(self.error, ClientGone) else "failed"
         return "completed" if self._choice.finish_reason in ("stop", "tool_calls") else "incomplete"
 
     def _response(self, status: Status) -> Json:

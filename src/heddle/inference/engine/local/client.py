@@ -203,7 +203,7 @@ class LocalEngine:
     """Starts its process with the first request, and again with the next one after it died."""
 
     def __init__(self, options: LocalOptions) -> None:
-        """Reads the small files of the model folder; raises OSError or ValueError."""
+        """Reads the small files of the model folder; raises Unavailable or ValueError."""
         facts = read_facts(options)
         self.options = options
         self._info = EngineInfo(

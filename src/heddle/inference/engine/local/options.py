@@ -1,9 +1,10 @@
 """What can be set about the embedded engine, and what its model folder says before anything is loaded."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from heddle.inference.tokenizer import read_json
 
 DEFAULT_POSITIONS = 4096
 
@@ -66,16 +67,16 @@ class Ready:
 
 
 def read_facts(options: LocalOptions) -> ModelFacts:
-    """The facts of the model folder; raises OSError or ValueError with the file's name."""
-    config = _read(options.folder / "config.json", required=True)
+    """The facts of the model folder; raises Unavailable or ValueError with the file's name."""
+    config = read_json(options.folder / "config.json")
     vocab_size = config.get("vocab_size")
     if not isinstance(vocab_size, int) or vocab_size < 1:
         raise ValueError(f"{options.folder / 'config.json'}: vocab_size is missing")
-    eos = [*_token_ids(_read(options.folder / "generation_config.json")), *_token_ids(config)]
+    eos = [*_token_ids(read_json(options.folder / "generation_config.json")), *_token_ids(config)]
     if not eos:
-        token = _read(options.folder / "tokenizer_config.json").get("eos_token")
+        token = read_json(options.folder / "tokenizer_config.json").get("eos_token")
         text = token.get("content") if isinstance(token, dict) else token
-        added = _read(options.tokenizer_file).get("added_tokens") or []
+        added = read_json(options.tokenizer_file).get("added_tokens") or []
         eos = [item["id"] for item in added if item.get("content") == text]
     positions = config.get("max_position_embeddings")
     return ModelFacts(
@@ -83,19 +84,6 @@ def read_facts(options: LocalOptions) -> ModelFacts:
         max_positions=positions if isinstance(positions, int) and positions > 0 else DEFAULT_POSITIONS,
         eos_token_ids=tuple(dict.fromkeys(token for token in eos if 0 <= token < vocab_size)),
     )
-
-
-def _read(path: Path, required: bool = False) -> dict[str, Any]:
-    """A JSON object; empty when an optional file is not there."""
-    if not required and not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: not a JSON object")
-    return content
 
 
 def _token_ids(config: dict[str, Any]) -> list[int]:

@@ -107,7 +107,7 @@ class VllmEngine:
     """Routes requests to servers of vLLM, which it starts or finds running."""
 
     def __init__(self, options: VllmOptions) -> None:
-        """Reads the small files of the model folder; raises OSError or ValueError."""
+        """Reads the small files of the model folder; raises Unavailable or ValueError."""
         facts = read_facts(LocalOptions(options.folder))
         self.options = options
         self._info = EngineInfo(
