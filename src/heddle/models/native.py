@@ -1,5 +1,6 @@
 """The own forward pass of Llama, Mistral, Qwen2 and Qwen3 over mixed batches of prefill and decode."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,8 @@ class NativeModel:
     """See `CausalModel`."""
 
     batch_invariant: bool = False
+    cache_dtypes: Mapping[torch.dtype, torch.dtype] = {}
+    """What keys and values are kept in, by the precision of a model, where it is another one."""
 
     def __init__(self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
         self.config = config
@@ -40,6 +43,7 @@ class NativeModel:
         self.max_positions = config.max_positions
         self.device = device
         self.dtype = dtype
+        self.cache_dtype = self.cache_dtypes.get(dtype, dtype)
         self.epsilon = torch.tensor(config.norm_epsilon, dtype=torch.float32, device=device)
         windows = tuple(dict.fromkeys(config.windows))
         self.plan = Plan(config.heads, config.kv_heads, windows, dtype, device)
@@ -103,9 +107,8 @@ class NativeModel:
     def new_cache(self) -> LaneCache:
         """An empty cache for this model."""
         shape = self.config
-        return LaneCache(
-            CacheShape(shape.layers, shape.kv_heads, shape.head_dim, shape.max_positions, self.dtype, self.device)
-        )
+        sizes = (shape.layers, shape.kv_heads, shape.head_dim, shape.max_positions)
+        return LaneCache(CacheShape(*sizes, self.cache_dtype, self.device))
 
     @torch.inference_mode()
     def forward(self, batch: Batch, cache: KeyValueCache) -> Tensor:  # noqa: ARG002

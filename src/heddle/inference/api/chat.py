@@ -38,4 +38,4 @@ async def count_message_tokens(request: Request, caller: BearerWriter, inference
     """Count the tokens of what the model would read; nothing runs, and nothing is counted for usage."""
     body = await read_body(request)
     work = inference.count_prompt(COUNTED, body, read_arrival(request, caller))
-    return answer({"input_tokens": await run_while_connected(request, work)})
+    return answer({"input_tokens": await run_while_connected(request.receive, work)})

@@ -120,7 +120,7 @@ async def completions_create(
     """Run a chat completion and store it as a call."""
     _check_scope(caller, body)
     wanted = CompletionRequest(settings, store, inference, caller, body)
-    response = await run_while_connected(request, wanted.respond())
+    response = await run_while_connected(request.receive, wanted.respond())
     return answer({"response": response, **wanted.call_ids})
 
 

@@ -121,6 +121,7 @@ class Answer(ABC):
         """The events that end a stream which cannot go on."""
 
 
+Keep = Callable[[Json], Coroutine[Any, Any, None]]
 MakeAnswer = Callable[[Shape, Sequence[Facts], Sequence[Choice]], Answer]
 
 
@@ -143,7 +144,7 @@ class ParsedRequest:
     """The same request without so many of its oldest messages, where it may be shortened to fit the context."""
     most_dropped: int = 0
     """How many messages it can do without."""
-    keep: Callable[[Json], Coroutine[Any, Any, None]] | None = None
+    keep: Keep | None = None
     """Stores the finished answer; the client gets nothing that says it is complete before that."""
     places: tuple[str, ...] = ()
     """Where in the body each message stands, for refusals; empty where that is `messages.N`."""

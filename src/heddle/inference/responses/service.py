@@ -13,6 +13,7 @@ from heddle.auth import Caller, Scope
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound
 from heddle.http.routing import Service, off_loop
 from heddle.inference.chat.plan import Arrival
+from heddle.inference.chat.wire import Keep
 from heddle.inference.responses.answer import ResponsesAnswer, response_error
 from heddle.inference.responses.items import (
     ITEMS,
@@ -24,7 +25,7 @@ from heddle.inference.responses.items import (
     normal_items,
 )
 from heddle.inference.responses.request import ResponsesRequest, parse_request
-from heddle.inference.responses.wire import Keep, ResponsesWire
+from heddle.inference.responses.wire import ResponsesWire
 from heddle.inference.service import Inference, Running
 from heddle.jobs.runner import Loop
 from heddle.settings import Settings

@@ -1,19 +1,17 @@
 """The Responses interface as one of those for completions."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from heddle.errors import InvalidRequest
-from heddle.inference.chat.wire import ParsedRequest, Wire
+from heddle.inference.chat.wire import Keep, ParsedRequest, Wire
 from heddle.inference.prompt.messages import ChatMessage
 from heddle.inference.responses.answer import ResponsesAnswer
 from heddle.inference.responses.items import InputItem, MessageBuilder
 from heddle.inference.responses.request import ResponsesRequest, chat_request, ignored_fields
-from heddle.wire.jsontypes import Json
 
-Keep = Callable[[Json], Coroutine[Any, Any, None]]
 _FIELDS = {
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
