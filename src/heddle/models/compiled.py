@@ -103,8 +103,6 @@ class CompiledStep:
     """Where groups of rows begin that go through the same keys together, and the number of rows."""
     rotation: NDArray[np.float32]
     """[rows, head_dim / 2, 2]: cosines and sines."""
-    adapters: list[str | None]
-    counts: list[int]
 
 
 class CompiledModel(NativeModel):
@@ -159,8 +157,6 @@ class CompiledModel(NativeModel):
             places=table,
             groups=np.array([*groups, len(places)], np.int64),
             rotation=torch.view_as_real(rotation.squeeze(1)).numpy(),
-            adapters=[span.adapter for span in batch.prefills + batch.decodes],
-            counts=[span.count for span in batch.prefills + batch.decodes],
         )
 
     def states(self, batch: Batch) -> Tensor:
@@ -168,7 +164,8 @@ class CompiledModel(NativeModel):
         if self.kernels.parallel:
             numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
         step = self.plan_rows(batch)
-        adapters = self.adapters.active(step)
+        spans = batch.prefills + batch.decodes
+        adapters = self.adapters.active([span.adapter for span in spans], [span.count for span in spans])
         hidden: NDArray[np.float32] = self.embedding[batch.token_ids].float().numpy()
         rows = np.array(batch.logit_rows, np.int64)
         every = len(rows) == len(hidden)

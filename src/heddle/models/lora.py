@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -48,11 +48,8 @@ class Pair:
     up: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """One adapter: for each layer the pairs of the linears that it changes."""
-
-    layers: list[dict[str, Pair]]
+Adapter = list[dict[str, Pair]]
+"""For each layer the pairs of the linears that it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +99,6 @@ MOST_REPEATS = 2
 """Of a pattern that an adapter brings: they are matched where the model runs."""
 
 
-class StepAdapters(Protocol):
-    """Who asks for an adapter in one step."""
-
-    @property
-    def adapters(self) -> list[str | None]:
-        """Of each span."""
-        ...
-
-    @property
-    def counts(self) -> list[int]:
-        """Rows of each span."""
-        ...
-
-
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
     """A product on any device and in any type."""
     return partial(functional.linear, weight=weight, bias=bias)
@@ -148,19 +131,19 @@ class AdapterStore:
         self.adapters.pop(adapter_id, None)
         self.mixed = {names: layers for names, layers in self.mixed.items() if adapter_id not in names}
 
-    def active(self, step: StepAdapters) -> ActiveAdapters | None:
-        """What the rows of a step need; None when no row has an adapter."""
-        names = tuple(sorted({name for name in step.adapters if name is not None}))
+    def active(self, asked: list[str | None], counts: list[int]) -> ActiveAdapters | None:
+        """What a step needs, given the adapter and the rows of each span; None when no row has an adapter."""
+        names = tuple(sorted({name for name in asked if name is not None}))
         if not names:
             return None
         missing = [name for name in names if name not in self.adapters]
         if missing:
             raise KeyError(f"adapter {missing[0]!r} is not loaded")
         row_owner = None
-        if len(names) > 1 or None in step.adapters:
+        if len(names) > 1 or None in asked:
             number = {name: index for index, name in enumerate(names)}
-            owners = torch.tensor([-1 if name is None else number[name] for name in step.adapters], device=self.device)
-            row_owner = owners.repeat_interleave(torch.tensor(step.counts, device=self.device))
+            owners = torch.tensor([-1 if name is None else number[name] for name in asked], device=self.device)
+            row_owner = owners.repeat_interleave(torch.tensor(counts, device=self.device))
         return ActiveAdapters(self.mixture(names), row_owner)
 
     def mixture(self, names: tuple[str, ...]) -> list[dict[str, Mixture]]:
@@ -177,10 +160,10 @@ class AdapterStore:
 def mix(adapters: list[Adapter], make_linear: Callable[[Tensor], Linear]) -> list[dict[str, Mixture]]:
     """Concatenate the pairs of several adapters for every linear."""
     layers = []
-    for layer in range(len(adapters[0].layers)):
+    for layer in range(len(adapters[0])):
         linears = {}
         for name in FUSED:
-            pairs = [(index, adapter.layers[layer].get(name)) for index, adapter in enumerate(adapters)]
+            pairs = [(index, adapter[layer].get(name)) for index, adapter in enumerate(adapters)]
             present = [(index, pair) for index, pair in pairs if pair is not None]
             if present:
                 owner = tuple(index for index, pair in present for _ in range(pair.down.shape[0]))
@@ -214,7 +197,7 @@ def read_adapter(folder: Path, config: ModelConfig, dtype: torch.dtype, device: 
     if not found:
         raise ModelError(f"{folder}: {WEIGHTS} holds no LoRA weight")
     with torch.inference_mode():
-        return Adapter([fuse_pairs(layer, found, settings, config, dtype, device) for layer in range(config.layers)])
+        return [fuse_pairs(layer, found, settings, config, dtype, device) for layer in range(config.layers)]
 
 
 def check_settings(folder: Path, settings: dict[str, Any]) -> None:

@@ -128,7 +128,7 @@ class NativeModel:
     def states(self, batch: Batch) -> Tensor:
         """Rows after the last norm, in the type of the model; new keys and values go into the lanes."""
         step = plan_step(batch, self.plan)
-        adapters = self.adapters.active(step)
+        adapters = self.adapters.active(step.adapters, step.counts)
         rotation = self.rotary.at(step.positions, step.limit)
         hidden = self.embedding[step.token_ids].float()
         last = len(self.layers) - 1
