@@ -147,7 +147,7 @@ class NativeModel:
         """Mixed values of all rows, [rows, heads * head_dim]; new keys and values go into the lanes."""
         heads, both = self.config.heads, self.config.heads + self.config.kv_heads
         normed = self.norm_rows(hidden, layer.attention_norm)
-        qkv = self.project(layer.qkv, normed, adapters, index, "qkv")
+        qkv = self.apply(layer.qkv, normed, adapters, index, "qkv")
         rows = qkv.view(hidden.shape[0], -1, self.config.head_dim)
         self.rotate(rows[:, :both], layer.query_key_norm, rotation)
         store(rows[:, heads:], step, index)
@@ -156,15 +156,15 @@ class NativeModel:
 
     def mix(self, index: int, layer: Layer, hidden: Tensor, mixed: Tensor, adapters: ActiveAdapters | None) -> None:
         """Add what attention found, and the feed-forward network's answer to it, to the stream `hidden`."""
-        hidden.add_(self.project(layer.output, mixed, adapters, index, "output"))
+        hidden.add_(self.apply(layer.output, mixed, adapters, index, "output"))
         normed = self.norm_rows(hidden, layer.mlp_norm)
-        gate_up = self.project(layer.gate_up, normed, adapters, index, "gate_up")
+        gate_up = self.apply(layer.gate_up, normed, adapters, index, "gate_up")
         size = self.config.intermediate_size
         inner = functional.silu(gate_up[:, :size]).mul_(gate_up[:, size:])
-        hidden.add_(self.project(layer.down, inner, adapters, index, "down"))
+        hidden.add_(self.apply(layer.down, inner, adapters, index, "down"))
 
     @staticmethod
-    def project(linear: Linear, rows: Tensor, adapters: ActiveAdapters | None, index: int, name: str) -> Tensor:
+    def apply(linear: Linear, rows: Tensor, adapters: ActiveAdapters | None, index: int, name: str) -> Tensor:
         """What a linear of a layer and its adapters make of rows."""
         result = linear(rows)
         if adapters is not None:

@@ -5,7 +5,7 @@ engines and speaks only what stands here.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -124,6 +124,28 @@ class TokenEvent:
     kv_transfer_params: Mapping[str, Any] | None = None
     state: bytes | None = None
     """Of a request that pools: what the last layer's norm makes of the last position, float32, little-endian."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings that every engine has; 0 always means "find out yourself"."""
+
+    folder: Path
+    """A Hugging Face model folder."""
+    _: KW_ONLY
+    dtype: str = "auto"
+    """Precision of weights; auto = for the embedded engine float32 below 100 million parameters, bfloat16 above."""
+    max_model_len: int = 0
+    """Prompt and output together, in tokens; 0 = what the model was made for."""
+    kv_memory: int = 0
+    """Bytes for keys and values, of one server; 0 = a share of the memory that is free at the start."""
+    scheduling: Literal["fcfs", "priority"] = "fcfs"
+    max_running: int = 64
+    """Sequences that are worked on at the same time, by one server."""
+    max_waiting: int = 1024
+    """Requests that may wait beyond those that run; one more is refused with EngineBusy."""
+    max_adapters: int = 8
+    """Adapter versions that are kept; the least recently used idle one makes room."""
 
 
 @dataclass(frozen=True, slots=True)
