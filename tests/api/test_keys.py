@@ -177,7 +177,7 @@ def test_a_job_ends_with_the_key_that_started_it(guarded: Guarded, provider: Fak
     with TrainingWire(guarded.process.url, bearer=made["key"]) as wire:
         model = wire.model(entity="team", project="jobs")
         job = wire.job(model, two_rollouts() * 8)
-    until(lambda: any(body.get("model") == "model-hangs" for body in provider.requests))
+    until(lambda: any((each["body"] or {}).get("model") == "model-hangs" for each in provider.requests))
     assert guarded.ask(guarded.root, "DELETE", f"/_ui/api/keys/{made['id']}").status_code == 200
     asked = {"project_id": "team/jobs", "id": replay}
 
