@@ -10,7 +10,7 @@ from heddle.inference.adapters import Address, artifact_name
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.chat.text_completions import TextWire
 from heddle.inference.chat.wire import ParsedRequest
-from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed, RequestRefused
+from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed
 from heddle.inference.service import Inference
 from heddle.store.control.inference import AdapterKey, AdapterRow
 from heddle.wire import times
@@ -52,8 +52,6 @@ class Policies:
         async def ready(ref: AdapterRef) -> None:
             try:
                 await model.engine.load_adapter(ref, start=False)
-            except RequestRefused as error:
-                raise InvalidRequest(str(error)) from error
             except (EngineFailed, EngineBusy) as error:
                 logger.warning("%s will be loaded when it is asked for: %s", ref.id, error)
 
