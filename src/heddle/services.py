@@ -27,6 +27,7 @@ from heddle.inference.served_model import make_engine
 from heddle.inference.service import Inference
 from heddle.ipc import bounded
 from heddle.jobs.metrics import JobMetrics
+from heddle.purge import Purges
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.data_folder import BackupState, Measured
@@ -118,6 +119,8 @@ def _build(settings: Settings, store: Store) -> Services:
     replays.register()
     CallChanges(store, records, prices).register(jobs)
     Archives(settings, store).register(jobs)
+    training = _training(settings, store, inference, evaluations, metrics, ended)
+    Purges(settings, store, jobs, training)
     return Services(
         settings,
         store,
@@ -128,7 +131,7 @@ def _build(settings: Settings, store: Store) -> Services:
         retention=Retention(store, settings.retention_interval),
         inference=inference,
         responses=Responses(settings, store, inference),
-        training=_training(settings, store, inference, evaluations, metrics, ended),
+        training=training,
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,

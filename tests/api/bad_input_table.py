@@ -153,6 +153,7 @@ ROUTES: dict[str, dict[str, Any]] = {
             "after_datetime": DAY["start"], "before_datetime": DAY["end"], "thread_ids": ["thread"],
         },
     },
+    "POST /project/purge": {"project_id": "bad/purged", "subject": "call", "id": "x"},
     "POST /project/stats": {"project_id": PROJECT, "include_trace_storage_size": True},
     "POST /project/ttl_settings/read": {"project_id": PROJECT},
     "POST /project/ttl_settings/update": {"project_id": "bad/retention", "retention_days": 36500},

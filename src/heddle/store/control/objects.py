@@ -253,6 +253,12 @@ class Objects(Repository):
         await self._executor.write(work, len(new.val) + 500)
         await self._tell(new.base_object_class)
 
+    async def forget(self) -> None:
+        """Believe nothing any more that was known of versions, as some were removed."""
+        await self._executor.write(self.latest.count_change(lambda _: None))
+        for observe in list(self.observers.values()):
+            await observe()
+
     @reads
     def read(
         self,

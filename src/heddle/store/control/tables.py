@@ -241,6 +241,14 @@ class Tables:
         if number is not None and not is_complete:
             await self._note_completeness(project, number, len(row_digests))
 
+    async def row_texts(self, project: str, digests: Collection[str]) -> dict[str, str]:
+        """The texts of rows by digest."""
+        return await self._row_texts.texts(project, digests)
+
+    async def purge_rows(self, project: str, digests: Collection[str] | None) -> int:
+        """Remove rows for good, all of the project where none are named; returns how many."""
+        return await self._row_texts.purge(project, digests)
+
     async def count(self, project: str, digest: str) -> int | None:
         """How many rows a table has; None for an unknown table."""
         query = sa.select(table_columns.row_count).where(one(project, digest))
