@@ -180,6 +180,10 @@ def _metrics(settings: Settings, store: Store, disk: Measured) -> Metrics:
         renamed = {(f"{KIND_PREFIX}{kind}", state): count for (kind, state), count in training.items()}
         return await store.eval_jobs.count_open() | renamed
 
+    async def redacted() -> Values:
+        return {(kind,): count for kind, count in (await store.redaction.counts()).items()}
+
+    metrics.ask("heddle_redacted_values_total", redacted)
     metrics.ask("heddle_jobs", open_jobs)
     metrics.ask("heddle_alert_rules", store.alerts.count_states)
     metrics.ask_value("heddle_monitor_calls_waiting", store.calls.count_endings)

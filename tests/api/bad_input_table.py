@@ -154,6 +154,8 @@ ROUTES: dict[str, dict[str, Any]] = {
         },
     },
     "POST /project/purge": {"project_id": "bad/purged", "subject": "call", "id": "x"},
+    "POST /project/redaction/read": {"project_id": PROJECT},
+    "POST /project/redaction/update": {"project_id": "bad/redacted", "kinds": ["email"], "paths": ["inputs.a.*"]},
     "POST /project/stats": {"project_id": PROJECT, "include_trace_storage_size": True},
     "POST /project/ttl_settings/read": {"project_id": PROJECT},
     "POST /project/ttl_settings/update": {"project_id": "bad/retention", "retention_days": 36500},

@@ -28,6 +28,7 @@ from heddle.store.control.metric_series import MetricSeries
 from heddle.store.control.monitors import Alerts, Deliveries, MonitorWaits
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects, Providers, Runtimes
+from heddle.store.control.redaction import Redaction
 from heddle.store.control.rejections import Rejections
 from heddle.store.control.repository import Executor, Instance, WriteStats
 from heddle.store.control.responses import Conversations, Responses
@@ -75,11 +76,12 @@ class ControlGroups:
         self.leases = Leases(executor, instance)
         self.changes = Changes(executor, instance)
         self.meters = Meters(executor, instance)
-        self.objects = Objects(executor, instance)
-        self.feedback = FeedbackRows(executor)
+        self.redaction = Redaction(executor)
+        self.objects = Objects(executor, instance, self.redaction)
+        self.feedback = FeedbackRows(executor, self.redaction)
         self.costs = Costs(executor, instance)
         self.files = Files(executor, instance)
-        self.tables = Tables(executor, rows)
+        self.tables = Tables(executor, rows, self.redaction)
         self.keys = Keys(keys)
         self.sessions = Sessions(keys)
         self.projects = Projects(executor)
@@ -97,8 +99,8 @@ class ControlGroups:
         self.providers = Providers(executor)
         self.dataset_sources = DatasetSources(executor)
         self.agent_spans = AgentSpans(spans)
-        self.log_records = LogRecords(executor)
-        self.metric_series = MetricSeries(spans)
+        self.log_records = LogRecords(executor, self.redaction)
+        self.metric_series = MetricSeries(spans, self.redaction)
         self.rejections = Rejections(executor)
         self.eval_jobs = EvalJobs(executor, instance)
         self.replays = Replays(executor)

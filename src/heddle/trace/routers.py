@@ -8,6 +8,7 @@ from heddle.trace import (
     metrics,
     objects,
     project,
+    redaction,
     refs,
     registry,
     service,
@@ -42,6 +43,7 @@ ROUTERS = tuple(
         refs,
         tables,
         project,
+        redaction,
         alerts,
         service,
     )

@@ -107,37 +107,22 @@ class Clickhouse:
             await self.command(f"ALTER TABLE {local} DELETE WHERE {condition}", parameters)
             await self._mutated(table)
 
-    async def drop_old_parts(self, table: str) -> None:
-        """Remove the parts that were written anew from the disks, and the rows that are only marked as deleted."""
-        local, cluster = self.place.local(table), self.place.on_cluster
-        await self.command(f"ALTER TABLE {local}{cluster} APPLY DELETED MASK")
+    async def apply_deletes(self, table: str) -> None:
+        """Write the parts of a table anew without the rows that are only marked as deleted."""
+        await self.command(f"ALTER TABLE {self.place.local(table)}{self.place.on_cluster} APPLY DELETED MASK")
         await self._mutated(table)
-        there = f"SELECT hostName(), name FROM {self._everywhere('parts')} WHERE {self._of(table)} AND NOT active"
-        old = {tuple(row) for row in await self.rows(there)}
-        if not old:
-            return
-        await self.command(
-            f"ALTER TABLE {local}{cluster} MODIFY SETTING {', '.join(f'{name} = 1' for name in _AT_ONCE)}"
-        )
-        try:
-            # ClickHouse looks for such parts more and more rarely while there is nothing to merge; this wakes it.
-            await self._until(lambda found: old.isdisjoint(found), there, f"SYSTEM START MERGES{cluster} {local}")
-        finally:
-            await self.command(f"ALTER TABLE {local}{cluster} RESET SETTING {', '.join(_AT_ONCE)}")
 
     async def _mutated(self, table: str) -> None:
         open_ones = f"SELECT mutation_id, latest_fail_reason FROM {self._everywhere('mutations')}"
         await self._until(lambda found: not found, f"{open_ones} WHERE {self._of(table)} AND NOT is_done")
 
-    async def _until(self, is_done: Callable[[list[Row]], bool], query: str, wake: str = "") -> None:
+    async def _until(self, is_done: Callable[[list[Row]], bool], query: str) -> None:
         """Wait for what ClickHouse does in the background; raises Unavailable when that takes too long."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not is_done(found := await self.rows(query)):
             if time.monotonic() > deadline:
                 raise Unavailable(f"ClickHouse has not removed rows in time: {str(found[0])[:200]}")
-            if wake:
-                await self.command(wake)
-            await asyncio.sleep(0.5 if wake else 0.2)
+            await asyncio.sleep(0.2)
 
     def _everywhere(self, table: str) -> str:
         """A system table of this server, or of all nodes."""
@@ -284,8 +269,6 @@ def _reason(error: BaseException) -> str:
     return str(error).partition(" with url")[0][:200]
 
 
-_AT_ONCE = ("old_parts_lifetime", "cleanup_delay_period", "cleanup_delay_period_random_add")
-"""Settings of a table by which parts that are no longer used leave the disk, in seconds."""
 _PATIENCE_SECONDS = 3600.0
 
 _PARAMETER_BYTES = 3000

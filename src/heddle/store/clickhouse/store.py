@@ -130,6 +130,7 @@ class ScaleStore(Store):
         self._clickhouse = clickhouse
         self._control = control
         self.blobs = open_blobs(settings)
+        self.redaction.set_default(settings.redaction)
         given = (clickhouse, control.executor)
         self.calls = self._calls = Calls(*given, settings.write_queue_bytes, self._read_text)
         self.trials = Trials(clickhouse, self._read_text)
@@ -160,9 +161,9 @@ class ScaleStore(Store):
         return of_control | {row[0] for row in await self._clickhouse.rows(_NAMED, {"keys": list(keys)})}
 
     async def compact(self) -> None:
-        for table in (CALLS, CALL_KEYS, TABLE_ROWS):
-            await self._clickhouse.drop_old_parts(table)
         await self._control.compact()
+        for table in (CALLS, CALL_KEYS, TABLE_ROWS):
+            await self._clickhouse.apply_deletes(table)
 
     async def close(self) -> None:
         await self._stop_upkeep()

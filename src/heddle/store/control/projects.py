@@ -18,6 +18,8 @@ class ProjectRow:
     created_at: int
     description: str | None
     retention_days: Integer | None
+    redaction: dict[str, Any] | None = None
+    """The kinds of secrets and the paths that are taken out of what it is sent; None: as the setting says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,6 +175,11 @@ MIGRATIONS = (
     Migration(19, "sums of tokens over time", _run(*blocks.USAGE_BLOCKS)),
     Migration(20, "the index of calls with large texts", _run(search.LARGE_CALLS)),
     Migration(21, "dumps of spans are stored compressed", _drop_dump_indexes),
+    Migration(
+        22,
+        "what is taken out of the content of a project",
+        lambda session: _add_column(session.raw, "projects", "redaction TEXT"),
+    ),
 )
 CURRENT = MIGRATIONS[-1].number
 

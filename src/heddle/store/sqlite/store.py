@@ -159,6 +159,7 @@ class SqliteStore(Store):
         readers = self._readers = control.readers
         self.indexes = PathIndexes(session.raw)
         self.blobs = open_blobs(settings)
+        self.redaction.set_default(settings.redaction)
         trials = TrialRows(control.names, self._read_text, projects_with_trials(session.raw))
         self.calls = Calls(
             control.writer, readers, control.long_readers, control.names, self.indexes, self._read_text, trials

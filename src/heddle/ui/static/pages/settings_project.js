@@ -17,7 +17,7 @@ const PERIODS = [["", "For ever"], ["7", "7 days"], ["30", "30 days"], ["90", "9
 
 /** The tab. */
 export function Project() {
-  return h("div.columns", retention(), stored(), config.admin ? [limits(), erasure()] : null, connect());
+  return h("div.columns", retention(), stored(), redaction(), config.admin ? [limits(), erasure()] : null, connect());
 }
 
 function retention() {
@@ -73,6 +73,27 @@ function limits() {
       h("div.row", button("Change limits", () => change(shown), { iconName: "edit" })),
     ];
   }));
+}
+
+function redaction() {
+  const state = resource(() => "redaction", () => postProject("/project/redaction/read"));
+  const change = async ({ kinds, paths }) => {
+    const done = await form("Redact before storing", [
+      { name: "kinds", label: "Kinds", value: kinds.join(", "), autocomplete: "off", hint: "Of email, phone, card, key" },
+      { name: "paths", label: "Paths", value: paths.join(", "), autocomplete: "off", hint: "Such as inputs.customer.address, attributes.user.name" },
+    ], {
+      text: "What is found is taken out of everything that this project is sent from now on. What is stored stays as it is.",
+      submit: (given) => postProject("/project/redaction/update", { kinds: words(given.kinds), paths: words(given.paths) }),
+    });
+    if (done) state.reload();
+  };
+  const words = (text) => text.split(/[\s,]+/).filter(Boolean);
+  const counted = (redacted) => Object.entries(redacted).map(([kind, count]) => `${int(count)} ${kind}`).join(", ");
+  return card("Redaction", null, loaded(state, (rules) => [
+    facts([["Kinds", rules.kinds.join(", ") || "none"], ["Paths", rules.paths.join(", ") || "none"],
+      ["Comes from", rules.is_own ? "this project" : "the server's settings"], ["Taken out", counted(rules.redacted) || "nothing"]]),
+    config.admin && h("div.row", button("Change redaction", () => change(rules), { iconName: "edit" })),
+  ]));
 }
 
 const SUBJECTS = [["user", "A user"], ["thread", "A thread"], ["trace", "A trace"], ["call", "A call and all below it"],
