@@ -52,7 +52,7 @@ async def purge_project(body: PurgeReq, caller: Admin, store: StoreDep, jobs: Jo
     if (body.subject == "project") == bool(body.id):
         raise InvalidRequest("`id` names the subject; a whole project has none beside project_id", param="id")
     job = await jobs.submit(PURGE_JOB, caller, body.project_id, {"subject": body.subject, "id": body.id})
-    await store.projects.note(caller.user, "purge.request", project, {"subject": body.subject, "job": job.id})
+    await store.audit_log.note(caller.user, "purge.request", project, {"subject": body.subject, "job": job.id})
     return answer({"job_id": job.id})
 
 
@@ -79,7 +79,7 @@ class Purges:
             done = {"removed": counts, "removed_all": True}
             await self._store.erasure.forget_request(job.id, {"subject": subject, "id_sha256": digest}, done)
             details = {"subject": subject, "job": job.id, "removed": counts}
-            await self._store.projects.note(run.caller.user, "purge", project, details)
+            await self._store.audit_log.note(run.caller.user, "purge", project, details)
         self._store.call_aggregates.forget_projects()
         counts["blobs"] = counts.get("blobs", 0) + await self._store.purge_files()
         await self._store.compact()

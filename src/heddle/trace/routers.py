@@ -1,6 +1,7 @@
 """The routers of trace."""
 
 from heddle.trace import (
+    audit,
     charts,
     costs,
     dataset_sources,
@@ -45,6 +46,7 @@ ROUTERS = tuple(
         project,
         redaction,
         alerts,
+        audit,
         service,
     )
 )

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from heddle.store.control.agents.spans import renew_traces
 from heddle.store.control.agents.table import agent_spans, agent_traces
 from heddle.store.control.annotation_queues import annotation_progress, annotation_queue_items, annotation_queues
+from heddle.store.control.audit import audit_log
 from heddle.store.control.coordination import ADAPTERS, LIMITS, MONITORS, QUEUED, RUNNING, count_change
 from heddle.store.control.costs import costs
 from heddle.store.control.eval_jobs import eval_jobs, replay_items
@@ -30,7 +31,7 @@ from heddle.store.control.monitors import alert_deliveries, alert_rules, monitor
 from heddle.store.control.object_labels import object_aliases, object_tags
 from heddle.store.control.objects import object_versions
 from heddle.store.control.pending_calls import call_halves, ended_calls, halves_of
-from heddle.store.control.projects import audit_log, projects, runtimes
+from heddle.store.control.projects import projects, runtimes
 from heddle.store.control.rejections import rejections
 from heddle.store.control.repository import Repository, reads, writes
 from heddle.store.control.responses import conversation_items, conversations, responses

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from heddle.store.control.projects import audit, projects
+from heddle.store.control.audit import audit
+from heddle.store.control.projects import projects
 from heddle.store.control.rejections import rejections
 from heddle.store.control.repository import Executor, Repository, dialect_insert, writes
 from heddle.wire import times

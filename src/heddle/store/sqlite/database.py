@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -344,7 +345,7 @@ class Writer:
         Raises what `work` raises, Busy when more than the setting write_queue_bytes waits, StorageFull on a full disk.
         """
         loop = asyncio.get_running_loop()
-        result: T = await self._put(_Item(work, size, loop, loop.create_future()))
+        result: T = await self._put(_Item(partial(_run_in, copy_context(), work), size, loop, loop.create_future()))
         return result
 
     async def write_jointly(self, joint: Callable[[Session, list[T]], None], brought: T, size: int) -> None:
@@ -385,7 +386,15 @@ class Writer:
             if group:
                 self._commit(group)
                 self._report(group)
-            has_log = bool(group) or not empty_log(self._session)
+            has_log = bool(group) or self._has_log()
+
+    def _has_log(self) -> bool:
+        """Empty the log; true where a reader still needs it."""
+        try:
+            return not empty_log(self._session)
+        except sqlite3.Error as error:
+            logger.warning("the write-ahead log was not emptied: %s", error)
+            return False
 
     def _take(self, patience: float | None) -> list[_Item] | None:
         """What waits to be written; empty when nothing came for so many seconds, None at the end."""
@@ -484,16 +493,17 @@ class Writer:
 
 
 def empty_log(session: Session) -> bool:
-    """Bring what the log holds into the file; false where a reader still needs the log."""
+    """Bring what the log holds into the file; false where a reader still needs the log. Raises sqlite3.Error."""
     raw = session.raw
     try:
         raw.execute("PRAGMA busy_timeout = 0")
         return not raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    except sqlite3.Error as error:
-        logger.warning("the write-ahead log was not emptied: %s", error)
-        return True
     finally:
         raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+
+
+def _run_in(context: Context, work: Callable[[Session], T], session: Session) -> T:
+    return context.run(work, session)
 
 
 def _joined(group: list[_Item]) -> Iterator[_Item]:
