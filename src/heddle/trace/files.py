@@ -243,8 +243,13 @@ FILE_FORM: dict[str, Any] = {
 @hot
 async def file_create(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store a file; the same content again is the same file."""
-    writer = RedactingWriter(store.blobs) if await store.redaction.is_on() else None
-    begin = store.blobs.begin if writer is None else lambda: writer
+    is_redacted = await store.redaction.is_on()
+
+    def begin() -> BlobWriter:
+        named = form.fields.get("project_id")
+        is_free = not is_redacted or (named is not None and not store.redaction.has_rules(caller.open(named)))
+        return store.blobs.begin() if is_free else RedactingWriter(store.blobs)
+
     form = FileForm(boundary_of(request.headers.get("content-type", "")), begin, settings.max_file)
     with store.files.note_arrival():
         try:
@@ -252,13 +257,14 @@ async def file_create(request: Request, caller: Writer, settings: SettingsDep, s
             project, expected = caller.open(form.field("project_id")), form.fields.get("expected_digest")
             form.require_file()
             redactors = await store.redaction.of([project])
-            if writer is not None:
-                writer.redactor = redactors.get(project)
+            if isinstance(form.writer, RedactingWriter):
+                form.writer.redactor = redactors.get(project)
             key, size = await asyncio.to_thread(form.keep, lambda key: _check_digest(expected, _digest_of_blob(key)))
         finally:
             await form.discard()
         name, digest = (form.file_name or UNNAMED)[:_MAX_NAME], _digest_of_blob(key)
-        await store.files.create(project, name, digest, size, key if writer is None else writer.blob or key)
+        blob = form.writer.blob if isinstance(form.writer, RedactingWriter) else None
+        await store.files.create(project, name, digest, size, blob or key)
         await store.redaction.note(redactors)
     return answer({"digest": digest})
 

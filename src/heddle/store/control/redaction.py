@@ -41,6 +41,11 @@ class Redaction(Repository):
         rules = await self.rules("")
         return bool(rules.kinds or self._own)
 
+    def has_rules(self, project: str) -> bool:
+        """Whether anything is taken out of a project's content, as was known when it was asked last."""
+        rules = self._own.get(project, self.default)
+        return bool(rules.kinds or rules.paths)
+
     async def rules(self, project: str) -> RedactionRules:
         """The rules that hold for a project."""
         if time.monotonic() - self._read_at > _BELIEVED_SECONDS:
