@@ -34,7 +34,7 @@ MULTIPART_SLACK = 64 * 1024
 _ARCHIVES = "/archives/import"
 _FROM_DIGESTS = "/table/create_from_digests"
 _UPLOADS = frozenset(("/file/create", "/files/create"))
-_LOGIN = "/_ui/session"
+_LOGINS = frozenset(("/_ui/session", "/_ui/sign_in"))
 _MAX_LOGIN_BODY = 16 * 1024
 _STRIPPED = b"x-forwarded-prefix"
 _CLOSE = (b"connection", b"close")
@@ -95,7 +95,7 @@ class RequestMiddleware:
             if not API_KEY_HEADERS.isdisjoint(headers):
                 state.tally.count("key.refused", "", problem.reason)
             # Nothing is read from a stranger, but what logs one in.
-            if exchange.has_body and scope["path"] != _LOGIN:
+            if exchange.has_body and scope["path"] not in _LOGINS:
                 raise
             scope["heddle.caller_problem"] = problem
         exchange.prepare_body()
@@ -132,7 +132,7 @@ def strip_prefix(scope: Scope, prefix: str) -> Scope:
 
 def body_limit(path: str, settings: Settings) -> tuple[str, int, int]:
     """Which setting bounds the body of a path, its value, and the bytes that are allowed on the wire."""
-    if path == _LOGIN:
+    if path in _LOGINS:
         return "of a login", _MAX_LOGIN_BODY, _MAX_LOGIN_BODY
     if path in _UPLOADS:
         return "max_file", settings.max_file, settings.max_file + MULTIPART_SLACK

@@ -160,9 +160,11 @@ async def roll_back(model_id: str, request: Request, caller: BearerWriter, train
     return answer(await model_json(training, row))
 
 
-def _checkpoint_json(row: CheckpointRow) -> Json:
+def _checkpoint_json(row: CheckpointRow, model: ModelRow, job: JobRow | None) -> Json:
     fields = _pick(row, "id", "step", "metrics", "parent_step", "job_id", "digest", "bytes")
-    return fields | {"created_at": times.to_iso(row.created_at)}
+    made = {"kind": job.kind, "settings": job.config["settings"]} if job else {"kind": None, "settings": None}
+    recipe = {"base_model": model.base_model, "lora": model.lora, **made}
+    return fields | {"recipe": recipe, "created_at": times.to_iso(row.created_at)}
 
 
 @router.get("/v1/preview/models/{model_id}/checkpoints", response_model=None)
@@ -174,9 +176,11 @@ async def list_checkpoints(
     page: PageDep,
 ) -> Response:
     """The checkpoints of a model by step, a page at a time."""
-    rows = await store.train_models.checkpoints((await training.models.find(model_id, caller)).id)
-    chosen, has_more = page.cut(rows)
-    return answer(page_json([_checkpoint_json(row) for row in chosen], has_more))
+    model = await training.models.find(model_id, caller)
+    chosen, has_more = page.cut(await store.train_models.checkpoints(model.id))
+    jobs = {job.id: job for job in await store.train_jobs.of_model(model.id)}
+    shown = [_checkpoint_json(row, model, jobs.get(row.job_id or "")) for row in chosen]
+    return answer(page_json(shown, has_more))
 
 
 @router.delete(
