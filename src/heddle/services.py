@@ -45,6 +45,8 @@ from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import ReadableRenderer
 from heddle.training.ruler import Ruler
 from heddle.training.service import Training
+from heddle.training.tinker.runner import TinkerWork
+from heddle.training.tinker.service import Tinker
 from heddle.ui.reads.calls_change import CallChanges
 from heddle.wire import times
 from heddle.wire.keys import ROLES, Grant
@@ -64,6 +66,8 @@ class Services(ServerState):
     inference: Inference
     responses: Responses
     training: Training
+    tinker: Tinker
+    tinker_work: TinkerWork
     jobs: Jobs
     evaluations: Evaluations
     scoring: Scoring
@@ -91,6 +95,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 services.inference,
                 services.responses,
                 services.training,
+                services.tinker_work,
                 services.jobs,
                 services.monitors,
                 services.alerts,
@@ -124,6 +129,7 @@ def _build(settings: Settings, store: Store) -> Services:
     Archives(settings, store).register(jobs)
     training = _training(settings, store, inference, models, evaluations, metrics, ended)
     Purges(settings, store, jobs, training)
+    tinker = Tinker(settings, store, training, training.policies)
     return Services(
         settings,
         store,
@@ -135,6 +141,8 @@ def _build(settings: Settings, store: Store) -> Services:
         inference=inference,
         responses=Responses(settings, store, inference),
         training=training,
+        tinker=tinker,
+        tinker_work=TinkerWork(tinker, training.supervisor),
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,

@@ -38,6 +38,7 @@ from heddle.store.control.responses import conversation_items, conversations, re
 from heddle.store.control.row_queries import Listed
 from heddle.store.control.table_chunks import table_chunks, tables
 from heddle.store.control.table_rows import table_rows
+from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import train_checkpoints, train_events, train_jobs, train_logs, train_models
 from heddle.wire import jsontext, refs
 from heddle.wire.jsontypes import Json
@@ -175,6 +176,14 @@ _models = _erase(train_models, of_project=_in_named_project(train_models), autho
 _train_jobs = _below(train_jobs.c.model_id, _models, train_models.c.id, authors=("created_by",))
 _train_logs = _below(train_logs.c.model_id, _models, train_models.c.id, authors=("created_by",))
 _tables = _erase(tables)
+_tinker = {table.name: table for table in TINKER_TABLES}
+_sessions = _erase(
+    _tinker["tinker_sessions"], of_project=_in_named_project(_tinker["tinker_sessions"]), authors=("created_by",)
+)
+_session_id = _sessions.table.c.id
+_runs = _below(_tinker["tinker_runs"].c.session_id, _sessions, _session_id)
+_samplers = _below(_tinker["tinker_samplers"].c.session_id, _sessions, _session_id)
+_target = _tinker["tinker_requests"].c.target
 _responses = _erase(
     responses,
     of_project=lambda project: responses.c.owner == project,
@@ -271,6 +280,19 @@ ERASED: tuple[ErasedTable, ...] = (
         ),
     ),
     _eval_jobs,
+    ErasedTable(
+        table=_target.table,
+        of_project=lambda project: sa.or_(
+            *(
+                _target.in_(sa.select(target.table.c.id).where(target.of_project(project)))
+                for target in (_runs, _samplers)
+            )
+        ),
+    ),
+    _below(_tinker["tinker_checkpoints"].c.run_id, _runs, _runs.table.c.id),
+    _runs,
+    _samplers,
+    _sessions,
     _below(train_events.c.job_id, _train_jobs, train_jobs.c.id),
     _train_logs,
     _train_jobs,
