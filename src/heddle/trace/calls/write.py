@@ -107,6 +107,11 @@ class Packed:
     blobs: list[bytes] = field(default_factory=list)
     spills: list[tuple[dict[str, str], str, int]] = field(default_factory=list)
 
+    @property
+    def halves(self) -> list[Start | End]:
+        """Starts, then ends."""
+        return [*self.starts, *self.ends]
+
 
 class Packer:
     """Packs the calls of one request; `open_project` checks a project id and gives its internal form."""
@@ -219,7 +224,7 @@ def redact(packed: Packed, agents: Sequence[AgentSpan], redactors: Mapping[str, 
     spills = {(id(files), name): index for files, name, index in packed.spills}
     changed: set[tuple[str, str]] = set()
     for names in (_FIRST, ("otel_dump",)):
-        for half in (*packed.starts, *packed.ends):
+        for half in packed.halves:
             redactor = redactors.get(half.project)
             for name in names if redactor is not None else ():
                 text = getattr(half, name, None)
@@ -430,9 +435,9 @@ class CallWrites:
 
     async def _redact(self, packed: Packed, agents: Sequence[AgentSpan]) -> None:
         """Take out what the rules of the projects say, before anything reaches a disk."""
-        redactors = await self._store.redaction.of(half.project for half in (*packed.starts, *packed.ends))
+        redactors = await self._store.redaction.of(half.project for half in packed.halves)
         if redactors:
-            size = sum(half.size for half in (*packed.starts, *packed.ends))
+            size = sum(half.size for half in packed.halves)
             await off_loop(size, lambda: redact(packed, agents, redactors, self._caller.user))
             await self._store.redaction.note(redactors)
 
