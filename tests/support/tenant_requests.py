@@ -231,6 +231,7 @@ BODIES: dict[str, Body] = {
     "DELETE /v1/preview/models/{model_id}/checkpoints": lambda _: {"steps": [7]},
     "POST /v1/preview/models/{model_id}/log": lambda t: {"split": "val", "trajectory_groups": _groups(t)},
     "POST /v1/preview/models/{model_id}/rollback": lambda _: {"step": 0},
+    "POST /v1/preview/dpo-training-jobs": lambda t: {"model_id": t.model, "training_data_url": t.object("words")},
     "POST /v1/preview/sft-training-jobs": lambda t: {"model_id": t.model, "training_data_url": t.object("words")},
     "POST /v1/preview/training-jobs": lambda t: {"model_id": t.model, "trajectory_groups": _groups(t)},
     "POST /v2/{entity}/{project}/call/end": lambda t: {"end": _end(t)},

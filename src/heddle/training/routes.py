@@ -30,7 +30,14 @@ from heddle.http.routing import (
 from heddle.http.state import EventStreams, ServerState
 from heddle.store.control.training import OPEN, CheckpointRow, EventRow, JobRow, LogRow, ModelRow
 from heddle.training import files
-from heddle.training.schemas.requests import CreateJob, CreateModel, CreateSftJob, DeleteCheckpoints, Rollback
+from heddle.training.schemas.requests import (
+    CreateDpoJob,
+    CreateJob,
+    CreateModel,
+    CreateSftJob,
+    DeleteCheckpoints,
+    Rollback,
+)
 from heddle.training.schemas.trajectories import LogRequest
 from heddle.training.service import Training, TrainingDep, unknown_cursor
 from heddle.wire import jsontext, times
@@ -361,6 +368,14 @@ async def create_sft_job(request: Request, caller: BearerWriter, training: Train
     wanted = await validate_body(CreateSftJob, request)
     training.require()
     return answer({"id": (await training.create_sft_job(wanted, caller)).id})
+
+
+@router.post("/v1/preview/dpo-training-jobs", response_model=None, openapi_extra=body_schema(CreateDpoJob))
+async def create_dpo_job(request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
+    """Queue a job on preferences (ours): rows with a chosen and a rejected answer, read as those of fine-tuning."""
+    wanted = await validate_body(CreateDpoJob, request)
+    training.require()
+    return answer({"id": (await training.create_dpo_job(wanted, caller)).id})
 
 
 @router.get("/v1/preview/base-models", response_model=None)

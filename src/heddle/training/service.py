@@ -4,7 +4,7 @@ import asyncio
 import importlib.util
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -28,8 +28,15 @@ from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import LoadRenderer, Rollouts
 from heddle.training.ruler import Ruler
-from heddle.training.schemas.requests import CreateSftJob, JobHead, SourceRequest, default_max_tokens, resolve_config
-from heddle.training.schemas.trajectories import check_rows
+from heddle.training.schemas.requests import (
+    CreateDpoJob,
+    CreateSftJob,
+    JobHead,
+    SourceRequest,
+    default_max_tokens,
+    resolve_config,
+)
+from heddle.training.schemas.trajectories import check_pairs, check_rows
 from heddle.training.source import resolve_source
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
@@ -172,16 +179,29 @@ class Training:
 
     async def create_sft_job(self, wanted: CreateSftJob, caller: Caller) -> JobRow:
         """Queue a job on chat rows, which are read and kept first. Raises what `DatasetReader.read` does, ..."""
+        return await self._create_job_on_rows("sft", wanted, check_rows, caller)
+
+    async def create_dpo_job(self, wanted: CreateDpoJob, caller: Caller) -> JobRow:
+        """Queue a job on pairs of answers, as `create_sft_job` does on chats."""
+        return await self._create_job_on_rows("dpo", wanted, check_pairs, caller)
+
+    async def _create_job_on_rows(
+        self,
+        kind: str,
+        wanted: CreateSftJob | CreateDpoJob,
+        check: Callable[[Sequence[Json]], list[Json]],
+        caller: Caller,
+    ) -> JobRow:
         model = await self.models.find(str(wanted.model_id), caller)
         config = await self._make_config(model, wanted.settings().as_json(), wanted, caller)
         limit = self.settings.max_training_body
         rows = await self._datasets.read(caller, model.project_id, wanted.training_data_url, limit)
-        key = await self._keep_payload({"rows": await asyncio.to_thread(check_rows, rows)})
+        key = await self._keep_payload({"rows": await asyncio.to_thread(check, rows)})
         config["source"] = {"training_data_url": wanted.training_data_url, "rows": len(rows)}
-        return await self._add_job(model, "sft", config, key, caller)
+        return await self._add_job(model, kind, config, key, caller)
 
     async def _make_config(
-        self, model: ModelRow, settings: Json, wanted: JobHead | CreateSftJob, caller: Caller
+        self, model: ModelRow, settings: Json, wanted: JobHead | CreateSftJob | CreateDpoJob, caller: Caller
     ) -> Json:
         base = await self.models.base(model.base_model)
         shape = await self.models.shape(base)

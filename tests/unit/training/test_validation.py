@@ -46,7 +46,7 @@ BAD_CONFIG = [
     ("kl_ref_adapter_path", [5]),
     ("learning_rate", [0, -1e-5, math.nan, -math.inf, "1e-5", []]),
     ("logprob_calculation_chunk_size", [0, 1.5]),
-    ("loss_fn", ["grpo", 1]),
+    ("loss_fn", ["reinforce", 1]),
     ("mask_prob_ratio", [0]),
     ("max_negative_advantage_importance_sampling_weight", [0, -1, math.inf]),
     ("normalize_advantages", ["yes"]),

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from heddle.errors import HeddleError, NotFound
 from heddle.jobs.runner import Attempt, Runner
@@ -23,7 +24,8 @@ from heddle.store.control.training import (
     TrainModels,
 )
 from heddle.training import files, handover
-from heddle.training.messages import Failed, Finished, Stopped, Task, Warm
+from heddle.training.config import RlConfig
+from heddle.training.messages import Failed, Finished, JobKind, Stopped, Task, Warm
 from heddle.training.queue.events import EventLog, TrainingMetrics, now
 from heddle.training.queue.process import ProcessEnded, ProcessOptions, Slot
 from heddle.training.queue.publish import CANCELLED_MESSAGE, Publisher, policy_name
@@ -69,7 +71,7 @@ class TaskBuilder:
         config = job.config
         return Task(
             job_id=job.id,
-            kind="sft" if job.kind == "sft" else "rl",
+            kind=cast(JobKind, job.kind),
             base_folder=str(base.folder),
             payload=str(payload),
             config=config["settings"],
@@ -91,7 +93,7 @@ class TaskBuilder:
         """The folder that the KL penalty compares with; None is the base model."""
         assert job.parent_step is not None
         settings = job.config["settings"]
-        if not settings.get("kl_penalty_coef"):
+        if job.kind != "rl" or not RlConfig.of_json(settings).compares:
             return None
         if job.config.get("kl_reference") is not None:
             with contextlib.suppress(OutsideRoot):

@@ -8,7 +8,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -336,6 +336,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 FIELD = "training_data_url"
+Row = TypeVar("Row")
 _MOST_NAMED = 5
 
 
@@ -346,21 +347,55 @@ class ChatRow(Part):
     tools: list[Tool] | None = None
 
 
+class PairRow(Part):
+    """Two answers to the same messages; the better one is `chosen`."""
+
+    prompt: list[Item] = Field(default_factory=list)
+    """Messages before both."""
+    chosen: Annotated[list[Item], Field(min_length=1)]
+    rejected: Annotated[list[Item], Field(min_length=1)]
+    tools: list[Tool] | None = None
+
+    @model_validator(mode="after")
+    def _differs_in_the_answer(self) -> "PairRow":
+        if self.chosen[:-1] != self.rejected[:-1]:
+            raise PydanticCustomError(
+                "value_error", "chosen and rejected must have all messages but the last in common"
+            )
+        for name, chat in (("chosen", self.chosen), ("rejected", self.rejected)):
+            if chat[-1].get("role") != "assistant":
+                raise PydanticCustomError(
+                    "value_error", "{name} must end with an answer of the assistant", {"name": name}
+                )
+        self.chosen, self.rejected = self.prompt + self.chosen, self.prompt + self.rejected
+        return self
+
+
 _CHAT_ROWS: TypeAdapter[list[ChatRow]] = TypeAdapter(list[ChatRow])
+_PAIR_ROWS: TypeAdapter[list[PairRow]] = TypeAdapter(list[PairRow])
+
+
+def check_pairs(rows: Sequence[Json]) -> list[Json]:
+    """The rows as the job keeps them (whole chats and tools); raises InvalidRequest naming the first that are wrong."""
+    return [row.model_dump(exclude_none=True, exclude={"prompt"}) for row in _check(rows, _PAIR_ROWS)]
 
 
 def check_rows(rows: Sequence[Json]) -> list[Json]:
     """The rows as the job keeps them (messages and tools); raises InvalidRequest naming the first that are wrong."""
+    found = _check(rows, _CHAT_ROWS)
+    if not any(item.get("role") == "assistant" for row in found for item in row.messages):
+        raise InvalidRequest(f"{FIELD}: no row has a message of the assistant; nothing to train on", param=FIELD)
+    return [row.model_dump(exclude_none=True) for row in found]
+
+
+def _check(rows: Sequence[Json], kind: TypeAdapter[list[Row]]) -> list[Row]:
     if not rows:
         raise InvalidRequest(f"{FIELD}: there is no row in it; nothing to train on", param=FIELD)
     try:
-        found = _CHAT_ROWS.validate_python(list(rows))
+        return kind.validate_python(list(rows))
     except ValidationError as error:
         texts = []
         for item in error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_NAMED]:
             row, *place = item["loc"]
-            texts.append(f"row {row}: {'.'.join(str(part) for part in place)}: {item['msg']}")
+            texts.append(": ".join([f"row {row}", *([".".join(map(str, place))] if place else []), item["msg"]]))
         raise InvalidRequest(f"{FIELD}: {'; '.join(texts)}", param=FIELD) from None
-    if not any(item.get("role") == "assistant" for row in found for item in row.messages):
-        raise InvalidRequest(f"{FIELD}: no row has a message of the assistant; nothing to train on", param=FIELD)
-    return [row.model_dump(exclude_none=True) for row in found]
