@@ -19,7 +19,7 @@ class Course:
     steps: int
     """Of reinforcement learning, 8 groups of 8 each."""
     learning_rate: float
-    teacher_groups: tuple[int, int] = (8, 2)
+    teacher_groups: tuple[int, int] = (16, 1)
     """Problems of a step of distillation, and the answers to each."""
     teacher_learning_rate: float = 1e-2
     row_tokens: int | None = None
@@ -28,7 +28,7 @@ class Course:
 
 COURSES = {
     "preference": Course(tasks.choice, 16, 25, 2e-3),
-    "comparing": Course(tasks.compare, 100, 25, 5e-3),
+    "comparing": Course(tasks.compare, 100, 25, 5e-3, (32, 1), 5e-3, 512),
     "calling a tool": Course(tasks.tool_sum, 32, 10, 3e-3),
 }
 
