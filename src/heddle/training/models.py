@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller
 from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.paths import model_folder
 from heddle.settings import Settings
@@ -128,7 +128,7 @@ class TrainableModels:
             row = await self._table.find_named(entity, wanted.project, wanted.name)
             if row is None:
                 row = await self._make(entity, wanted, base, caller.user)
-            elif not caller.has(Scope.READ):
+            elif not caller.may_read(row.project_id):
                 raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
             elif row.base_model != base.id:
                 raise Conflict(f"The model {row.name!r} exists already, made from {row.base_model!r}")

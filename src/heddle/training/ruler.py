@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.jobs.runner import first_failure
 from heddle.paths import sync
@@ -235,7 +235,7 @@ class Ruler:
         wanted = (request or RulerRequest()).model_dump()
         wanted["judge_model"] = wanted["judge_model"] or model.base_model
         await self._check(wanted["judge_model"], caller, model.project_id)
-        return {**wanted, "reach": {"entity": caller.entity, "project": caller.project}}
+        return {**wanted, "caller": caller.to_json()}
 
     async def score(self, model: ModelRow, job: JobRow) -> tuple[str, TokenCounts]:
         """The key of the job's body with the scores as rewards, and the tokens of its judge.
@@ -277,8 +277,7 @@ class Ruler:
 
     async def _score_group(self, model: ModelRow, job: JobRow, place: int, group: GroupData) -> ScoredGroup:
         wanted, began = job.config["ruler"], times.now()
-        # The key may be revoked by now; what the job was given when it came in still holds, and reaches no further.
-        author = Caller(job.created_by, frozenset((Scope.READ, Scope.WRITE)), **wanted["reach"])
+        author = Caller.from_json(wanted["caller"])
         judge = self._ask(author, model.project_id)
         scored, problem = None, None
         try:

@@ -229,6 +229,7 @@ class Training:
             payload=key,
             created_at=times.now(),
             created_by=caller.user,
+            key_id=caller.key_id,
         )
         await self._jobs.add(row, self.settings.training_queue)
         self.supervisor.wake()
@@ -240,7 +241,7 @@ class Training:
         if job is not None:
             model = await self._table.find(job.model_id)
             # Whose job it was is not known any more once its model is gone.
-            reaches = caller.reaches(model.project_id) if model else caller.entity is None and caller.project is None
+            reaches = caller.reaches(model.project_id) if model else not caller.is_bound
             if reaches:
                 return job
         raise NotFound("TrainingJob not found")

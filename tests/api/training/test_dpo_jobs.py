@@ -28,6 +28,10 @@ def test_pairs_of_a_file(training: TrainingWire) -> None:
     assert job["config"]["settings"] == {"batch_size": 2, "learning_rate": 1e-3, "beta": 0.2, "ignored": []}
     stored = training.get(f"/training-jobs/{created['id']}/trajectories")["rows"]
     assert stored[0]["chosen"] == [*PAIRS[0]["prompt"], *PAIRS[0]["chosen"]]
+    first, second = training.get(f"/models/{model['id']}/checkpoints", order="asc")["data"]
+    assert first["recipe"]["kind"] is first["recipe"]["settings"] is None
+    assert second["recipe"]["lora"] == first["recipe"]["lora"]
+    assert (second["recipe"]["kind"], second["recipe"]["settings"]) == ("dpo", job["config"]["settings"])
     assert training.chat(model).headers["x-heddle-policy"].endswith("@1")
 
 

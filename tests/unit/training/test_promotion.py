@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import InvalidRequest, Unavailable
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.training import JobRow, ModelRow
@@ -20,9 +20,8 @@ from tests.support.inprocess import Trace, running_services
 
 MODEL = ModelRow("m1", "team", "proj", "agent", "tiny", None, {"rank": 8}, 1, "ann")
 REF = "weave:///team/proj/object/check:abc"
-REACH = {"entity": None, "project": "team/proj"}
-RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7, "reach": REACH}
-ANN = Caller("ann", frozenset((Scope.READ, Scope.WRITE)), project="team/proj")
+ANN = Caller("ann", (Grant.parse("editor:team/proj"),))
+RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7, "caller": ANN.to_json()}
 JOB = JobRow(
     id="j1",
     model_id="m1",

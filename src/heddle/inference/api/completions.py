@@ -139,7 +139,7 @@ async def completions_create_stream(
 def _check_scope(caller: Caller, body: CompletionsCreateReq) -> None:
     """Raise Forbidden for a stored prompt where the key does not read: what a model makes of a prompt tells it."""
     if body.inputs.prompt:
-        caller.require(Scope.READ)
+        caller.require(Scope.READ).open(body.project_id)
 
 
 _BODY: TypeAdapter[CompletionsCreateReq] = TypeAdapter(CompletionsCreateReq)

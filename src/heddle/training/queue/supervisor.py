@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from heddle.errors import HeddleError, NotFound
-from heddle.jobs.runner import Attempt, Runner
+from heddle.jobs.runner import Attempt, Cancellation, Runner
 from heddle.paths import OutsideRoot
 from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED
@@ -28,7 +28,7 @@ from heddle.training.config import RlConfig
 from heddle.training.messages import Failed, Finished, JobKind, Stopped, Task, Warm
 from heddle.training.queue.events import EventLog, TrainingMetrics, now
 from heddle.training.queue.process import ProcessEnded, ProcessOptions, Slot
-from heddle.training.queue.publish import CANCELLED_MESSAGE, Publisher, policy_name
+from heddle.training.queue.publish import Publisher, policy_name
 from heddle.training.ruler import JudgeFailed, Ruler
 from heddle.wire.training import PolicyHost
 
@@ -209,11 +209,11 @@ class Supervisor(Runner[JobRow]):
     async def _cancel_untaken(self, job: JobRow) -> None:
         model = await self._models.find(job.model_id)
         if model is not None and job.state == PUBLISHING:
-            cancelled = asyncio.Event()
+            cancelled = Cancellation()
             cancelled.set()
             self._metrics.ended(await self.publisher.publish(model, job, cancelled))
         else:
-            await self._end(model, job, CANCELLED, CANCELLED_MESSAGE)
+            await self._end(model, job, CANCELLED, Cancellation.reason)
 
     async def _next(self, is_full: bool) -> JobRow | None:
         """The oldest job that may run; a look that finds none writes nothing where servers share the tables."""
@@ -252,7 +252,7 @@ class Supervisor(Runner[JobRow]):
             with slot.busy():
                 result = await self._train(slot, model, attempt)
             if isinstance(result, Stopped):
-                await self._end(model, attempt.job, CANCELLED, CANCELLED_MESSAGE)
+                await self._end(model, attempt.job, CANCELLED, attempt.cancelled.reason)
                 return
             if isinstance(result, Failed):
                 await self._end(model, attempt.job, FAILED, result.message)
