@@ -24,11 +24,11 @@ def test_a_fifth_of_the_rollouts(project: str, tmp_path: Path) -> None:
 
 def test_the_distance_to_a_teacher_of_equal_weights_is_zero(training: TrainingWire) -> None:
     """Without a reward, and with one trajectory in the group: neither is needed."""
-    model, other = training.model(), training.model()
+    other = training.model()
     groups = [group(trajectory(user("Say yes, no or maybe."), said("yes")))]
     config = {"loss_fn": "reverse_kl", "learning_rate": 1e-3}
     address = f"wandb-artifact:///{other['entity']}/lab/{other['name']}:step0"
     for reference in ({}, {"kl_ref_adapter_path": address}):
-        job = training.train(model, groups, experimental_config=config | reference)
+        job = training.train(training.model(), groups, experimental_config=config | reference)
         assert job["gradient_steps"] == 1
         assert job["metrics"]["loss/kl_policy_ref"] == 0.0
