@@ -237,6 +237,8 @@ BODIES: dict[str, Body] = {
     "POST /objs/{object_id}/aliases/remove": _with(aliases=["mine"]),
     "PUT /objs/{object_id}/versions/{digest}/tags": _with(tags=["mine"]),
     "POST /objs/{object_id}/versions/{digest}/tags/remove": _with(tags=["mine"]),
+    "POST /project/purge": _with(subject="call", id=lambda t: f"{t.entity}-unknown"),
+    "POST /project/redaction/update": _with(kinds=[], paths=[]),
     "POST /project/ttl_settings/update": _with(retention_days=3650),
     "POST /refs/read_batch": lambda t: {"refs": [t.object("words"), t.object("prompt")]},
     "POST /replays/cancel": _with(id=lambda t: t.replay),
@@ -244,6 +246,11 @@ BODIES: dict[str, Body] = {
     "POST /replays/dataset": _with(id=lambda t: t.replay, name="answers"),
     "POST /replays/read": _with(id=lambda t: t.replay),
     "POST /replays/results": _with(id=lambda t: t.replay),
+    "POST /improvements/cancel": _with(id=lambda t: t.improvement),
+    "POST /improvements/create": _with(
+        model="learner", weak={"filter": {"op_names": ["none"]}}, scorers=lambda t: [t.object("matches")]
+    ),
+    "POST /improvements/read": _with(id=lambda t: t.improvement),
     "POST /service/projects_info": lambda t: {"project_ids": [t.project_id]},
     "POST /table/create": lambda t: {"table": {"project_id": t.project_id, "rows": [{"see": t.object("words")}]}},
     "POST /table/create_from_digests": _with(row_digests=lambda t: [t.row]),
