@@ -234,6 +234,9 @@ class Seeding:
         model = {"entity": t.entity, "project": t.project, "name": "learner", "base_model": TINY}
         t.ids["model"] = self.post("/v1/preview/models", model)["id"]
         t.ids["checkpoint"] = str(adapter)
+        weak = {"filter": {"call_ids": [t.call]}}
+        asked = {"project_id": t.project_id, "name": secret, "model": "learner", "weak": weak}
+        t.ids["improvement"] = self.post("/improvements/create", {**asked, "scorers": [t.object("matches")]})["id"]
         groups = [{"trajectories": [trajectory(secret), trajectory(secret)]}]
         log = {"split": "val", "trajectory_groups": groups}
         self.post(f"/v1/preview/models/{t.model}/log", log)
