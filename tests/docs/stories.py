@@ -223,6 +223,7 @@ def _have_a_key(desk: Desk, ends: ExitStack) -> None:
 
 GIVEN: dict[str, Callable[[Desk, ExitStack], None]] = {
     "README.md": _have_questions,
+    "docs/access.md": _have_a_key,
     "docs/clients.md": _have_tokens,
     "docs/evaluation.md": _have_chats,
     "docs/inference.md": _have_an_adapter,

@@ -55,9 +55,8 @@ async def finish(
 ) -> Response:
     """Begin the session of whoever comes back from the provider, and lead to the page that was wanted."""
     root = settings.root_path.rstrip("/")
-    secret, _, encoded = (
-        read_cookie(request.headers.get("cookie", "").encode("latin-1"), _COOKIE, _KEPT) or ""
-    ).partition(".")
+    kept = read_cookie(request.headers.get("cookie", "").encode("latin-1"), _COOKIE, _KEPT) or ""
+    secret, _, encoded = kept.partition(".")
     place = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode("ascii", "replace") if encoded else ""
     place = place if _PLACE.fullmatch(place) else f"{root}/"
     session = None
