@@ -244,11 +244,12 @@ FILE_FORM: dict[str, Any] = {
 async def file_create(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store a file; the same content again is the same file."""
     is_redacted = await store.redaction.is_on()
+    redactors: dict[str, Redactor] = {}
 
     def begin() -> BlobWriter:
         named = form.fields.get("project_id")
         is_free = not is_redacted or (named is not None and not store.redaction.has_rules(caller.open(named)))
-        return store.blobs.begin() if is_free else RedactingWriter(store.blobs)
+        return store.blobs.begin() if is_free else RedactingWriter(store.blobs, redactors)
 
     form = FileForm(boundary_of(request.headers.get("content-type", "")), begin, settings.max_file)
     with store.files.note_arrival():
@@ -256,9 +257,7 @@ async def file_create(request: Request, caller: Writer, settings: SettingsDep, s
             await form.receive(request.stream())
             project, expected = caller.open(form.field("project_id")), form.fields.get("expected_digest")
             form.require_file()
-            redactors = await store.redaction.of([project])
-            if isinstance(form.writer, RedactingWriter):
-                form.writer.redactor = redactors.get(project)
+            redactors |= await store.redaction.of([project])
             key, size = await asyncio.to_thread(form.keep, lambda key: _check_digest(expected, _digest_of_blob(key)))
         finally:
             await form.discard()
@@ -272,12 +271,13 @@ async def file_create(request: Request, caller: Writer, settings: SettingsDep, s
 class RedactingWriter(BlobWriter):
     """A blob whose text stays in memory until it is redacted; its key is that of what was sent."""
 
-    redactor: Redactor | None = None
     blob: str | None = None
     """The key of what was stored."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, redactors: Mapping[str, Redactor]) -> None:
+        """`redactors` holds, by the end, what takes out of the project's content, if anything does."""
         self._text = io.BytesIO()
+        self._redactors = redactors
         super().__init__(self._text)
         self._blobs = blobs
         self._binary: BlobWriter | None = None
@@ -300,7 +300,9 @@ class RedactingWriter(BlobWriter):
             self.blob = self._binary.commit()
             return
         content = self._text.getvalue()
-        self.blob = self._blobs.put_bytes(content if self.redactor is None else self.redactor.content(content))
+        for redactor in self._redactors.values():
+            content = redactor.content(content)
+        self.blob = self._blobs.put_bytes(content)
 
     def _drop(self) -> None:
         if self._binary is not None:
