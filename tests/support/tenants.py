@@ -117,7 +117,8 @@ class Seeding:
     def _objects(self) -> None:
         t, secret = self._tenant, self._tenant.secret
         said = [{"role": "user", "content": secret}, {"role": "assistant", "content": secret}]
-        rows = [{"question": secret, "answer": f"{secret} {number}", "messages": said} for number in range(2)]
+        pair = {"messages": said, "chosen": said, "rejected": said}
+        rows = [{"question": secret, "answer": f"{secret} {number}", **pair} for number in range(2)]
         made = self.post("/table/create", {"table": {"project_id": t.project_id, "rows": rows}})
         t.ids |= {"table": made["digest"], "row": made["row_digests"][0]}
         named = {"project_id": t.project_id}
