@@ -9,18 +9,20 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
 
 import heddle
-from heddle import archives
+from heddle import archives, purge
 from heddle.compat.routers import ROUTERS as COMPAT
 from heddle.evals.routers import ROUTERS as EVALS
 from heddle.http import failures
 from heddle.http.middleware import RequestMiddleware
 from heddle.http.routing import HotRoutes, Route
 from heddle.http.state import ServerState
+from heddle.improve.routes import ROUTERS as IMPROVE
 from heddle.inference.routers import ROUTERS as INFERENCE
 from heddle.services import open_services
 from heddle.settings import Settings
 from heddle.trace.routers import ROUTERS as TRACE
 from heddle.training.routes import ROUTERS as TRAINING
+from heddle.training.tinker.routes import ROUTERS as TINKER
 from heddle.ui.routers import ROUTERS as UI
 
 
@@ -69,6 +71,6 @@ def served_routes() -> list[Route]:
 
     The same API answers under /traces, which the middleware takes off the path.
     """
-    routers = (*TRACE, *INFERENCE, *TRAINING, *EVALS, archives.router, *COMPAT, *UI)
+    routers = (*TRACE, *INFERENCE, *TRAINING, *TINKER, *EVALS, *IMPROVE, archives.router, purge.router, *COMPAT, *UI)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     return sorted(routes, key=lambda route: (not route.is_hot, "{" in route.path))

@@ -19,6 +19,7 @@ from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
 from heddle.http.metrics import Metrics, Values
 from heddle.http.state import ServerState
+from heddle.improve.job import Improvements
 from heddle.inference.accounts import Accounts
 from heddle.inference.api.completions import ModelCompletions
 from heddle.inference.metrics import InferenceMetrics
@@ -28,6 +29,7 @@ from heddle.inference.served_model import make_engine
 from heddle.inference.service import Inference
 from heddle.ipc import bounded
 from heddle.jobs.metrics import JobMetrics
+from heddle.purge import Purges
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.data_folder import BackupState, Measured
@@ -44,6 +46,8 @@ from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import ReadableRenderer
 from heddle.training.ruler import Ruler
 from heddle.training.service import Training
+from heddle.training.tinker.runner import TinkerWork
+from heddle.training.tinker.service import Tinker
 from heddle.ui.reads.calls_change import CallChanges
 from heddle.wire import times
 from heddle.wire.keys import ROLES, Grant
@@ -63,12 +67,15 @@ class Services(ServerState):
     inference: Inference
     responses: Responses
     training: Training
+    tinker: Tinker
+    tinker_work: TinkerWork
     jobs: Jobs
     evaluations: Evaluations
     scoring: Scoring
     monitors: Monitors
     alerts: AlertService
     replays: ReplayJobs
+    improvements: Improvements
     disk: Measured
 
     async def why_not_ready(self) -> str | None:
@@ -90,6 +97,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 services.inference,
                 services.responses,
                 services.training,
+                services.tinker_work,
                 services.jobs,
                 services.monitors,
                 services.alerts,
@@ -121,6 +129,11 @@ def _build(settings: Settings, store: Store) -> Services:
     CallChanges(store, records, prices).register(jobs)
     jobs.find_problems = store.keys.problems
     Archives(settings, store).register(jobs)
+    training = _training(settings, store, inference, models, evaluations, metrics, ended)
+    improvements = Improvements(store, records, models, jobs, evaluations, training, parallel)
+    improvements.register()
+    Purges(settings, store, jobs, training)
+    tinker = Tinker(settings, store, training, training.policies)
     return Services(
         settings,
         store,
@@ -131,13 +144,16 @@ def _build(settings: Settings, store: Store) -> Services:
         retention=Retention(store, settings.retention_interval, settings.audit_days),
         inference=inference,
         responses=Responses(settings, store, inference),
-        training=_training(settings, store, inference, models, evaluations, metrics, ended),
+        training=training,
+        tinker=tinker,
+        tinker_work=TinkerWork(tinker, training.supervisor),
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,
         monitors=Monitors(store, scoring.submit),
         alerts=AlertService(settings, store, metrics.count_message),
         replays=replays,
+        improvements=improvements,
         disk=disk,
     )
 
@@ -180,6 +196,10 @@ def _metrics(settings: Settings, store: Store, disk: Measured) -> Metrics:
         renamed = {(f"{KIND_PREFIX}{kind}", state): count for (kind, state), count in training.items()}
         return await store.eval_jobs.count_open() | renamed
 
+    async def redacted() -> Values:
+        return {(kind,): count for kind, count in (await store.redaction.counts()).items()}
+
+    metrics.ask("heddle_redacted_values_total", redacted)
     metrics.ask("heddle_jobs", open_jobs)
     metrics.ask("heddle_alert_rules", store.alerts.count_states)
     metrics.ask_value("heddle_monitor_calls_waiting", store.calls.count_endings)

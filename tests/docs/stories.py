@@ -14,11 +14,15 @@ import pytest
 import yaml
 
 from heddle.inference.served_model import TINY_FOLDER
+from heddle.setting_kinds import read_group_roles
+from heddle.settings import load
 from heddle.training.schemas.requests import CreateJobFromSource, PromotionRequest
 from tests.docs.blocks import ROOT
 from tests.docs.desk import Desk
 from tests.support import scale
+from tests.support.judges import rank_words
 from tests.support.patience import strain
+from tests.support.provider import FakeProvider
 from tests.support.replayed import replay, served
 from tests.support.s3 import S3Server
 from tests.support.server import free_port
@@ -38,6 +42,7 @@ NOT_RUN = {
     ("docs/operating.md", "15 3"): "a line of a crontab",
     ("docs/operating.md", "litestream"): "litestream: tests/api/test_litestream.py runs it where it is installed",
     ("docs/operating.md", "heddle export since"): "two versions of heddle: tests/api/test_upgrade.py has them",
+    ("docs/training-protocols.md", "import tinker"): "the Tinker client: tests/clients/test_tinker.py runs it",
     ("docs/mcp.md", "trace 2f0c"): "an answer that is cut: tests/clients/test_mcp.py has it whole",
     ("docs/architecture.md", "SDKs"): "a drawing",
     ("docs/performance.md", "make bench"): "many minutes each: test_pages.py checks that the programs are there",
@@ -46,6 +51,7 @@ NOT_RUN = {
         "docs/training.md",
         "export TORCH_DISABLE",
     ): "two machines: tests/unit/training/trainer/test_nodes.py has two of one",
+    ("docs/training-protocols.md", "scored = await"): "test_art.py::test_the_clients_own_ruler has it",
     ("docs/training.md", "srun"): "Slurm",
     ("docs/training.md", "python -c"): "a Ray cluster",
     ("docs/training.md", "torchrun --nproc-per-node 4"): "four processes: test_nodes.py has two",
@@ -138,6 +144,13 @@ def _have_other_products(desk: Desk, ends: ExitStack) -> None:
         shutil.copy(RECORDED / f"langfuse-{part}.jsonl", folder / f"{part}.jsonl")
 
 
+def _have_a_judge(desk: Desk, ends: ExitStack) -> None:
+    """A provider whose model is a judge."""
+    provider = ends.enter_context(FakeProvider())
+    provider.reply = rank_words
+    desk.environment["HEDDLE_PROVIDERS"] = f"openai={provider.url}"
+
+
 def _have_an_adapter(desk: Desk, ends: ExitStack) -> None:
     """A LoRA adapter of the included model (step 0 of one made for training), and look-alikes of vLLM."""
     desk.serve()
@@ -221,11 +234,13 @@ def _have_a_key(desk: Desk, ends: ExitStack) -> None:
 
 GIVEN: dict[str, Callable[[Desk, ExitStack], None]] = {
     "README.md": _have_questions,
+    "docs/access.md": _have_a_key,
     "docs/clients.md": _have_tokens,
     "docs/evaluation.md": _have_chats,
     "docs/inference.md": _have_an_adapter,
     "docs/operating.md": _have_a_key,
     "docs/scaling.md": _have_databases,
+    "docs/training-protocols.md": _have_a_judge,
     "docs/training.md": _have_rollouts,
     "docs/transfer.md": _have_other_products,
 }
@@ -324,7 +339,18 @@ def _read_log(desk: Desk, text: str) -> None:
     assert set(seen) == set(json.loads(text))
 
 
+def _read_settings(desk: Desk, text: str) -> None:
+    """A file of settings is read as the server reads it."""
+    file = desk.folder / "heddle.toml"
+    file.write_text(text, encoding="utf-8")
+    told = load({}, {}, str(file))
+    roles = {group: list(map(str, grants)) for group, grants in read_group_roles(told.oidc_roles).items()}
+    assert roles == {"platform": ["admin"], "ml": ["editor:team", "viewer:shared"], "*": ["viewer:public"]}
+    assert told.needs_key
+
+
 READ: dict[tuple[str, str], Callable[[Desk, str], None]] = {
+    ("docs/access.md", "oidc_issuer ="): _read_settings,
     ("docs/clients.md", "model ="): _read_codex,
     ("docs/clients.md", "exporters:"): _read_collector,
     ("docs/evaluation.md", "# .github/workflows"): _read_workflow,
@@ -351,12 +377,23 @@ def _check_start(desk: Desk) -> None:
 
 def _check_training(desk: Desk) -> None:
     """Both programs made steps: the one of the ART client two, the one over HTTP one."""
+    assert _steps(desk) == {"maybe": 2, "polite": 1}
+
+
+def _steps(desk: Desk) -> dict[str, int]:
+    """The newest step of each trainable model."""
     answer = httpx.get(f"{desk.url}/v1/preview/models", headers={"authorization": "Bearer any"}, timeout=_SECONDS)
-    assert {model["name"]: model["latest_step"] for model in answer.json()["data"]} == {"maybe": 2, "polite": 1}
+    return {model["name"]: model["latest_step"] for model in answer.json()["data"]}
+
+
+def _check_protocols(desk: Desk) -> None:
+    """A step on a judge's scores, one of the teacher, three of its student."""
+    assert {"judged": 1, "teacher": 1, "student": 3}.items() <= _steps(desk).items()
 
 
 CHECKED: dict[str, Callable[[Desk], None]] = {
     "README.md": _check_readme,
     "docs/start.md": _check_start,
+    "docs/training-protocols.md": _check_protocols,
     "docs/training.md": _check_training,
 }

@@ -86,6 +86,7 @@ class Seeding:
         self._evaluations()
         self._responses()
         self._training(folder)
+        self._tinker()
 
     def _calls(self) -> None:
         t, secret = self._tenant, self._tenant.secret
@@ -116,7 +117,8 @@ class Seeding:
     def _objects(self) -> None:
         t, secret = self._tenant, self._tenant.secret
         said = [{"role": "user", "content": secret}, {"role": "assistant", "content": secret}]
-        rows = [{"question": secret, "answer": f"{secret} {number}", "messages": said} for number in range(2)]
+        pair = {"messages": said, "chosen": said, "rejected": said}
+        rows = [{"question": secret, "answer": f"{secret} {number}", **pair} for number in range(2)]
         made = self.post("/table/create", {"table": {"project_id": t.project_id, "rows": rows}})
         t.ids |= {"table": made["digest"], "row": made["row_digests"][0]}
         named = {"project_id": t.project_id}
@@ -208,6 +210,23 @@ class Seeding:
         listed = self.post(f"/v1/conversations/{t.conversation}/items", method="GET", **named)
         t.ids["conversation_item"] = listed["first_id"]
 
+    def _tinker(self) -> None:
+        t = self._tenant
+        session = {"sdk_version": "0.38.0", "project_id": t.project_id, "display_name": t.secret, "tags": []}
+        for name in ("tinker_session", "tinker_ending"):
+            t.ids[name] = self.post("/api/v1/create_session", session)["session_id"]
+        made = {"session_id": t.tinker_session, "model_seq_id": 0, "base_model": TINY}
+        made |= {"user_metadata": {"k": t.secret}}
+        t.ids["tinker_run"] = self.post("/api/v1/create_model", made)["model_id"]
+        sampler = {"session_id": t.tinker_session, "sampling_session_seq_id": 0, "base_model": TINY}
+        t.ids["sampler"] = self.post("/api/v1/create_sampling_session", sampler)["sampling_session_id"]
+        saved = {"model_id": t.tinker_run, "seq_id": 1, "path": "kept", "user_metadata": {"k": t.secret}}
+        future = self.post("/api/v1/save_weights", saved)["request_id"]
+        deadline = time.monotonic() + 120
+        while "path" not in (told := self._client.post("/api/v1/retrieve_future", json={"request_id": future}).json()):
+            assert time.monotonic() < deadline and told.get("type") == "try_again", told
+        t.ids["saved"] = told["path"]
+
     def _training(self, folder: Path) -> None:
         t, secret = self._tenant, self._tenant.secret
         adapter = make_adapter(folder / t.entity, TINY_FOLDER)
@@ -216,6 +235,9 @@ class Seeding:
         model = {"entity": t.entity, "project": t.project, "name": "learner", "base_model": TINY}
         t.ids["model"] = self.post("/v1/preview/models", model)["id"]
         t.ids["checkpoint"] = str(adapter)
+        weak = {"filter": {"call_ids": [t.call]}}
+        asked = {"project_id": t.project_id, "name": secret, "model": "learner", "weak": weak}
+        t.ids["improvement"] = self.post("/improvements/create", {**asked, "scorers": [t.object("matches")]})["id"]
         groups = [{"trajectories": [trajectory(secret), trajectory(secret)]}]
         log = {"split": "val", "trajectory_groups": groups}
         self.post(f"/v1/preview/models/{t.model}/log", log)

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import uuid
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from heddle.store.base import Store
 from heddle.store.control.training import OPEN, CheckpointRow, JobRow, LogRow, ModelRow
 from heddle.training import files, initial_adapter
 from heddle.training.intake import Taken
-from heddle.training.queue.publish import policy_name
+from heddle.training.queue.publish import CANDIDATE_FROM, policy_name
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.schemas.requests import CreateModel
 from heddle.wire import times
@@ -57,6 +57,10 @@ _MOST_SECONDS_TO_END = 60.0
 _BEING_MADE = 60 * times.SECOND
 
 
+Need = Callable[[ModelRow], Awaitable[dict[int, str]]]
+"""Steps of a model that must stay, each with the reason."""
+
+
 class TrainableModels:
     """The models of this server, with their checkpoints and logs; made and changed one at a time."""
 
@@ -72,6 +76,8 @@ class TrainableModels:
         self._shapes: dict[tuple[str, str], initial_adapter.BaseShape] = {}
         self.ending: set[str] = set()
         """Models that are being deleted: they take no more jobs."""
+        self.needs: list[Need] = []
+        """Who else says which steps must stay."""
         supervisor.publisher.retain = self.retain
 
     async def base(self, name: str) -> BaseModel:
@@ -101,6 +107,10 @@ class TrainableModels:
         if row is None or not caller.reaches(row.project_id):
             raise NotFound("Model not found")
         return row
+
+    async def find_row(self, model_id: str) -> ModelRow | None:
+        """A model, whoever asks."""
+        return await self._table.find(model_id)
 
     async def list_reached(self, caller: Caller) -> list[ModelRow]:
         """Every model that the caller's key reaches, oldest first."""
@@ -144,11 +154,16 @@ class TrainableModels:
         settings, shape, model_id, at = self._settings, await self.shape(base), str(uuid.uuid4()), times.now()
         lora = initial_adapter.lora_of(shape, base.id, settings.training_lora_rank, settings.training_lora_alpha)
         row = ModelRow(model_id, entity, wanted.project, wanted.name, base.id, secrets.token_hex(4), lora, at, user)
-        folder = files.checkpoint_folder(model_id, 0)
+        await self.add(row, lambda folder: initial_adapter.make_adapter(folder, shape, base.id, lora, model_id))
+        return row
+
+    async def add(self, row: ModelRow, make: Callable[[Path], None]) -> None:
+        """Make a model known and served; `make` makes the folder of its step 0. Raises Conflict, StorageFull, ..."""
+        folder, user = files.checkpoint_folder(row.id, 0), row.created_by
         try:
-            await asyncio.to_thread(initial_adapter.make_adapter, self._data / folder, shape, base.id, lora, model_id)
+            await asyncio.to_thread(make, self._data / folder)
             digest, size = await asyncio.to_thread(files.measure, self._data / folder)
-            first = CheckpointRow(str(uuid.uuid4()), model_id, 0, None, None, folder, digest, size, {}, at)
+            first = CheckpointRow(str(uuid.uuid4()), row.id, 0, None, None, folder, digest, size, {}, row.created_at)
             await self._table.create(row, first)
             await self._serve(row, [first])
         except Conflict:  # the name serves an adapter that was loaded by hand, which stays
@@ -157,7 +172,32 @@ class TrainableModels:
         except BaseException:
             await asyncio.shield(self._forget(row, user))
             raise
-        return row
+
+    async def save(self, row: ModelRow, step: int, is_served: bool) -> CheckpointRow:
+        """List a step whose folder is made, and let the name mean it where it is served; may be done twice."""
+        folder = files.checkpoint_folder(row.id, step)
+        digest, size = await asyncio.to_thread(files.measure, self._data / folder)
+        listed = CheckpointRow(str(uuid.uuid4()), row.id, step, None, None, folder, digest, size, {}, times.now())
+        listed = await self._table.add_checkpoint(listed)
+        if is_served:
+            await self._serve(row, [listed])
+        return listed
+
+    async def offer(self, row: ModelRow, step: int) -> None:
+        """Make a step addressable that is listed and was not served; raises InvalidRequest."""
+        folder = files.checkpoint_folder(row.id, step)
+        await self._policies.offer(policy_name(row), step, row.base_model, folder, row.created_by)
+
+    async def drop(self, row: ModelRow, step: int, user: str) -> None:
+        """Take a step away that its client gave up; the name then means the newest that is left."""
+        async with self._changing:
+            if await self.latest(row) == step:
+                for left in reversed(await self._table.checkpoints(row.id)):
+                    if left.step != step:
+                        await self.offer(row, left.step)
+                        await self._policies.point(policy_name(row), left.step)
+                        break
+            await self._delete_steps(row, [step], user)
 
     async def _serve(self, row: ModelRow, checkpoints: list[CheckpointRow]) -> None:
         """Offer checkpoints and let the name mean the newest."""
@@ -259,6 +299,8 @@ class TrainableModels:
             if (elsewhere := steps.get(job.config.get("kl_reference") or "")) is not None:
                 named.append(elsewhere)
             reasons |= dict.fromkeys(named, f"the job {job.id} needs it")
+        for need in self.needs:
+            reasons |= await need(model)
         if rows:
             reasons[rows[-1].step] = "it is the newest, and its number must not be given twice"
         latest = await self._policies.latest(policy_name(model))
@@ -302,7 +344,7 @@ class TrainableModels:
 def _steps_of(job: JobRow) -> list[int]:
     """The steps that an open job starts from, makes, or compares with."""
     settings = job.config.get("settings") or {}
-    named = [job.step, job.parent_step, settings.get("kl_penalty_reference_step")]
+    named = [job.step, job.parent_step, job.config.get(CANDIDATE_FROM), settings.get("kl_penalty_reference_step")]
     lag = settings.get("kl_penalty_step_lag")
     if lag is not None and job.parent_step is not None:
         named.append(max(0, job.parent_step - lag))

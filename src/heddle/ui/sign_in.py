@@ -18,8 +18,13 @@ router = group("Pages")
 _COOKIE = "heddle_sign_in"
 _PATH = "/_ui/sign_in"
 _SECONDS = 600
+_KEPT = re.compile(rb"[A-Za-z0-9_-]{43}\.[A-Za-z0-9_-]{1,2800}")
 _PLACE = re.compile(r"/(?![/\\])[!-~]{0,2000}")
 ProviderDep = Annotated[Provider | None, Depends(Service("provider"))]
+
+
+class _KeptOut(Forbidden):
+    """An admin revoked the sign-in of somebody."""
 
 
 class SignInReq(RequestModel):
@@ -50,9 +55,8 @@ async def finish(
 ) -> Response:
     """Begin the session of whoever comes back from the provider, and lead to the page that was wanted."""
     root = settings.root_path.rstrip("/")
-    secret, _, encoded = (read_cookie(request.headers.get("cookie", "").encode("latin-1"), _COOKIE) or "").partition(
-        "."
-    )
+    kept = read_cookie(request.headers.get("cookie", "").encode("latin-1"), _COOKIE, _KEPT) or ""
+    secret, _, encoded = kept.partition(".")
     place = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode("ascii", "replace") if encoded else ""
     place = place if _PLACE.fullmatch(place) else f"{root}/"
     session = None
@@ -62,14 +66,15 @@ async def finish(
         person = await provider.finish(Attempt(secret), request.query_params, _callback(request, settings))
         row = await store.keys.sign_in(person.identity, person.user, person.grants)
         if problem := row.problem(times.now()):
-            raise Forbidden(f"The sign-in of {row.user} {problem}")
+            raise _KeptOut(f"The sign-in of {row.user} {problem}")
         seconds = settings.oidc_hours * 3600
         token = await store.sessions.begin(row, times.now(), seconds * times.SECOND)
         session = cookie_header(request, settings.root_path, token, seconds)
     except HeddleError as error:
         state.tally.count("login.failed", "", error.reason)
         # A fixed word: the page must not show what a link says.
-        place = f"{root}/?sign_in={'no_role' if isinstance(error, Forbidden) else 'failed'}"
+        words = ((_KeptOut, "kept_out"), (Forbidden, "no_role"), (HeddleError, "failed"))
+        place = f"{root}/?sign_in={next(word for kind, word in words if isinstance(error, kind))}"
     response = forbid_caching(Response(status_code=303, headers={"Location": place}))
     response.headers.append("Set-Cookie", _cookie(request, settings, "", 0))
     if session is not None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
 from heddle.evals.jobs import Jobs
-from heddle.evals.objects import ObjectReader, is_ref
+from heddle.evals.objects import ObjectReader, is_ref, publish_dataset
 from heddle.evals.replay.chats import Chat, read_answer, read_chat
 from heddle.evals.replay.job import KIND, ReplayJobs, ReplaySpec, answer_id, read_changes, scoring_id
 from heddle.evals.replay.schemas import (
@@ -26,7 +26,7 @@ from heddle.evals.replay.schemas import (
 from heddle.evals.scorers import read_scorers
 from heddle.http.routing import Reader, RecordsDep, Service, StoreDep, Writer, answer, group
 from heddle.store.control.eval_jobs import JobRow, ReplayItem
-from heddle.wire import refs, times
+from heddle.wire import times
 from heddle.wire.call_summary import cost_of, tokens_of
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, Records
@@ -107,16 +107,7 @@ async def dataset(
     for start in range(0, len(items), _AT_ONCE):
         page = items[start : start + _AT_ONCE]
         rows += map(_dataset_row, await _rows(records, caller, body.project_id, page, with_inputs=True))
-    digest, _ = await records.put_table(caller, body.project_id, rows)
-    value = {
-        "_type": "Dataset",
-        "_class_name": "Dataset",
-        "_bases": ["Object", "BaseModel"],
-        "name": body.name,
-        "description": body.description,
-        "rows": f"{refs.INTERNAL}{caller.open(body.project_id)}/table/{digest}",
-    }
-    made = await records.publish(caller, body.project_id, body.name, value)
+    made, _ = await publish_dataset(records, caller, body.project_id, body.name, body.description, rows)
     return answer(
         {
             "object_id": made.object_id,
