@@ -16,6 +16,6 @@ def test_each_dependency_is_a_service_of_its_type() -> None:
         for hint in get_type_hints(route.endpoint, include_extras=True).values()
         if isinstance(found := dependency(hint), Service)
     ]
-    assert [(name, kind) for name, kind, _ in asked if types.get(name) is not kind] == []
+    assert [(name, kind) for name, kind, _ in asked if types.get(name) != kind] == []
     assert {name for name, _, is_local in asked if is_local} <= set(shared), "a worker has no other services"
     assert len(asked) > 200

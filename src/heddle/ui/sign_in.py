@@ -18,7 +18,7 @@ router = group("Pages")
 _COOKIE = "heddle_sign_in"
 _PATH = "/_ui/sign_in"
 _SECONDS = 600
-_KEPT = re.compile(rb"[A-Za-z0-9_-]{43}\.[A-Za-z0-9_-]{1,2800}")
+_KEPT = re.compile(rb"[A-Za-z0-9_-]{43}\.(?:[A-Za-z0-9_-]{4}){0,700}(?:[A-Za-z0-9_-]{2,3})?")
 _PLACE = re.compile(r"/(?![/\\])[!-~]{0,2000}")
 ProviderDep = Annotated[Provider | None, Depends(Service("provider"))]
 
