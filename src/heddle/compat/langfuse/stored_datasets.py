@@ -15,7 +15,7 @@ from fastapi import Depends
 
 from heddle.auth import Scope
 from heddle.compat.langfuse.access import KeyedProject, OfProject
-from heddle.compat.langfuse.names import object_id
+from heddle.compat.langfuse.pages import object_id
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http.state import ServerState
 from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion

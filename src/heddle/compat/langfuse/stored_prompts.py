@@ -14,7 +14,7 @@ from fastapi import Depends
 
 from heddle.auth import Scope
 from heddle.compat.langfuse.access import KeyedProject, OfProject
-from heddle.compat.langfuse.names import from_template, object_id, to_template
+from heddle.compat.langfuse.pages import from_template, object_id, to_template
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.state import ServerState
 from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion

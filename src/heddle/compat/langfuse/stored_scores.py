@@ -13,8 +13,7 @@ from fastapi import Depends
 
 from heddle.auth import Scope
 from heddle.compat.langfuse.access import KeyedProject, OfProject
-from heddle.compat.langfuse.names import object_id
-from heddle.compat.langfuse.pages import Conditions
+from heddle.compat.langfuse.pages import Conditions, object_id
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.state import ServerState
 from heddle.store.control.row_queries import RowRequest, Sort

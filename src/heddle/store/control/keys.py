@@ -152,16 +152,12 @@ sessions = _sessions.table
 class Sessions(Repository):
     """The table of sessions; instants in microseconds."""
 
-    async def begin(self, key_id: str, at: int) -> str:
+    @writes
+    def begin(self, connection: sa.Connection, key_id: str, at: int) -> str:
         """A new session of a key, by its secret, which is kept nowhere; those that are over are removed."""
         token = secrets.token_urlsafe(32)
-        row = SessionRow(hash_key(token), key_id, at, at + _LIFE)
-
-        def work(connection: sa.Connection) -> None:
-            connection.execute(sessions.delete().where(sessions.c.expires_at <= at))
-            _sessions.insert(connection, row)
-
-        await self._executor.write(work)
+        connection.execute(sessions.delete().where(sessions.c.expires_at <= at))
+        _sessions.insert(connection, SessionRow(hash_key(token), key_id, at, at + _LIFE))
         return token
 
     async def find(self, hashed: str, at: int) -> KeyRow | None:

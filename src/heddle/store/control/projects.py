@@ -1,13 +1,14 @@
 """Projects that are known, their settings and runtimes, and the audit log."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, metadata, upsert, writes
+from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, metadata, reads, upsert, writes
 from heddle.wire import times
+from heddle.wire.batched import batched
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class AuditRow:
 
 _projects, _audit = Mapped(ProjectRow, "projects"), Mapped(AuditRow, "audit_log")
 projects, audit_log = _projects.table, _audit.table
+_NOTED = 500
 
 
 def audit(
@@ -41,6 +43,16 @@ def audit(
 ) -> None:
     """Note in the caller's transaction that `user` did `action`; `at` in microseconds, `project` internal or None."""
     _audit.insert(connection, AuditRow(at=at, user=user, action=action, project=project, details=details))
+
+
+def purge(connection: sa.Connection, table: sa.Table, project: str, ids: Sequence[str], user: str, action: str) -> int:
+    """Delete rows of a table by their ids and say so in the audit log; returns how many there were."""
+    deleted = 0
+    for part in batched(ids):
+        deleted += connection.execute(sa.delete(table).where(table.c.project == project, table.c.id.in_(part))).rowcount
+    if deleted:
+        audit(connection, times.now(), user, action, project, {"ids": list(ids[:_NOTED]), "deleted": deleted})
+    return deleted
 
 
 heartbeat = sa.Table(
@@ -70,17 +82,15 @@ class StoredBytes(NamedTuple):
 class Projects(Repository):
     """The project table."""
 
-    async def exists(self, project: str) -> bool:
+    @reads
+    def exists(self, connection: sa.Connection, project: str) -> bool:
         """True once the project was made known, or holds an object."""
-        return await self._executor.read(
-            lambda connection: bool(connection.execute(_KNOWN, {"project": project}).scalar_one())
-        )
+        return bool(connection.execute(_KNOWN, {"project": project}).scalar_one())
 
-    async def stored_bytes(self, project: str) -> StoredBytes:
+    @reads
+    def stored_bytes(self, connection: sa.Connection, project: str) -> StoredBytes:
         """How much the project holds beside its calls and tables."""
-        return await self._executor.read(
-            lambda connection: StoredBytes(*connection.execute(_SIZES, {"project": project}).one())
-        )
+        return StoredBytes(*connection.execute(_SIZES, {"project": project}).one())
 
     async def description(self, project: str) -> str | None:
         """What the project was said to be, if anything."""
@@ -96,8 +106,7 @@ class Projects(Repository):
             return description
         if description is None:
             return known.description
-        change = projects.update().where(projects.c.project == project).values(description=description)
-        connection.execute(change)
+        connection.execute(projects.update().where(projects.c.project == project).values(description=description))
         return description
 
     async def retention(self, project: str) -> int | None:
@@ -112,8 +121,7 @@ class Projects(Repository):
         if known is None:
             _projects.insert(connection, ProjectRow(project, times.now(), None, days))
         else:
-            change = projects.update().where(projects.c.project == project).values(retention_days=days)
-            connection.execute(change)
+            connection.execute(projects.update().where(projects.c.project == project).values(retention_days=days))
         before = None if known is None else known.retention_days
         audit(connection, times.now(), user, "retention.update", project, {"before": before, "after": days})
 
@@ -167,15 +175,12 @@ runtimes = _runtimes.table
 class Runtimes(Repository):
     """What can be done with runtimes; projects are internal ids."""
 
-    async def apply(self, row: RuntimeRow) -> None:
+    @writes
+    def apply(self, connection: sa.Connection, row: RuntimeRow) -> None:
         """Store a runtime in place of the one of its name."""
-
-        def work(connection: sa.Connection) -> None:
-            upsert(connection, runtimes, ("project", "name"), _runtimes.values(row))
-            said = {"name": row.name, "base_url": row.base_url, "models": list(row.max_tokens)[:100]}
-            audit(connection, row.updated_at, row.updated_by, "runtime.apply", row.project, said)
-
-        await self._executor.write(work, 500)
+        upsert(connection, runtimes, ("project", "name"), _runtimes.values(row))
+        said = {"name": row.name, "base_url": row.base_url, "models": list(row.max_tokens)[:100]}
+        audit(connection, row.updated_at, row.updated_by, "runtime.apply", row.project, said)
 
     async def read(self, project: str, name: str) -> RuntimeRow | None:
         """A runtime by its name."""
@@ -210,22 +215,16 @@ class Providers(Repository):
         """Every provider, by name."""
         return await self._all(_providers, _providers.select().order_by(providers.c.name))
 
-    async def save(self, row: ProviderRow) -> None:
+    @writes
+    def save(self, connection: sa.Connection, row: ProviderRow) -> None:
         """Store a provider in place of the one of its name, and say so in the audit log."""
+        upsert(connection, providers, ["name"], _providers.values(row))
+        audit(connection, row.updated_at, row.updated_by, "provider.save", None, {"name": row.name})
 
-        def work(connection: sa.Connection) -> None:
-            upsert(connection, providers, ["name"], _providers.values(row))
-            audit(connection, row.updated_at, row.updated_by, "provider.save", None, {"name": row.name})
-
-        await self._executor.write(work)
-
-    async def delete(self, name: str, user: str, at: int) -> bool:
+    @writes
+    def delete(self, connection: sa.Connection, name: str, user: str, at: int) -> bool:
         """Forget a provider and its key; false for an unknown one."""
-
-        def work(connection: sa.Connection) -> bool:
-            found = connection.execute(providers.delete().where(providers.c.name == name)).rowcount > 0
-            if found:
-                audit(connection, at, user, "provider.delete", None, {"name": name})
-            return found
-
-        return await self._executor.write(work)
+        found = connection.execute(providers.delete().where(providers.c.name == name)).rowcount > 0
+        if found:
+            audit(connection, at, user, "provider.delete", None, {"name": name})
+        return found
