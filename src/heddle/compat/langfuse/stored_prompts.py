@@ -21,6 +21,7 @@ from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
 from heddle.trace.objects import check_aliases, check_tags
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
+from heddle.wire.records import object_value
 
 CLASSES = ("Prompt", "MessagesPrompt", "StringPrompt")
 PRODUCTION = "production"
@@ -274,10 +275,8 @@ def _value(name: str, content: str | list[Any], config: Any, commit_message: str
         own["commitMessage"] = commit_message
     if _map_texts(template, from_template) != content:
         own["prompt"] = content
-    bases = ["Prompt", "Object", "BaseModel"]
-    classes = {"_type": kind, "_class_name": kind, "_bases": bases}
     shown = {"name": name, "description": None, field: template, "config": config, "langfuse": own}
-    return classes | shown
+    return object_value(kind, "Prompt", **shown)
 
 
 def _checked(check: Any, values: list[str], field: str) -> list[str]:

@@ -139,19 +139,10 @@ def _is_within(caller: Caller, entity: str | None, project: str | None) -> bool:
 
 
 def _describe_key(row: KeyRow, sessions: int, caller: Caller) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "user": row.user,
-        "scopes": [scope for scope in Scope if scope in row.scopes],
-        "entity": row.entity,
-        "project": row.project,
-        "created_at": times.to_iso(row.created_at),
-        "created_by": row.created_by,
-        "last_used_at": None if row.last_used_at is None else times.to_iso(row.last_used_at),
-        "revoked_at": None if row.revoked_at is None else times.to_iso(row.revoked_at),
-        "sessions": sessions,
-        "is_own": row.id == caller.key_id,
-    }
+    told = {name: getattr(row, name) for name in ("id", "user", "entity", "project", "created_by")}
+    moments = {name: times.optional_iso(getattr(row, name)) for name in ("created_at", "last_used_at", "revoked_at")}
+    scopes = [scope for scope in Scope if scope in row.scopes]
+    return {**told, **moments, "scopes": scopes, "sessions": sessions, "is_own": row.id == caller.key_id}
 
 
 def _value(settings: Settings, name: str, value: str) -> str:
