@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heddle import settings
-from heddle.store.query.calls import USED
+from heddle.store.query.aggregates import USED
 from heddle.store.sqlite import blocks
 from heddle.store.sqlite.store import DATABASE, SqliteStore, open_store
 from heddle.wire import times
