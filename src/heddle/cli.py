@@ -1,13 +1,13 @@
 """The command `heddle`: serve, settings, demo, eval, mcp, top, keys, and what works on a data folder."""
 
 import asyncio
+import contextlib
 import gc
 import getpass
 import inspect
 import json
 import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from heddle.extras import install_command
 from heddle.settings import BadSetting, Settings
 from heddle.transfer import commands as transfer
 from heddle.wire import times
-from heddle.wire.keys import Scope
+from heddle.wire.keys import Grant
 
 if TYPE_CHECKING:
     from heddle.store.control.keys import KeyRow, Keys
@@ -39,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-keys = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
+keys = typer.Typer(help="API keys: create, list, rotate, revoke.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 checking = typer.Typer(invoke_without_command=True)
 app.add_typer(checking, name="check")
@@ -197,19 +197,11 @@ def _operator() -> str:
         return f"user id {os.getuid()} (command line)"
 
 
-def _scopes(row: "KeyRow") -> str:
-    return "+".join(scope for scope in Scope if scope in row.scopes)
-
-
-def _reach(row: "KeyRow") -> str:
-    return row.project or (f"{row.entity}/*" if row.entity else "everything")
-
-
 def _to_json(row: "KeyRow") -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("id", "user", "entity", "project", "created_by")}
-    moments = {name: getattr(row, name) for name in ("created_at", "last_used_at", "revoked_at")}
-    moments = {name: None if at is None else times.to_iso(at) for name, at in moments.items()}
-    return told | {"scopes": sorted(row.scopes)} | moments
+    told = {name: getattr(row, name) for name in ("id", "user", "is_person", "created_by", "last_used_from")}
+    instants = ("created_at", "last_used_at", "expires_at", "rotated_at", "previous_until", "revoked_at")
+    instants_told = {name: times.optional_iso(getattr(row, name)) for name in instants}
+    return told | {"roles": list(map(str, row.grants))} | instants_told
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -222,33 +214,55 @@ def _day(micros: int | None) -> str:
     return "never" if micros is None else times.to_iso(micros)[:16].replace("T", " ")
 
 
+Expires = Annotated[
+    str | None, typer.Option("--expires", help="After which time it ends: 90d, 12h, 30m.", metavar="TIME")
+]
+
+
 @keys.command("create")
 def create_key(
     user: Annotated[str, typer.Option("--user", help="Who the key is for; calls are stored under this name.")],
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="read, write or admin; repeat for several. [read and write]")
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--role",
+            help="viewer, annotator, editor or admin: everywhere, or as editor:team in an entity, as "
+            "editor:team/website in a project; repeat for several. [editor]",
+        ),
     ] = None,
-    entity: Annotated[str | None, typer.Option("--entity", help="Bind the key to one entity.")] = None,
-    project: Annotated[str | None, typer.Option("--project", help="Bind the key to one entity/project.")] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="read, annotate, write, delete or admin; repeat for several.")
+    ] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", help="Where roles and scopes count that name no place.")
+    ] = None,
+    project: Annotated[str | None, typer.Option("--project", help="The same, for one entity/project.")] = None,
+    expires: Expires = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
     data: Data = None,
     control: Control = None,
     config: Config = None,
 ) -> None:
     """Create a key and show it once; also while the server is running."""
-    scopes = scope or ["read", "write"]
-    unknown = [word for word in scopes if word not in set(Scope)]
-    if unknown:
-        raise InvalidRequest(f"scope = {unknown[0]!r} cannot be used: allowed are {', '.join(Scope)}")
-    granted = frozenset(map(Scope, scopes))
+    if entity and project:
+        raise InvalidRequest("--entity and --project exclude each other; --role takes a place for each role")
+    words = [*(role or ()), "+".join(scope)] if scope else role or ["editor"]
+    place = f":{project or entity}" if project or entity else ""
+    grants = [Grant.parse(word if ":" in word else word + place) for word in words]
     store = _open_keys(data=data, control=control, config=config)
-    key, row = asyncio.run(store.create(user, granted, entity, project, _operator()))
+    life = None if expires is None else times.read_period(expires)
+    key, row = asyncio.run(store.create(user, grants, _operator(), life))
+    _print_key(key, row, quiet)
+
+
+def _print_key(key: str, row: "KeyRow", quiet: bool) -> None:
     if quiet:
         print(key)
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{key}[/bold]")
-    console.print(f"for {row.user} ({_scopes(row)}; reaches {_reach(row)}); id {row.id}")
+    until = "" if row.expires_at is None else f" until {_day(row.expires_at)} UTC"
+    console.print(f"for {row.user} ({', '.join(map(str, row.grants))}){until}; id {row.id}", markup=False)
     console.print("It is shown this once. Clients take it as WANDB_API_KEY, Basic password or Bearer token.")
 
 
@@ -259,15 +273,18 @@ def list_keys(
     control: Control = None,
     config: Config = None,
 ) -> None:
-    """Show every key: whose it is, what it may do, when it was last used; never the key itself."""
+    """Show keys and people: what each may do, when it ends, when and from where it was used; never the key itself."""
     found = asyncio.run(_open_keys(data=data, control=control, config=config).all())
     if as_json:
         print(json.dumps([_to_json(row) for row in found], indent=2))
         return
-    rows = [("id", "user", "scopes", "reaches", "made", "last used", "state")]
+    rows = [("id", "user", "roles", "made", "last used", "from", "state")]
     for row in found:
-        state = "usable" if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
-        rows.append((row.id, row.user, _scopes(row), _reach(row), _day(row.created_at), _day(row.last_used_at), state))
+        ends = "usable" if row.expires_at is None else f"until {_day(row.expires_at)}"
+        ended = "expired" if row.revoked_at is None else f"revoked {_day(row.revoked_at)}"
+        state = ended if row.problem(times.now()) else f"{ends}, signs in" if row.is_person else ends
+        used = (_day(row.last_used_at), row.last_used_from or "")
+        rows.append((row.id, row.user, " ".join(map(str, row.grants)), _day(row.created_at), *used, state))
     if len(rows) == 1:
         print("There are no keys; make one with `heddle keys create`.")
         return
@@ -286,6 +303,25 @@ def revoke_key(
     print(f"revoked {row.id} of {row.user}" if row.revoked_at is None else f"{row.id} was revoked before")
 
 
+@keys.command("rotate")
+def rotate_key(
+    key_id: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
+    overlap: Annotated[
+        str, typer.Option("--overlap", help="How long the old secret counts: 24h, 30m.", metavar="TIME")
+    ] = "0s",
+    expires: Expires = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the key.")] = False,
+    data: Data = None,
+    control: Control = None,
+    config: Config = None,
+) -> None:
+    """Give a key a new secret, shown once; its id, roles and limits stay, and it lasts as long again as before."""
+    store = _open_keys(data=data, control=control, config=config)
+    life = None if expires is None else times.read_period(expires)
+    key, row = asyncio.run(store.rotate(key_id, times.read_period(overlap), life, _operator()))
+    _print_key(key, row, quiet)
+
+
 @app.command()
 def migrate(data: Data = None, control: Control = None, config: Config = None) -> None:
     """Migrate the control tables to the schema of this version; `serve` does the same when it starts."""
@@ -295,15 +331,12 @@ def migrate(data: Data = None, control: Control = None, config: Config = None) -
         typer.echo(line)
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
 def _read_period(text: str) -> float:
-    """The seconds of a text such as 1d, 12h or 30m."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    if match is None or not 1 <= float(match[1]) * _UNITS[match[2]] <= 366 * 86_400:
-        raise typer.BadParameter(f"{text!r} is no time such as 1d, 12h or 30m")
-    return float(match[1]) * _UNITS[match[2]]
+    """The seconds of a text such as 1d, 12h or 30m, at least one and at most those of a year."""
+    with contextlib.suppress(InvalidRequest):
+        if 1 <= (seconds := times.read_period(text)) <= 366 * 86_400:
+            return seconds
+    raise typer.BadParameter(f"{text!r} is no time such as 1d, 12h or 30m")
 
 
 @app.command("backup")

@@ -13,6 +13,7 @@ from heddle.archives import Archives
 from heddle.errors import HeddleError
 from heddle.evals.jobs import Jobs
 from heddle.evals.monitors import Monitors
+from heddle.evals.predictions import Asker, Counted
 from heddle.evals.replay.job import ReplayJobs
 from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
@@ -41,10 +42,11 @@ from heddle.training.queue.events import KIND_PREFIX, TrainingMetrics
 from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import ReadableRenderer
+from heddle.training.ruler import Ruler
 from heddle.training.service import Training
 from heddle.ui.reads.calls_change import CallChanges
 from heddle.wire import times
-from heddle.wire.keys import Scope
+from heddle.wire.keys import ROLES, Grant
 from heddle.wire.otlp import SIGNALS
 
 logger = logging.getLogger("heddle.services")
@@ -97,7 +99,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 running.push_async_callback(service.stop)
             async with _background(services), services.span_export.running():
                 yield services
-        await services.authenticator.note_use()
+        await services.note(is_end=True)
         await store.leases.give_back()
 
 
@@ -117,6 +119,7 @@ def _build(settings: Settings, store: Store) -> Services:
     replays = ReplayJobs(store, records, models, scoring, jobs, parallel)
     replays.register()
     CallChanges(store, records, prices).register(jobs)
+    jobs.find_problems = store.keys.problems
     Archives(settings, store).register(jobs)
     return Services(
         settings,
@@ -125,10 +128,10 @@ def _build(settings: Settings, store: Store) -> Services:
         prices,
         from_dump,
         metrics,
-        retention=Retention(store, settings.retention_interval),
+        retention=Retention(store, settings.retention_interval, settings.audit_days),
         inference=inference,
         responses=Responses(settings, store, inference),
-        training=_training(settings, store, inference, evaluations, metrics, ended),
+        training=_training(settings, store, inference, models, evaluations, metrics, ended),
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,
@@ -198,6 +201,7 @@ def _training(
     settings: Settings,
     store: Store,
     inference: Inference,
+    models: ModelCompletions,
     evaluations: Evaluations,
     metrics: Metrics,
     ended: JobMetrics,
@@ -206,6 +210,15 @@ def _training(
     policies, calls, promotion = Policies(inference), TraceRecords(settings, store), Promotion(evaluations)
     figures = TrainingMetrics(metrics.registry, ended)
     supervisor = Supervisor(settings, store.train_models, store.train_jobs, policies, store.blobs.path, figures)
+    supervisor.find_problems = store.keys.problems
+    supervisor.ruler = ruler = Ruler(
+        Path(settings.data),
+        store.blobs,
+        models.check,
+        lambda caller, project: Counted(Asker(models, caller, project)),
+        calls.store,
+        settings.evaluation_parallel,
+    )
     supervisor.publisher.judge = promotion.judge
     supervisor.publisher.observers.append(calls.ended)
     return Training(
@@ -216,6 +229,7 @@ def _training(
         calls=calls,
         datasets=TrainingData(settings, store),
         promotion=promotion,
+        ruler=ruler,
         count_refusal=metrics.count_refusal,
         load_renderer=_renderer,
     )
@@ -235,11 +249,11 @@ async def _prepare_keys(settings: Settings, store: Store) -> None:
             f"auth = 'off' is allowed on a loopback address only, and host is {settings.host!r}; leave auth out"
         )
     if key := settings.first_key():
-        await store.keys.ensure(key, "admin", frozenset(Scope), "bootstrap key")
+        await store.keys.ensure(key, "admin", (Grant("", ROLES["admin"]),), "bootstrap key")
     if settings.needs_key and not await store.keys.any_usable():
         where = f"--data {settings.data}" if settings.control == "sqlite" else "--control postgresql://..."
         logger.warning("there is no key yet, so every request is answered 401; make the first one with:")
-        logger.warning("  heddle keys create %s --user NAME --scope admin", where)
+        logger.warning("  heddle keys create %s --user NAME --role admin", where)
         logger.warning("or start with HEDDLE_BOOTSTRAP_KEY or --bootstrap-key-file")
 
 
@@ -260,4 +274,4 @@ async def _note_use(services: Services) -> None:
     while True:
         await asyncio.sleep(_NOTE_USE_SECONDS)
         with contextlib.suppress(HeddleError):
-            await services.authenticator.note_use()
+            await services.note()

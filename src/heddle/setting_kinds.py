@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from heddle.errors import HeddleError
+from heddle.wire.keys import Grant
+
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 _UNITS = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB, "t": TIB, "tib": TIB}
 _UNITS |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
@@ -181,6 +184,32 @@ def providers() -> Kind:
         return "; ".join(entries)
 
     return Kind(parse, "name=base_url,KEY_VARIABLE with ; between several, or none")
+
+
+def read_group_roles(value: str) -> dict[str, tuple[Grant, ...]]:
+    """What each group may do: `group=role:place,role; group=...`; raises ValueError."""
+    found: dict[str, tuple[Grant, ...]] = {}
+    for entry in filter(str.strip, value.split(";") if value != "none" else ()):
+        group, separator, roles = entry.partition("=")
+        if not separator or not group.strip():
+            raise ValueError
+        try:
+            grants = tuple(Grant.parse(role.strip()) for role in roles.split(","))
+        except HeddleError as error:
+            raise ValueError(error.reason) from None
+        found[group.strip()] = found.get(group.strip(), ()) + grants
+    return found
+
+
+def group_roles() -> Kind:
+    """The word `none`, or roles of groups of people."""
+
+    def parse(value: str) -> str:
+        if value.strip().lower() != "none" and not read_group_roles(value):
+            raise ValueError
+        return value.strip()
+
+    return Kind(parse, "group=role:place,role with ; between several, or none")
 
 
 def show_size(value: int) -> str:

@@ -22,6 +22,7 @@ from heddle.setting_kinds import (
     address,
     choice,
     command,
+    group_roles,
     matching,
     networks,
     number,
@@ -88,7 +89,7 @@ class Settings:
     auth: str = _row(
         "auto",
         choice("auto", "on", "off"),
-        "Whether requests need a key; auto asks for one unless the host is loopback.",
+        "Whether requests need a key; auto asks for one unless the host is loopback and nobody signs in.",
     )
     bootstrap_key: str = _row(
         "none",
@@ -102,6 +103,25 @@ class Settings:
         "What stored secrets (keys of providers, addresses of alerts) are encrypted with; none: a file of the data "
         "folder. Several servers need the same. Better a variable than a flag.",
     )
+    oidc_issuer: str = _row(
+        "none",
+        address("https", "http", plain="none"),
+        "The OpenID Connect provider that people sign in with (extra `oidc`); requests need a key or a session then.",
+    )
+    oidc_client_id: str = _row("none", text("a client id, or none"), "The name of this server at that provider.")
+    oidc_client_secret: str = _row(
+        "none", secret(1), "Its secret there; none for a public client. Better a variable than a flag."
+    )
+    oidc_roles: str = _row(
+        "none",
+        group_roles(),
+        "What the groups of people may do; * is everybody who signs in. Who is in none of these groups stays out.",
+    )
+    oidc_scopes: str = _row("openid profile email", text("scopes"), "What the provider is asked for.")
+    oidc_groups: str = _row("groups", text("a claim"), "The claim that lists the groups of somebody.")
+    oidc_user: str = _row("email", text("a claim"), "The claim that names somebody here.")
+    oidc_hours: int = _row(12, number(1, 720), "After this time people sign in again, so that changed groups count.")
+    audit_days: int = _row(0, number(0, 36_500), "After this time rows of the audit log are deleted; 0: never.")
     bootstrap_key_file: str = _row("none", text("a file, or none"), "A file that holds the first key.")
     log_level: str = _row("info", choice("debug", "info", "warning", "error"), "How much the server logs.")
     log_format: str = _row(
@@ -449,7 +469,7 @@ class Settings:
     @cached_property
     def needs_key(self) -> bool:
         """True when requests must carry a key."""
-        return self.auth == "on" or (self.auth == "auto" and not self.is_loopback)
+        return self.auth == "on" or (self.auth == "auto" and (not self.is_loopback or self.oidc_issuer != "none"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,6 +555,11 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None,
         raise BadSetting("bootstrap_key and bootstrap_key_file are both given: give one of them")
     if settings.otlp_grpc_port and settings.otlp_grpc_port == settings.port:
         raise BadSetting(f"port and otlp_grpc_port are both {settings.port}: choose another for one of them")
+    if settings.oidc_issuer != "none":
+        missing = next((name for name in ("oidc_client_id", "oidc_roles") if getattr(settings, name) == "none"), None)
+        if missing or settings.auth == "off":
+            what = f"{missing} must be given, too" if missing else "auth must not be off"
+            raise BadSetting(f"oidc_issuer = {settings.oidc_issuer!r} lets people sign in: {what}")
     if settings.cors_origins == ANY_ORIGIN and not settings.needs_key:
         raise BadSetting(
             "cors_origins = 'any' cannot be used without keys, as every page in a browser could use this server then: "

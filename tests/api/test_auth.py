@@ -290,7 +290,7 @@ def test_the_first_key_is_made_once_and_stays_revoked(tmp_path: Path) -> None:
 
     with HeddleProcess(tmp_path / "data", auth="on", bootstrap_key=key) as server:
         (row,) = asked(server)
-        assert (row["user"], set(row["scopes"])) == ("admin", {"read", "write", "admin"})
+        assert (row["user"], row["roles"]) == ("admin", ["admin"])
         assert key not in server.log()
     with HeddleProcess(tmp_path / "data", auth="on", bootstrap_key_file=path) as server:
         assert [found["id"] for found in asked(server)] == [row["id"]]

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from heddle.inference.served_model import TINY, TINY_FOLDER
+from heddle.wire.keys import read_scopes
 from tests.support.cli import make_key
 from tests.support.models import make_adapter
 from tests.support.selection import with_breadth
@@ -21,14 +22,20 @@ from tests.support.tenant_requests import request_for
 from tests.support.tenants import Asked, Asking, Seeding, Tenant, asked_routes
 
 OWN, FOREIGN, SPARE = "teama/p1", "teamb/p1", "teamc/p1"
-BOUND = {"project": {"project": OWN}, "entity": {"entity": "teama"}}
-SCOPES = ("read", "write", "admin")
+BOUND = {"project": f":{OWN}", "entity": ":teama"}
+ROLES = ("viewer", "annotator", "editor", "admin", "write")
+"""Those of people, and of services that send without reading."""
+TWO = "two "
+"""How the keys are called that are bound to two of the three projects: with a role in OWN, and as a viewer in SPARE."""
 ROUTES = asked_routes()
 NO_KEY, ANY_KEY = "no key", "any key"
 SPECIAL = {
     "GET /files/download": 403,  # an address that was not signed
     "POST /_ui/session": 403,  # pages of the server only
     "DELETE /_ui/session": 403,
+    "POST /_ui/sign_in": 403,
+    "GET /_ui/sign_in/callback": 303,
+    "POST /_ui/api/keys/{key_id}/restore": 400,  # it is no person
     "POST /inference/providers/{name}/test": 404,  # nobody entered it
     "POST /_ui/api/projects/example": 409,  # it holds calls
     "POST /_ui/api/projects/example/delete": 404,  # it is no example
@@ -103,15 +110,17 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
             revoked = made(root, "gone", "admin")
             root.delete(f"/_ui/api/keys/{revoked['id']}")
             keys = {"root": first, "revoked": revoked["key"], "wrong": "heddle-" + "0" * 64}
-            keys |= {scope: made(root, scope, scope)["key"] for scope in ("read", "write")}
-            for kind, reach in BOUND.items():
-                keys |= {f"{kind} {scope}": made(root, kind, scope, **reach)["key"] for scope in SCOPES}
+            keys |= {"expired": made(root, "late", "admin", expires="1s")["key"]}
+            keys |= {role: made(root, role, role)["key"] for role in ("viewer", "write")}
+            for kind, place in BOUND.items():
+                keys |= {f"{kind} {role}": made(root, kind, role + place)["key"] for role in ROLES}
+            keys |= {TWO + role: made(root, "two", f"{role}:{OWN}", f"viewer:{SPARE}")["key"] for role in ROLES}
             yield Matrix(client, keys, folder, *tenants)
 
 
-def made(root: httpx.Client, user: str, scope: str, **reach: str) -> dict[str, str]:
+def made(root: httpx.Client, user: str, *roles: str, **more: str) -> dict[str, str]:
     """A new key."""
-    answer = root.post("/_ui/api/keys", json={"user": user, "scopes": [scope], **reach})
+    answer = root.post("/_ui/api/keys", json={"user": user, "roles": roles, **more})
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
@@ -125,34 +134,80 @@ IN_ORDER = sorted(ROUTES, key=lambda asked: (_is_destructive(asked), asked.metho
 """What takes away comes last, the whole behind its parts."""
 
 
-def _may(scopes: str, needed: str) -> bool:
-    return scopes == "admin" or needed in (NO_KEY, ANY_KEY, scopes)
+def _may(role: str, needed: str) -> bool:
+    """What the tables of docs/operating.md say."""
+    return needed in (NO_KEY, ANY_KEY) or needed in read_scopes([role])
 
 
-def snapshot(matrix: Matrix) -> dict[str, str]:
-    """What an operator reads of the foreign project."""
+def snapshot(matrix: Matrix, tenant: Tenant) -> dict[str, str]:
+    """What an operator reads of a project."""
     found = {}
     for asked in ROUTES:
         if asked.scope == "read" and not asked.template.endswith(STREAMS):
-            found[str(asked)] = matrix.ask("root", request_for(asked, matrix.foreign))[1].partition("\n")[2]
+            found[str(asked)] = matrix.ask("root", request_for(asked, tenant))[1].partition("\n")[2]
     return found
 
 
-def test_nobody_else_sees_or_changes_what_is_a_tenants(matrix: Matrix) -> None:
-    """A key that is bound to a project or its entity, with the names of another project's things."""
-    before, again = snapshot(matrix), snapshot(matrix)
-    steady = {name for name in before if before[name] == again[name] and matrix.foreign.secret in before[name]}
+@contextlib.contextmanager
+def unchanged(matrix: Matrix, tenant: Tenant) -> Iterator[None]:
+    """Fail where what a project holds reads otherwise afterwards."""
+    before, again = snapshot(matrix, tenant), snapshot(matrix, tenant)
+    steady = {name for name in before if before[name] == again[name] and tenant.secret in before[name]}
     assert len(steady) >= 30, sorted(steady)
+    yield
+    after = snapshot(matrix, tenant)
+    changed = [_difference(name, before[name], after[name]) for name in steady if before[name] != after[name]]
+    assert not changed, "\n".join(changed)
+
+
+def test_nobody_else_sees_or_changes_what_is_a_tenants(matrix: Matrix) -> None:
+    """A key that is bound to projects or an entity, with the names of another project's things."""
     problems = []
-    for kind in BOUND:
-        for scope in SCOPES:
-            who = f"{kind} {scope}"
+    with unchanged(matrix, matrix.foreign):
+        for who in (*(TWO + role for role in ROLES), "project admin", "entity admin"):
             for asked in ROUTES:
                 problems += _problems(matrix, who, asked, matrix.foreign, named=True)
                 problems += _problems(matrix, who, asked, matrix.foreign.within(OWN), named=False)
-    after = snapshot(matrix)
-    changed = [_difference(name, before[name], after[name]) for name in steady if before[name] != after[name]]
-    assert not problems and not changed, "\n".join([*problems, *changed])
+    assert not problems, "\n".join(problems)
+
+
+def test_each_role_may_what_the_table_says_in_its_own_project_only(matrix: Matrix) -> None:
+    """Keys that are bound to two projects: in one with a role, in the other as viewers."""
+    problems = []
+    with unchanged(matrix, matrix.spare):
+        for role in ROLES:
+            for asked in ROUTES:
+                if asked.template.endswith("/live"):
+                    continue
+                problems += _refusals(matrix, role, asked)
+    assert not problems, "\n".join(problems)
+
+
+def _refusals(matrix: Matrix, role: str, asked: Asked) -> Iterator[str]:
+    """What is wrong with the answers to one request: where the role counts, and where its key only reads."""
+    who = TWO + role
+    if not _may(role, asked.scope):
+        status, text = matrix.ask(who, request_for(asked, matrix.own))
+        is_hidden = _may("viewer", asked.scope) and status in (404, 200) and matrix.own.secret not in text
+        if status != 403 and not is_hidden:
+            yield f"{who} {asked} in its own project: {status} without '{asked.scope}': {text[-300:]}"
+    elif not _is_destructive(asked) and str(asked) not in SERVER_WIDE:
+        status, text = matrix.ask(who, request_for(asked, matrix.own))
+        is_reading = role == "write" and any(words in text for words in ("scope 'read'", "may not read"))
+        if status >= 500 or (status in (401, 403) and str(asked) not in SPECIAL and not is_reading):
+            yield f"{who} {asked} in its own project: {status}: {text[-300:]}"
+    request = request_for(asked, matrix.spare)
+    if _may("viewer", asked.scope) or not _names(request, matrix.spare):
+        return
+    status, text = matrix.ask(who, request)
+    if status not in (403, 404) and not (status < 300 and str(asked) in TELLS_NOTHING):
+        yield f"{who} {asked} where it is a viewer: {status}: {text[-300:]}"
+
+
+def _names(request: Asking, tenant: Tenant) -> bool:
+    """True for a request about something that only this project has."""
+    told, names = _text_of(request), (tenant.model, tenant.job, tenant.response, tenant.conversation)
+    return any(name in told for name in (tenant.project_id, *names))
 
 
 def _difference(name: str, before: str, after: str) -> str:
@@ -168,7 +223,7 @@ def _problems(matrix: Matrix, who: str, asked: Asked, names: Tenant, named: bool
     status, text = matrix.ask(who, request)
     if status >= 500 or matrix.foreign.secret in text:
         yield f"{who} {asked} ({names.project_id}): {status} {text[-300:]}"
-    elif not _may(who.split()[1], asked.scope) and status != 403:
+    elif not _may(who.split()[1], asked.scope) and not _may("viewer", asked.scope) and status != 403:
         yield f"{who} {asked} ({names.project_id}): {status} without the scope"
     elif named and FOREIGN in _text_of(request) and status < 400 and str(asked) not in TELLS_NOTHING:
         yield f"{who} {asked}: {status} for a project beyond its reach: {text[-300:]}"
@@ -192,7 +247,7 @@ def _text_of(request: Asking) -> str:
     return f"{request.path} {request.params} {request.headers} {request.body}"
 
 
-@pytest.mark.parametrize("who", with_breadth(["none", "wrong", "revoked"]))
+@pytest.mark.parametrize("who", with_breadth(["none", "wrong", "revoked", "expired"]))
 def test_nobody_without_a_key_is_answered(matrix: Matrix, who: str) -> None:
     for asked in ROUTES:
         status, text = matrix.ask(who, request_for(asked, matrix.own))
@@ -202,12 +257,12 @@ def test_nobody_without_a_key_is_answered(matrix: Matrix, who: str) -> None:
 
 
 @pytest.mark.thorough
-def test_a_key_does_what_its_scope_says(matrix: Matrix) -> None:
-    for scope in ("read", "write"):
+def test_a_key_does_what_its_role_says(matrix: Matrix) -> None:
+    for role in ("viewer", "write"):
         for asked in ROUTES:
-            if not _may(scope, asked.scope):
-                status, text = matrix.ask(scope, request_for(asked, matrix.own))
-                assert status == 403 and f"scope '{asked.scope}'" in text, f"{scope} {asked}: {status} {text[:300]}"
+            if not _may(role, asked.scope):
+                status, text = matrix.ask(role, request_for(asked, matrix.own))
+                assert status == 403 and f"scope '{asked.scope}'" in text, f"{role} {asked}: {status} {text[:300]}"
 
 
 @pytest.mark.thorough

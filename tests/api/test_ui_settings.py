@@ -50,7 +50,7 @@ def users(guarded: Guarded, who: str) -> list[str]:
 
 def test_a_key_is_made_used_and_revoked(guarded: Guarded) -> None:
     made = guarded.ask("root", "POST", "/_ui/api/keys", user=" ann ", scopes=["read"], project="team/one").json()
-    assert (made["user"], made["scopes"], made["project"], made["entity"]) == ("ann", ["read"], "team/one", None)
+    assert (made["user"], made["roles"], made["is_person"]) == ("ann", ["viewer:team/one"], False)
     guarded.keys["made"] = made["key"]
     assert guarded.ask("made", "POST", "/calls/query_stats", project_id="team/one").status_code == 200
     assert guarded.ask("made", "POST", "/calls/query_stats", project_id="team/two").status_code == 403

@@ -1,5 +1,6 @@
 """The unmodified ART client (openpipe-art 0.5.18 and 0.5.23) trains heddle's own model, as its users do."""
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import API_KEY, RESULT
 from tests.support.art import RATIO, VERSIONS, ArtClient, art_client, check_loop
+from tests.support.script_engine import scripted_settings, write_script
 from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess, free_port
 
@@ -25,9 +27,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]
 
 
 @pytest.fixture(params=with_breadth(reversed(VERSIONS)))
-def art(request: pytest.FixtureRequest, trained: HeddleProcess, project: str, tmp_path: Path) -> ArtClient:
-    """The client in a project of its own, once per supported version."""
-    return art_client(trained.url, project, tmp_path, request.param)
+def version(request: pytest.FixtureRequest) -> str:
+    """Each supported version of the client."""
+    return str(request.param)
+
+
+@pytest.fixture
+def art(version: str, trained: HeddleProcess, project: str, tmp_path: Path) -> ArtClient:
+    """The client in a project of its own."""
+    return art_client(trained.url, project, tmp_path, version)
 
 
 @pytest.mark.thorough
@@ -185,3 +193,19 @@ def test_supervised_training(art: ArtClient) -> None:
         rates = [data["loss/learning_rate"] for kind, data in events if kind == "gradient_step"]
         assert rates == pytest.approx([5e-3, 4e-3, 3e-3])
     assert seen["elsewhere"]["class"] == "UnprocessableEntityError"
+
+
+SCORES = {"scores": [{"trajectory_id": one, "explanation": "said", "score": int(one) / 10} for one in "123"]}
+ONE_SCORE = {"scores": [{"trajectory_id": "1", "explanation": "alike", "score": 0.5}]}
+
+
+def test_the_clients_own_ruler(project: str, tmp_path: Path, version: str) -> None:
+    """RULER of the client asks a model of this server for its scores, by a schema; nothing of it is changed."""
+    rules = [{"last": 'trajectory id="3"', "say": json.dumps(SCORES)}, {"say": json.dumps(ONE_SCORE)}]
+    settings = scripted_settings(write_script(tmp_path, rules), tmp_path)
+    art_client("", project, tmp_path, version)  # skips before a server is started in vain
+    with HeddleProcess(tmp_path / "data", **settings) as process:
+        seen = art_client(process.url, project, tmp_path, version).run("ruler.py", timeout=120)
+    assert [one["reward"] for one in seen["all"]] == [0.1, 0.2, 0.3]
+    assert seen["all"][1]["metrics"] == {"independent_reward": 0.25, "ruler_score": 0.2}
+    assert [one["reward"] for one in seen["equal"]] == [0.5, 0.5]

@@ -252,7 +252,7 @@ def _note_key(desk: Desk, printed: str) -> None:
 AFTER: dict[tuple[str, str], Callable[[Desk, str], None]] = {
     ("docs/annotation.md", "import weave"): _note_queue,
     ("docs/evaluation.md", "import time"): _note_run,
-    ("docs/operating.md", "heddle keys create"): _note_key,
+    ("docs/access.md", "heddle keys create"): _note_key,
 }
 
 # What is parsed by whom it is for.

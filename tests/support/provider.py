@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -38,6 +39,8 @@ class FakeProvider:
 
     def __init__(self) -> None:
         self.requests: list[Json] = []
+        self.reply: Callable[[Json], str] = _shout
+        """The text that answers the body of a chat."""
         self.next_failures: list[int] = []
         """Statuses that the next requests are answered with."""
         self.loaded: list[str] = []
@@ -98,7 +101,7 @@ class FakeProvider:
         else:
             if body["model"] == "model-hangs":
                 self.let_go.wait(60)
-            _send(handler, 200, json.dumps(_whole(body)))
+            _send(handler, 200, json.dumps(_whole(body, self.reply(body))))
 
     def serve_models(self, handler: BaseHTTPRequestHandler) -> None:
         """List two models to whoever has the key, where there is one."""
@@ -166,12 +169,12 @@ def _send(handler: BaseHTTPRequestHandler, status: int, text: str) -> None:
     handler.wfile.write(text.encode())
 
 
-def _reply(body: Json) -> str:
+def _shout(body: Json) -> str:
     return str(body["messages"][-1]["content"]).upper()
 
 
-def _whole(body: Json) -> Json:
-    message = {"role": "assistant", "content": _reply(body)}
+def _whole(body: Json, text: str) -> Json:
+    message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return {
         "id": "chatcmpl-1",
@@ -189,7 +192,7 @@ def _chunks(body: Json) -> list[Json]:
     def part(delta: Json, finish: str | None = None) -> Json:
         return {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
-    text = [part({"content": letter}) for letter in _reply(body)]
+    text = [part({"content": letter}) for letter in _shout(body)]
     return [
         part({"role": "assistant", "content": ""}),
         *text,

@@ -87,13 +87,18 @@ _TOKENS = {"alias": "n", "value_type": "number", "aggregations": ["sum"]} | {
     "value": {"source": "field", "key": "input_tokens"}
 }
 BODIES: dict[str, Body] = {
-    "POST /_ui/api/calls/change": _with(action={"type": "delete"}, filter={"call_ids": ["none"]}),
+    "POST /_ui/api/calls/change": _with(
+        action={"type": "feedback", "feedback_type": "note", "payload": {"note": "n"}}, filter={"call_ids": ["none"]}
+    ),
     "POST /_ui/api/keys": lambda t: {"user": "eve", "scopes": ["admin"], "project": t.project_id},
     "POST /_ui/api/projects/example": _with(),
     "POST /_ui/api/projects/example/delete": _with(),
     "POST /_ui/api/projects": lambda t: {"id": t.project_id},
     "POST /_ui/api/values": _with(refs=lambda t: [t.object("words")], values=[{"role": "user", "content": "Hi"}]),
     "POST /_ui/session": lambda _: {"key": "heddle-wrong"},
+    "POST /_ui/sign_in": lambda _: {"next": "/"},
+    "POST /_ui/api/keys/{key_id}/rotate": lambda _: {"overlap": "1h"},
+    "POST /_ui/api/keys/{key_id}/restore": lambda _: {},
     "POST /agents/agent-versions/query": _with(agent_name=lambda t: f"{t.entity}-agent"),
     "POST /agents/conversations/chat": _with(conversation_id=lambda t: f"{t.entity}-talk"),
     "POST /agents/conversations/spans": _with(conversation_ids=lambda t: [f"{t.entity}-talk"]),
@@ -231,6 +236,7 @@ BODIES: dict[str, Body] = {
     "DELETE /v1/preview/models/{model_id}/checkpoints": lambda _: {"steps": [7]},
     "POST /v1/preview/models/{model_id}/log": lambda t: {"split": "val", "trajectory_groups": _groups(t)},
     "POST /v1/preview/models/{model_id}/rollback": lambda _: {"step": 0},
+    "POST /v1/preview/dpo-training-jobs": lambda t: {"model_id": t.model, "training_data_url": t.object("words")},
     "POST /v1/preview/sft-training-jobs": lambda t: {"model_id": t.model, "training_data_url": t.object("words")},
     "POST /v1/preview/training-jobs": lambda t: {"model_id": t.model, "trajectory_groups": _groups(t)},
     "POST /v2/{entity}/{project}/call/end": lambda t: {"end": _end(t)},

@@ -74,7 +74,7 @@ def test_a_key_opens_the_page_that_was_wanted(page: Page, guarded: Guarded, watc
     expect(page.get_by_text("heddle keys create --user NAME")).to_be_visible()
     watched.allow("401")
     log_in(page, "heddle-wrong")
-    expect(page.get_by_role("alert")).to_have_text("This key is not known here, or it was revoked")
+    expect(page.get_by_role("alert")).to_have_text("This key is not known here, expired or was revoked")
     look(page, "login", narrow=True)
     log_in(page, guarded.key)
     expect(page.get_by_role("navigation", name="Main").get_by_role("link", name="Overview")).to_be_visible()
@@ -107,11 +107,11 @@ def test_a_session_that_ends_is_renewed_where_one_was(page: Page, guarded: Guard
 def test_a_link_from_another_site_finds_the_session(page: Page, guarded: Guarded) -> None:
     page.goto(f"{guarded.process.url}/settings")
     log_in(page, guarded.key)
-    expect(page.get_by_role("tab", name="Keys")).to_be_visible()
+    expect(page.get_by_role("tab", name="People and keys")).to_be_visible()
     # What a click in a mail does: the first request comes without the strict cookie.
     page.route("**/settings", lambda route: route.continue_(headers={**route.request.headers, "cookie": ""}))
     page.goto(f"{guarded.process.url}/settings")
-    expect(page.get_by_role("tab", name="Keys")).to_be_visible()
+    expect(page.get_by_role("tab", name="People and keys")).to_be_visible()
     expect(page.get_by_role("button", name="Log out ann")).to_be_visible()
 
 
@@ -139,6 +139,6 @@ class TestBehindAProxy:
         page.get_by_role("link", name="heddle", exact=True).click()
         expect(page).to_have_url(f"{address}/")
         page.go_back()
-        expect(page.get_by_role("tab", name="Keys")).to_be_visible()
+        expect(page.get_by_role("tab", name="People and keys")).to_be_visible()
         page.reload()
         expect(page.get_by_role("button", name="Log out ann")).to_be_visible()

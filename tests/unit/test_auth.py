@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from heddle.auth import LOCAL, Authenticator, Caller, Scope, api_key, hash_key
-from heddle.errors import Forbidden, NotAuthenticated
+from heddle.auth import ADDRESS, LOCAL, Authenticator, Caller, Grant, Scope, api_key, hash_key
+from heddle.errors import Forbidden, InvalidRequest, NotAuthenticated
 
 KEY = "heddle-" + "0123456789abcdef" * 4
 BASIC = b"Basic " + base64.b64encode(f"api:{KEY}".encode())
-READ_WRITE = frozenset((Scope.READ, Scope.WRITE))
 
 
 @dataclass(frozen=True)
@@ -20,10 +19,14 @@ class Row:
 
     id: str = "k1"
     user: str = "ann"
-    scopes: frozenset[Scope] = READ_WRITE
-    entity: str | None = None
-    project: str | None = None
-    revoked_at: int | None = None
+    grants: tuple[Grant, ...] = (Grant.parse("editor"),)
+    trouble: str | None = None
+    is_person: bool = False
+
+    def problem(self, at: int, hashed: str) -> str | None:
+        """Why it cannot be used."""
+        assert at > 1_000_000 and hashed
+        return self.trouble
 
 
 class Rows:
@@ -32,17 +35,17 @@ class Rows:
     def __init__(self) -> None:
         self.rows = {hash_key(KEY): Row()}
         self.asked = 0
-        self.noted: list[str] = []
+        self.noted: list[tuple[str, str]] = []
 
     async def find(self, hashed: str) -> Row | None:
         self.asked += 1
         return self.rows.get(hashed)
 
     async def any_usable(self) -> bool:
-        return any(row.revoked_at is None for row in self.rows.values())
+        return any(row.trouble is None for row in self.rows.values())
 
-    async def used(self, key_ids: list[str], at: int) -> None:
-        self.noted += key_ids
+    async def used(self, uses: dict[str, tuple[int, str]]) -> None:
+        self.noted += [(key, address) for key, (_, address) in uses.items()]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def test_a_session_counts_for_pages_of_this_server(headers: dict[bytes, bytes], 
 
 
 def test_a_session_is_worth_what_its_key_is() -> None:
-    for row, why in ((Row(revoked_at=1), "was revoked"), (None, "session has ended")):
+    for row, why in ((Row(trouble="was revoked"), "was revoked"), (None, "session has ended")):
         with pytest.raises(NotAuthenticated, match=why):
             asyncio.run(Authenticator(Rows(), needs_key=True, sessions=Sessions(row)).authenticate(COOKIE))
     gate = Authenticator(Rows(), needs_key=True, sessions=Sessions(Row()))
@@ -156,6 +159,7 @@ def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
     gate = Authenticator(rows, needs_key=True)
 
     async def many() -> None:
+        ADDRESS.set("192.0.2.1")
         for _ in range(100):
             await gate.authenticate({b"authorization": BASIC})
         await gate.note_use()
@@ -163,7 +167,7 @@ def test_the_store_is_asked_once_while_its_answer_is_believed() -> None:
 
     asyncio.run(many())
     assert rows.asked == 1
-    assert rows.noted == ["k1"]
+    assert rows.noted == [("k1", "192.0.2.1")]
 
 
 def test_a_revoked_key_is_refused_once_the_old_answer_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,27 +176,78 @@ def test_a_revoked_key_is_refused_once_the_old_answer_is_too_old(monkeypatch: py
     now = 1000.0
     monkeypatch.setattr("heddle.auth.time.monotonic", lambda: now)
     assert asyncio.run(gate.authenticate({b"authorization": BASIC})).user == "ann"
-    rows.rows[hash_key(KEY)] = replace(Row(), revoked_at=1)
+    rows.rows[hash_key(KEY)] = replace(Row(), trouble="The key was revoked")
     now += 1.0
     with pytest.raises(NotAuthenticated, match="was revoked"):
         asyncio.run(gate.authenticate({b"authorization": BASIC}))
 
 
+def caller(*grants: str) -> Caller:
+    """Somebody with roles."""
+    return Caller("ann", tuple(map(Grant.parse, grants)))
+
+
 def test_scopes_admin_includes_the_others_and_write_is_not_read() -> None:
-    writer = Caller("w", frozenset((Scope.WRITE,)))
-    admin = Caller("a", frozenset((Scope.ADMIN,)))
-    assert [writer.has(scope) for scope in Scope] == [False, True, False]
-    assert [admin.has(scope) for scope in Scope] == [True, True, True]
-    with pytest.raises(Forbidden, match="needs a key with scope 'read'; the key of user 'w' has: write"):
+    writer = caller("write")
+    assert [writer.has(scope) for scope in Scope] == [False, True, True, False, False]
+    assert [caller("admin").has(scope) for scope in Scope] == [True] * 5
+    with pytest.raises(Forbidden, match="needs a key with scope 'read'; the key of user 'ann' has: write"):
         writer.require(Scope.READ)
 
 
 def test_a_binding_bounds_what_is_reached() -> None:
-    of_project = Caller("p", READ_WRITE, project="team/one")
-    of_entity = Caller("e", READ_WRITE, entity="team")
+    of_project, of_entity = caller("editor:team/one"), caller("editor:team")
     projects = ("team/one", "team/two", "team2/one", "tea/m")
     assert [of_project.reaches(project) for project in projects] == [True, False, False, False]
     assert [of_entity.reaches(project) for project in projects] == [True, True, False, False]
     assert [of_project.reaches_entity(entity) for entity in ("team", "other")] == [True, False]
+    assert (of_project.project, of_entity.project, of_entity.default_entity) == ("team/one", None, "team")
     with pytest.raises(Forbidden, match="bound to team/one and does not reach 'team/two'"):
         of_project.open("team/two")
+
+
+def test_roles_count_in_their_projects_only() -> None:
+    several = caller("editor:team/one", "viewer:team", "admin:other/two")
+    writing, deleting = several.require(Scope.WRITE), several.require(Scope.DELETE)
+    assert writing.open("team/one") and writing.open("other/two") and several.open("team/three")
+    with pytest.raises(Forbidden, match="needs the scope 'write' in 'team/three'; the key of user 'ann' has: viewer"):
+        writing.open("team/three")
+    with pytest.raises(Forbidden, match="needs the scope 'delete' in 'team/one'; the key of user 'ann' has: editor"):
+        deleting.open("team/one")
+    assert [deleting.reaches(project) for project in ("team/one", "other/two", "third/p")] == [False, True, False]
+    assert [several.may_read(project) for project in ("team/three", "third/p")] == [True, False]
+    # A scope here does not help there: both are needed in one project.
+    both = caller("write:team/one", "viewer:team/two").require(Scope.WRITE).require(Scope.READ)
+    assert not both.reaches("team/one") and not both.reaches("team/two")
+    assert (several.is_bound, several.is_operator, several.project, several.default_entity) == (
+        True,
+        False,
+        None,
+        "ann",
+    )
+
+
+def test_who_administers_one_project_administers_no_server() -> None:
+    mixed = caller("viewer", "admin:team/one")
+    assert not mixed.is_operator and not mixed.is_bound
+    assert mixed.require(Scope.ADMIN).is_bound and caller("admin").require(Scope.ADMIN).is_operator
+    with pytest.raises(Forbidden, match="not bound to a project"):
+        mixed.require_operator("Storage")
+
+
+@pytest.mark.parametrize("text", ["editor", "viewer:team", "editor+delete:team/my project", "write", "annotate+delete"])
+def test_a_grant_is_its_text(text: str) -> None:
+    assert str(Grant.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "owner", "editor:team/one/two", "viewer:/one", "editor+", ":team"])
+def test_what_is_no_grant(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Grant.parse(text)
+
+
+def test_what_a_job_kept_of_its_caller_is_read_in_both_forms() -> None:
+    ann = Caller("ann", (Grant.parse("editor:team/one"), Grant.parse("admin:b")), "k")
+    assert Caller.from_json(ann.to_json()) == ann
+    told = {"user": "bob", "scopes": ["read", "write"], "entity": None, "project": "a/b", "key_id": None}
+    assert list(map(str, Caller.from_json(told).grants)) == ["editor+delete:a/b"]

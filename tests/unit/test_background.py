@@ -40,7 +40,7 @@ def test_loops_go_on_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
         monkeypatch.setattr(store.leases, "take", take)
         alerts, watching = AlertService(settings, store, Metrics().count_message), Monitors(store, _submit)
-        purging = asyncio.create_task(Retention(store, INTERVAL).run())
+        purging = asyncio.create_task(Retention(store, INTERVAL, 0).run())
         await alerts.start()
         await watching.start()
         try:

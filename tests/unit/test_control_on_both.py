@@ -18,6 +18,7 @@ from heddle.errors import HeddleError
 from heddle.settings import Settings
 from heddle.store.base import ControlGroups
 from heddle.store.control import pending_calls
+from heddle.store.control.audit import AuditQuery
 from heddle.store.control.costs import PriceRow
 from heddle.store.control.eval_jobs import JobRow as EvalJob
 from heddle.store.control.eval_jobs import ReplayItem
@@ -130,7 +131,7 @@ async def objects(store: ControlGroups) -> list[Any]:
     found.append(await store.objects.latest.digests(_P, "object", ["b", "a", "nothing"]))
     return [
         *found,
-        await store.projects.audited(),
+        [(row.user, row.action, row.project, row.details) for row in await store.audit_log.query(AuditQuery(), 100)],
         await store.projects.exists(_P),
         await store.projects.stored_bytes(_P),
     ]

@@ -7,6 +7,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from heddle.app import served_routes
+from heddle.auth import Scope
 from heddle.settings import TABLE
 from heddle.ui import pages as ui_pages
 from tools import manual
@@ -19,9 +20,11 @@ OPEN = {"/health", "/ready", "/version", "/geolocate", "/server_info", "/metrics
     "/inference/catalog/models", "/inference/modelsdev/models",
 }  # fmt: skip
 PAGES = {route.path for route in ui_pages.router.routes if isinstance(route, APIRoute)} | {"/_ui/session"}
+PAGES |= {"/_ui/sign_in", "/_ui/sign_in/callback"}
 OPEN |= PAGES
 ADMIN = {"/archives/import", "/cost/purge", "/feedback/purge", "/project/ttl_settings/update", "/v1/limits"} | {
     "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/_ui/api/keys", "/_ui/api/keys/{key_id}", "/_ui/api/storage",
+    "/_ui/api/keys/{key_id}/rotate", "/_ui/api/keys/{key_id}/restore", "/audit_log", "/audit_log/export",
     "/inference/providers/{name}", "/inference/providers/{name}/test",
 }  # fmt: skip
 READS = {
@@ -42,6 +45,10 @@ READS = {
     "/evaluations/status", "/evaluations/jobs/query", "/tokenize", "/detokenize",
 }  # fmt: skip
 
+ANNOTATES = {"/feedback/create", "/feedback/batch/create", "/feedback/replace", "/api/public/scores"}
+ANNOTATES |= {"/api/public/ingestion"}
+ANNOTATES |= {"/annotation_queues/{queue_id}/items/{item_id}/progress"}
+NOT_OFFERED = {("DELETE", "/api/public/{rest:path}")}
 WRITES = {"/_ui/api/projects", "/_ui/api/calls/change"}
 WRITES |= {"/_ui/api/projects/example", "/_ui/api/projects/example/delete"}
 """What writes among the routes for pages, which are asked by POST where the question is long."""
@@ -57,7 +64,7 @@ def test_the_table_has_every_route_once() -> None:
     found = re.findall(r"^\| `(\w+) (/\S*)` \| ([a-z ]+) \|$", manual.routes_table(), re.MULTILINE)
     there = {(method, route.path) for route in served_routes() for method in route.methods or ()}
     assert sorted((method, path) for method, path, _ in found) == sorted(there)
-    assert {scope for _, _, scope in found} == {"read", "write", "admin", "any key", "no key"}
+    assert {scope for _, _, scope in found} == {*Scope, "any key", "no key"}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +77,7 @@ def test_routes_need_what_they_do(paths: set[str], scope: str) -> None:
 
 def test_training_routes_that_change_nothing_read() -> None:
     found = {(*route.methods, manual.scope_of(route)) for route in served_routes() if route.path.startswith(PREVIEW)}
-    assert found == {("GET", "read"), ("POST", "write"), ("DELETE", "write")}
+    assert found == {("GET", "read"), ("POST", "write"), ("DELETE", "delete")}
 
 
 def test_of_all_other_routes_those_that_get_read_and_the_rest_write() -> None:
@@ -81,7 +88,10 @@ def test_of_all_other_routes_those_that_get_read_and_the_rest_write() -> None:
         if route.path not in known and not route.path.startswith(PREVIEW)
     }
     reading = {key for key in others if key[0] == "GET" or (key[1].startswith("/_ui/api/") and key[1] not in WRITES)}
-    assert others == {key: "read" if key in reading else "write" for key in others}
+    deleting = {key for key in others if key not in reading and ("DELETE" in key or "delete" in key[-1])} - NOT_OFFERED
+    annotating = {key for key in others if key[-1] in ANNOTATES}
+    expected = {key: "delete" if key in deleting else "annotate" if key in annotating else "write" for key in others}
+    assert others == expected | dict.fromkeys(reading, "read")
 
 
 def test_every_setting_is_named() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from heddle.auth import Scope
+from heddle.auth import Grant
 from heddle.errors import ExtraMissing, HeddleError, Unavailable
 from heddle.settings import Settings
 from heddle.store.control.keys import Keys
@@ -92,7 +92,7 @@ def test_keys_without_a_server(postgres: PostgresServer) -> None:
     settings = Settings(control=postgres.new_database())
 
     async def work() -> None:
-        _, row = await Keys(open_direct(settings)).create("ada", frozenset((Scope.READ,)), None, None, "me")
+        _, row = await Keys(open_direct(settings)).create("ada", [Grant.parse("viewer")], "me")
         assert [found.id for found in await Keys(open_direct(settings)).all()] == [row.id]
 
     asyncio.run(work())

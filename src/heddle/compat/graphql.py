@@ -168,7 +168,7 @@ class _Resolver:
         # It is there once it was made here, or anything was written to it.
         if not await store.projects.exists(internal) and not await store.calls.count(CallsQuery(internal, limit=1)):
             return None
-        is_reader = self._caller.has(Scope.READ)
+        is_reader = self._caller.may_read(project_id)
         return _project_node(project_id, await store.projects.description(internal) if is_reader else None)
 
     async def _upsert_model(self, arguments: Arguments) -> Node:
@@ -180,14 +180,13 @@ class _Resolver:
         if description is not None and not (isinstance(description, str) and len(description) <= MAX_DESCRIPTION):
             raise GraphQLProblem(f"description is a text of at most {MAX_DESCRIPTION} characters")
         try:
-            self._caller.require(Scope.WRITE)
-            internal = self._caller.open(project_id)
+            internal = self._caller.require(Scope.WRITE).open(project_id)
         except Forbidden as error:
             raise GraphQLProblem(error.reason, PERMISSION_ERROR) from None
         except HeddleError as error:
             raise GraphQLProblem(error.reason) from None
         kept = await self._store.projects.make(internal, description)
-        kept = kept if self._caller.has(Scope.READ) else description
+        kept = kept if self._caller.may_read(project_id) else description
         return {"model": _project_node(project_id, kept), "project": _project_node(project_id, kept), "inserted": True}
 
 

@@ -11,6 +11,8 @@ from pydantic import Field
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import (
+    Annotator,
+    Deleter,
     NdLines,
     ProjectReq,
     Reader,
@@ -276,7 +278,7 @@ async def choose_calls(settings: Settings, records: Records, caller: Caller, bod
         chosen.calls |= {call_id: found[call_id] for call_id in part if call_id in found}
     if body.filter is not None or body.query is not None:
         # How many calls match tells what is in them.
-        caller.require(Scope.READ)
+        caller.require(Scope.READ).open(body.project_id)
         limit = most if body.limit is None else body.limit
         if limit > most:
             raise InvalidRequest(f"limit is {limit}, at most {most} calls can be added at once")
@@ -336,16 +338,16 @@ async def read(queue_id: str, project_id: ProjectParameter, caller: Reader, stor
 @router.put("/annotation_queues/{queue_id}", response_model=QueueRes)
 async def update(queue_id: str, body: QueueUpdateBody, caller: Writer, store: StoreDep) -> Response:
     """Change a queue; with nothing to change it stays as it is."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     changes = body.model_dump(exclude={"project_id"}, exclude_none=True)
     row = await store.annotation_queues.update(caller.open(body.project_id), queue_id, changes)
     return _changed_answer(body.project_id, queue_id, row)
 
 
 @router.delete("/annotation_queues/{queue_id}", response_model=QueueRes)
-async def delete(queue_id: str, project_id: ProjectParameter, caller: Writer, store: StoreDep) -> Response:
+async def delete(queue_id: str, project_id: ProjectParameter, caller: Deleter, store: StoreDep) -> Response:
     """Delete a queue; its items and what was labelled stay."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     row = await store.annotation_queues.delete(caller.open(project_id), queue_id)
     return _changed_answer(project_id, queue_id, row)
 
@@ -406,9 +408,9 @@ async def query_items(
 
 
 @router.post("/annotation_queues/{queue_id}/items/{item_id}/progress", response_model=ItemRes)
-async def progress(queue_id: str, item_id: str, body: ProgressBody, caller: Writer, store: StoreDep) -> Response:
+async def progress(queue_id: str, item_id: str, body: ProgressBody, caller: Annotator, store: StoreDep) -> Response:
     """Say how far the caller is with an item."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     project, queues = caller.open(body.project_id), store.annotation_queues
     move = check_transition(body.annotation_state)
     queue = await queues.read(project, queue_id)

@@ -3,14 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.ipc.bounded import OWNER
 from heddle.jobs.metrics import JobMetrics
-from heddle.jobs.runner import Attempt, Runner
+from heddle.jobs.runner import Attempt, Runner, first_failure
 from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.eval_jobs import LEASE_SECONDS, STATES, EvalJobs, JobRow
@@ -30,7 +29,7 @@ class JobRun:
 
     def __init__(self, attempt: Attempt[JobRow], rows: EvalJobs) -> None:
         self.job = attempt.job
-        self.caller = Caller(**{**self.job.caller, "scopes": frozenset(map(Scope, self.job.caller["scopes"]))})
+        self.caller = Caller.from_json(self.job.caller)
         self._rows = rows
 
     async def progress(self, progress: Json) -> None:
@@ -44,13 +43,6 @@ Worker = Callable[[JobRow, JobRun], Coroutine[Any, Any, Json]]
 The same job may be begun again, so what is stored already is not done twice.
 """
 Closing = Callable[[JobRow, JobRun, str], Awaitable[None]]
-
-
-def first_failure(error: Exception) -> Exception:
-    """The failure itself, or the first one of a group of tasks."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 ATTEMPTS = 5
@@ -79,7 +71,7 @@ class Jobs(Runner[JobRow]):
     def register(self, kind: str, worker: Worker, closing: Closing | None = None) -> None:
         """Say what runs the jobs of a kind; those of a kind that nobody registered wait.
 
-        `closing` is awaited with a text when a job ends otherwise than by its worker (failed, or `cancelled`): it
+        `closing` is awaited with a text when a job ends otherwise than by its worker (failed, or cancelled): it
         closes what the worker had opened.
         """
         assert kind not in self._kinds, f"{kind} is registered already"
@@ -100,14 +92,13 @@ class Jobs(Runner[JobRow]):
 
         Raises Forbidden outside the caller's reach and Busy when too many of the project wait.
         """
-        caller.require(Scope.WRITE)
-        caller.open(project_id)
+        caller.require(Scope.WRITE).open(project_id)
         row = JobRow(
             id=job_id or times.uuid7(),
             kind=kind,
             project_id=project_id,
             body=body,
-            caller={**asdict(caller), "scopes": sorted(caller.scopes)},
+            caller=caller.to_json(),
             created_at=times.now(),
         )
         stored = await self._rows.add(row, self._most_open)
@@ -206,7 +197,7 @@ class Jobs(Runner[JobRow]):
     async def _result(self, attempt: Attempt[JobRow], run: JobRun) -> tuple[Json | None, HeddleError | None]:
         job = attempt.job
         if attempt.cancelled.is_set():
-            return None, JobCancelled("cancelled")
+            return None, JobCancelled(attempt.cancelled.reason)
         if job.crashes >= CRASHES:
             return None, HeddleError(f"Given up: the server ended {CRASHES} times while this job was at work")
         if job.attempts > ATTEMPTS:
@@ -217,7 +208,7 @@ class Jobs(Runner[JobRow]):
         except asyncio.CancelledError:
             if not attempt.cancelled.is_set():
                 raise
-            return None, JobCancelled("cancelled")
+            return None, JobCancelled(attempt.cancelled.reason)
         except Exception as error:  # a fault of ours: the log gets the traceback, the job a line
             failure = first_failure(error)
             if isinstance(failure, HeddleError):

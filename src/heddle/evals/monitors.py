@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import orjson
 from fastapi import Depends, Response
 
-from heddle.auth import Caller, Scope
+from heddle.auth import ROLES, Caller, Grant
 from heddle.errors import HeddleError, InvalidRequest, QueryTimeout
 from heddle.http.routing import ProjectReq, Reader, ResponseModel, Service, answer, group
 from heddle.jobs.runner import Loop
@@ -73,7 +73,7 @@ class Rule:
     @property
     def caller(self) -> Caller:
         """On whose behalf calls are scored: whoever stored the rule, in its project only."""
-        return Caller(self.user, frozenset((Scope.READ, Scope.WRITE)), None, self.project_id, None)
+        return Caller(self.user, (Grant(self.project_id, ROLES["editor"]),))
 
     @property
     def of_failed(self) -> bool:

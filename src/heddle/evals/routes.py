@@ -224,6 +224,6 @@ async def calls_score(body: CallsScoreReq, caller: Writer, scoring: ScoringDep) 
 @router.post("/calls/score/preview", response_model=ScorePreviewRes)
 async def preview_scores(body: ScorePreviewReq, caller: Writer, scoring: ScoringDep) -> Response:
     """Try a scorer that is not stored yet on some calls; nothing is stored."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     caller.open(body.project_id)
     return answer({"results": await scoring.preview(caller, body.project_id, body.call_ids, body.scorer)})

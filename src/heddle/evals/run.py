@@ -12,7 +12,6 @@ from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
-from heddle.evals.jobs import first_failure
 from heddle.evals.objects import is_ref
 from heddle.evals.predictions import (
     Asker,
@@ -25,6 +24,7 @@ from heddle.evals.predictions import (
     score_output,
 )
 from heddle.evals.scorers import Scorer, is_number, number_of
+from heddle.jobs.runner import first_failure
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback, Records, object_value

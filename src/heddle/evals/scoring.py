@@ -151,7 +151,7 @@ class Scoring:
 
     async def preview(self, caller: Caller, project_id: str, call_ids: Sequence[str], scorer: Json) -> list[Json]:
         """What a scorer that is not stored says of calls, in their order; nothing is stored. Raises CannotRun."""
-        caller.require(Scope.WRITE)
+        caller = caller.require(Scope.WRITE)
         scorers = await read_scorers(ObjectReader(self._store, caller), [scorer], "There are")
         ask, free = Asker(self._completions, caller, project_id), asyncio.Semaphore(self._parallel)
         chosen, found = {"call_ids": list(call_ids)}, dict[str, Call]()

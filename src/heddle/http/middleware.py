@@ -9,7 +9,7 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from heddle.auth import check_origin, is_by_a_browser
+from heddle.auth import API_KEY_HEADERS, check_origin, is_by_a_browser
 from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
 from heddle.http import failures
 from heddle.http.bodies import BodyReader
@@ -19,6 +19,7 @@ from heddle.http.state import ServerState
 from heddle.ipc.bounded import OWNER
 from heddle.settings import Settings
 from heddle.wire import times
+from heddle.wire.keys import ADDRESS
 from heddle.wire.otlp import OTLP_PATHS
 
 logger = logging.getLogger("heddle.http.middleware")
@@ -28,6 +29,7 @@ TRACES = "/traces"
 FOR_EVER = b"public, max-age=31536000, immutable"
 """The Cache-Control of an answer whose address changes with its content."""
 CLIENT_GONE = 499
+_BUSY = 429
 MULTIPART_SLACK = 64 * 1024
 _ARCHIVES = "/archives/import"
 _FROM_DIGESTS = "/table/create_from_digests"
@@ -85,10 +87,13 @@ class RequestMiddleware:
             await preflight(scope, exchange.receive, exchange.send)
             return
         check_origin(scope["method"], headers, state.settings)
+        ADDRESS.set(scope["client"][0] if scope.get("client") else "")
         try:
             scope["heddle.caller"] = await state.authenticator.authenticate(headers, scope["method"])
             OWNER.set(scope["heddle.caller"].owner)
         except NotAuthenticated as problem:
+            if not API_KEY_HEADERS.isdisjoint(headers):
+                state.tally.count("key.refused", "", problem.reason)
             # Nothing is read from a stranger, but what logs one in.
             if exchange.has_body and scope["path"] != _LOGIN:
                 raise
@@ -233,6 +238,9 @@ class _Exchange:
         method, settings = self.scope["method"], self.state.settings
         route, status = self.scope.get("route"), self.status or CLIENT_GONE
         self.state.metrics.count_answer(route, method, status, seconds, received, self.sent)
+        if status == _BUSY:
+            user = getattr(self.scope.get("heddle.caller"), "user", "")
+            self.state.tally.count("limit.refused", user, f"{method} {getattr(route, 'path', '')}")
         if self.state.span_export.is_on:
             traceparent = self.headers.get(b"traceparent", b"")
             self.state.span_export.add(

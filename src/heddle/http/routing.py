@@ -408,10 +408,8 @@ class Needs:
         self.scope = scope
 
     async def __call__(self, request: Request) -> Caller:
-        """The caller; raises Forbidden when its key lacks the scope."""
-        caller = caller_of(request)
-        caller.require(self.scope)
-        return caller
+        """The caller as one who reaches only where its key has the scope; raises Forbidden where that is nowhere."""
+        return caller_of(request).require(self.scope)
 
 
 class NeedsBearer(Needs):
@@ -429,10 +427,13 @@ class NeedsBearer(Needs):
 
 
 Reader = Annotated[Caller, Depends(Needs(Scope.READ))]
+Annotator = Annotated[Caller, Depends(Needs(Scope.ANNOTATE))]
 Writer = Annotated[Caller, Depends(Needs(Scope.WRITE))]
+Deleter = Annotated[Caller, Depends(Needs(Scope.DELETE))]
 Admin = Annotated[Caller, Depends(Needs(Scope.ADMIN))]
 BearerReader = Annotated[Caller, Depends(NeedsBearer(Scope.READ))]
 BearerWriter = Annotated[Caller, Depends(NeedsBearer(Scope.WRITE))]
+BearerDeleter = Annotated[Caller, Depends(NeedsBearer(Scope.DELETE))]
 BearerAdmin = Annotated[Caller, Depends(NeedsBearer(Scope.ADMIN))]
 StateDep = Annotated[ServerState, Depends(state_of)]
 SettingsDep = Annotated[Settings, Depends(Service("settings"))]

@@ -13,8 +13,10 @@ from heddle.errors import Busy, HeddleError
 from heddle.http.bodies import UnfinishedBodies
 from heddle.http.metrics import Metrics
 from heddle.http.span_export import SpanExport
+from heddle.oidc import Provider
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.control.audit import Tally
 from heddle.wire.inference import PricesOf
 from heddle.wire.records import Records
 from heddle.wire.spans import SpanReader
@@ -79,13 +81,23 @@ class ServerState:
     unfinished_bodies: UnfinishedBodies = field(init=False)
     event_streams: EventStreams = field(init=False)
     span_export: SpanExport = field(init=False)
+    tally: Tally = field(init=False)
+    provider: Provider | None = field(init=False)
     _proven: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         self.authenticator = Authenticator(self.store.keys, self.settings.needs_key, self.store.sessions)
         self.unfinished_bodies = UnfinishedBodies(self.settings, self.metrics.count_refusal)
         self.event_streams = EventStreams(self.settings.max_event_streams, self.metrics.count_refusal)
+        self.tally = Tally()
+        self.provider = None if self.settings.oidc_issuer == "none" else Provider(self.settings)
         self.span_export = SpanExport(self.settings, self.metrics.count_exported)
+
+    async def note(self, is_end: bool = False) -> None:
+        """Store which keys were used, and what was counted for the audit log."""
+        await self.authenticator.note_use()
+        if rows := self.tally.take(is_end):
+            await self.store.audit_log.add(rows)
 
     def drain(self) -> None:
         """Say from now on, in /ready and with each answer, that requests are better sent elsewhere."""

@@ -473,7 +473,7 @@ def check_reach(address: Address, caller: Caller) -> None:
     """Raise Forbidden for a name beyond the caller's reach; names of the whole server are for unbound keys."""
     if address.entity:
         caller.open(f"{address.entity}/{address.project}")
-    elif caller.reach:
+    elif caller.is_bound:
         raise Forbidden(
             f"{address.name!r} names an adapter of the whole server, and the key of user '{caller.user}' is bound to "
             f"{caller.reach}; name it wandb-artifact:///entity/project/name"

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, ClassVar, Generic, TypeVar
 
 from heddle.errors import HeddleError
@@ -13,6 +13,13 @@ LOOK_SECONDS = 1.0
 """How often a server looks for what others that share the queue left, ended or want to end."""
 RENEWALS_PER_LEASE = 3
 J = TypeVar("J", bound=Any)
+
+
+def first_failure(error: Exception) -> Exception:
+    """The failure itself, or the first one of a group of tasks."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class Loop:
@@ -74,6 +81,12 @@ class Loop:
                     await self._news.wait()
 
 
+class Cancellation(asyncio.Event):
+    """Set when somebody wants the end of a job; `reason` is what the job says then."""
+
+    reason = "cancelled"
+
+
 class Attempt(Generic[J]):
     """One job at work at this server."""
 
@@ -81,8 +94,7 @@ class Attempt(Generic[J]):
 
     def __init__(self, job: J) -> None:
         self.job = job
-        self.cancelled = asyncio.Event()
-        """Set when somebody wants its end."""
+        self.cancelled = Cancellation()
         self.worker: asyncio.Task[Any] | None = None
         """What a cancellation interrupts."""
         self.is_lost = False
@@ -90,9 +102,10 @@ class Attempt(Generic[J]):
         if job.cancel_asked:
             self.cancelled.set()
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = Cancellation.reason) -> None:
         """Ask for its end, once."""
         if not self.cancelled.is_set():
+            self.cancelled.reason = reason
             self.cancelled.set()
             if self.worker is not None:
                 self.worker.cancel()
@@ -123,6 +136,8 @@ class Runner(Generic[J]):
         """Held while a job is taken, so that whoever cancels finds it in the table or at work."""
         self._ended = asyncio.Condition()
         self._stopping = False
+        self.find_problems: Callable[[Collection[str]], Awaitable[dict[str, str]]] | None = None
+        """Says why keys (by their ids) cannot be used any more, of those that jobs were started with."""
 
     async def _next(self, is_full: bool) -> J | None:
         """Take the next job."""
@@ -199,6 +214,7 @@ class Runner(Generic[J]):
     async def _attempt(self, attempt: Attempt[J]) -> None:
         pause = 0.0
         try:
+            await self._check_keys([attempt])
             await self._work(attempt)
         except asyncio.CancelledError:
             if attempt.is_lost:
@@ -243,12 +259,23 @@ class Runner(Generic[J]):
                 if clock() <= self._held_until or not self._queue.instance.is_shared:
                     raise
                 lost = set(known)
+        await self._check_keys(known.values())
         for job_id, attempt in known.items():
             if job_id in lost:
                 attempt.lose()
             elif held.get(job_id):
                 attempt.cancel()
         return self._hold_seconds()
+
+    async def _check_keys(self, attempts: Collection[Attempt[J]]) -> None:
+        """End the jobs whose keys cannot be used any more."""
+        if self.find_problems is None:
+            return
+        keys = {attempt.job.key_id for attempt in attempts} - {None}
+        problems = await self.find_problems(keys) if keys else {}
+        for attempt in attempts:
+            if problem := problems.get(attempt.job.key_id):
+                attempt.cancel(problem)
 
     def _hold_seconds(self) -> float:
         return min(LOOK_SECONDS, self._lease_seconds / RENEWALS_PER_LEASE)

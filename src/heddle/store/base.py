@@ -14,6 +14,7 @@ from heddle.errors import HeddleError, NotFound
 from heddle.store.blobs.base import Blobs
 from heddle.store.control.agents.spans import AgentSpans
 from heddle.store.control.annotation_queues import AnnotationQueues
+from heddle.store.control.audit import AuditLog
 from heddle.store.control.coordination import Changes, Leases
 from heddle.store.control.costs import Costs
 from heddle.store.control.eval_jobs import EvalJobs, Replays
@@ -81,6 +82,7 @@ class ControlGroups:
         self.keys = Keys(keys)
         self.sessions = Sessions(keys)
         self.projects = Projects(executor)
+        self.audit_log = AuditLog(executor)
         self.inference = InferenceRows(executor)
         self.adapters = Adapters(executor)
         self.monitor_waits = MonitorWaits(executor)

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from heddle.errors import InvalidRequest, NotFound, TooLarge
 from heddle.http.routing import (
+    Deleter,
     ProjectReq,
     Reader,
     RequestModel,
@@ -195,7 +196,7 @@ async def link(body: DatasetSourcesLinkReq, caller: Writer, store: StoreDep) -> 
 
 
 @router.post("/dataset_sources/link_delete", response_model=DatasetSourcesLinkDeleteRes)
-async def link_delete(body: DatasetSourcesLinkDeleteReq, caller: Writer, store: StoreDep) -> Response:
+async def link_delete(body: DatasetSourcesLinkDeleteReq, caller: Deleter, store: StoreDep) -> Response:
     """Delete links; they are still shown where deleted ones are asked for."""
     project = caller.open(body.project_id)
     _bounded("link_ids", len(body.link_ids))

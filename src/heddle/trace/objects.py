@@ -13,6 +13,7 @@ from pydantic import AfterValidator, TypeAdapter
 from heddle.auth import Caller
 from heddle.errors import Conflict, InvalidField, InvalidRequest, ValidationFailed
 from heddle.http.routing import (
+    Deleter,
     Empty,
     ProjectReq,
     Reader,
@@ -317,7 +318,7 @@ async def objs_query(body: ObjQueryReq, caller: Reader, settings: SettingsDep, s
 
 
 @router.post("/obj/delete", response_model=ObjDeleteRes)
-async def obj_delete(body: ObjDeleteReq, caller: Writer, store: StoreDep) -> Response:
+async def obj_delete(body: ObjDeleteReq, caller: Deleter, store: StoreDep) -> Response:
     """Delete versions of an object, all of them when none is named."""
     project = caller.open(body.project_id)
     names = body.digests or []

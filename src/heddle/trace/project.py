@@ -19,9 +19,10 @@ MAX_RETENTION_DAYS = 36_500
 class Retention(Loop):
     """Looks every `interval` seconds, on one of several servers, and at once when it is woken."""
 
-    def __init__(self, store: Store, interval: float) -> None:
+    def __init__(self, store: Store, interval: float, audit_days: int) -> None:
         super().__init__(self._look, logger, "old calls could not be deleted now", interval)
         self._store = store
+        self._audit_days = audit_days
         self._interval = interval
 
     async def _look(self) -> float:
@@ -30,7 +31,9 @@ class Retention(Loop):
         return self._interval
 
     async def purge(self) -> int:
-        """Delete what is too old in every project; returns how many calls that were."""
+        """Delete what is too old in every project and in the audit log; returns how many calls that were."""
+        if self._audit_days:
+            await self._store.audit_log.purge_older(times.now() - self._audit_days * times.DAY)
         total = 0
         for project, days in await self._store.projects.with_retention():
             before = times.now() - days * times.DAY
@@ -39,7 +42,7 @@ class Retention(Loop):
             await self._store.log_records.purge_older(project, before)
             if deleted:
                 details = {"calls": deleted, "before": times.to_iso(before), "retention_days": days}
-                await self._store.projects.note("heddle", "retention.purge", project, details)
+                await self._store.audit_log.note("heddle", "retention.purge", project, details)
                 logger.info("deleted %d calls that were older than %d days", deleted, days)
             total += deleted
         if total:

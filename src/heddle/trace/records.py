@@ -1,7 +1,6 @@
 """The trace service as other features use it: the same writes and reads as over HTTP, without HTTP; and prices."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
@@ -9,7 +8,7 @@ from typing import Any, cast
 import orjson
 from pydantic import TypeAdapter
 
-from heddle.auth import Caller, Scope
+from heddle.auth import ROLES, Caller, Grant, Scope
 from heddle.errors import InvalidRequest
 from heddle.http.routing import OFF_LOOP_BYTES, parse_body, validate
 from heddle.settings import Settings
@@ -39,7 +38,7 @@ from heddle.wire.inference import CostOf, InferenceCall, ModelPrice
 from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Call, CallEnd, CallStart, NewFeedback, Published, op_value
-from heddle.wire.training import CallSelection
+from heddle.wire.training import CallSelection, call_id_of
 
 
 def lenient(value: Any, caller: Caller) -> Any:
@@ -110,13 +109,6 @@ class InferencePrices:
 
 OP_NAME = "heddle.training_job"
 _EXPANDED = ("inputs.messages", "inputs.tools", "output")
-_NAMES = uuid.UUID("0d2ac7a5-53a5-5f0c-9d4e-3f6b0a1e7c11")
-"""What the ids of the jobs' calls are derived under."""
-
-
-def call_id_of(job_id: str) -> str:
-    """The id of the call that shows a training job."""
-    return str(uuid.uuid5(_NAMES, job_id))
 
 
 def _to_internal(value: Mapping[str, Any] | None, caller: Caller) -> Any:
@@ -133,7 +125,7 @@ def _job_call(model: ModelRow, job: JobRow) -> InferenceCall:
     inputs: Json = {"model": f"wandb-artifact:///{name}", "base_model": model.base_model, "lora": model.lora}
     inputs |= {"kind": job.kind, "parent_step": job.parent_step}
     return InferenceCall(
-        caller=Caller(job.created_by, frozenset((Scope.READ, Scope.WRITE))),
+        caller=Caller(job.created_by, (Grant(model.project_id, ROLES["editor"]),)),
         project=model.project_id,
         op_name=OP_NAME,
         id=call_id_of(job.id),
@@ -163,7 +155,7 @@ class TraceRecords:
 
     async def publish(self, caller: Caller, project_id: str, object_id: str, value: Any) -> Published:
         """Store a version of an object or op."""
-        caller.require(Scope.WRITE)
+        caller = caller.require(Scope.WRITE)
         obj = ObjSchemaForInsert(project_id=project_id, object_id=object_id, val=lenient(value, caller))
         new = prepare_object(obj, caller.open, caller.user)
         await self._store.objects.create(new)
@@ -175,7 +167,7 @@ class TraceRecords:
 
     async def put_file(self, caller: Caller, project_id: str, name: str, content: bytes) -> str:
         """Store a file and return its digest."""
-        caller.require(Scope.WRITE)
+        caller = caller.require(Scope.WRITE)
         project, store = caller.open(project_id), self._store
         digest = refs.bytes_digest(content)
         with store.files.note_arrival():
@@ -185,7 +177,7 @@ class TraceRecords:
 
     async def get_file(self, caller: Caller, project_id: str, digest: str) -> bytes | None:
         """The content of a file, None for an unknown digest."""
-        caller.require(Scope.READ)
+        caller = caller.require(Scope.READ)
         found = await self._store.files.find(caller.open(project_id), digest)
         return None if found is None else await asyncio.to_thread(self._store.blobs.read, found.blob)
 
@@ -193,7 +185,7 @@ class TraceRecords:
         self, caller: Caller, project_id: str, rows: Sequence[Mapping[str, Any]]
     ) -> tuple[str, list[str]]:
         """Store a table; returns its digest and the digest of each row."""
-        caller.require(Scope.WRITE)
+        caller = caller.require(Scope.WRITE)
         project = caller.open(project_id)
 
         def pack() -> tuple[list[str], dict[str, str]]:
@@ -206,7 +198,7 @@ class TraceRecords:
 
     async def join_table(self, caller: Caller, project_id: str, row_digests: Sequence[str]) -> str:
         """Store a table of rows that are stored already; returns its digest."""
-        caller.require(Scope.WRITE)
+        caller = caller.require(Scope.WRITE)
         digest = refs.table_digest(row_digests)
         await self._store.tables.create(caller.open(project_id), digest, row_digests, {})
         return digest
@@ -231,7 +223,7 @@ class TraceRecords:
         self, caller: Caller, project_id: str, starts: Sequence[CallStart], ends: Sequence[CallEnd]
     ) -> None:
         """Store halves of calls in one commit."""
-        caller.require(Scope.WRITE)
+        caller = caller.require(Scope.WRITE)
 
         def pack(packer: Packer) -> None:
             for start in starts:
@@ -267,12 +259,12 @@ class TraceRecords:
 
     async def delete_calls(self, caller: Caller, project_id: str, call_ids: Sequence[str]) -> int:
         """Hide calls with their descendants; returns how many."""
-        caller.require(Scope.WRITE)
+        caller = caller.require(Scope.DELETE)
         return await self._store.calls.delete(caller.open(project_id), list(call_ids), caller.user)
 
     async def add_feedback(self, caller: Caller, project_id: str, rows: Sequence[NewFeedback]) -> list[str]:
         """Store feedback; one with the id of a stored row replaces it."""
-        caller.require(Scope.WRITE)
+        caller = caller.require(Scope.ANNOTATE)
         bodies = [{**_given(row, caller), "project_id": project_id} for row in rows]
         prepared = await prepare_feedback(validate(_FEEDBACK, bodies), caller, self._store)
         await self._store.feedback.create(prepared)
@@ -280,7 +272,7 @@ class TraceRecords:
 
     async def read_calls(self, caller: Caller, project_id: str, **request: Any) -> AsyncIterator[list[Call]]:
         """The selected calls in slices."""
-        caller.require(Scope.READ)
+        caller = caller.require(Scope.READ)
         body = validate(_QUERY, lenient({**request, "project_id": project_id}, caller))
         retention = await retention_of(self._store, caller.open(project_id))
         async for slice_ in CallReader(self._store, caller, body, retention).slices():
@@ -288,7 +280,7 @@ class TraceRecords:
 
     async def read(self, caller: Caller, selection: CallSelection) -> AsyncIterator[bytes]:
         """The selected calls with their feedback as JSON lines, refs in messages followed; raises HeddleError."""
-        caller.require(Scope.READ)
+        caller = caller.require(Scope.READ)
         project = caller.open(selection.project_id)
         request = CallsQueryReq(
             project_id=selection.project_id,

@@ -90,7 +90,7 @@ async def link_to_registry(body: LinkReq, caller: Writer, store: StoreDep) -> Re
 
     What is linked is copied with its files, so that whoever reads the registry needs no access to where it came from.
     """
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     target = body.target
     project = caller.open(f"{target.entity_name}/{target.project_name}")
     check_name(target.portfolio_name)

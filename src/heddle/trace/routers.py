@@ -1,6 +1,7 @@
 """The routers of trace."""
 
 from heddle.trace import (
+    audit,
     charts,
     costs,
     dataset_sources,
@@ -43,6 +44,7 @@ ROUTERS = tuple(
         tables,
         project,
         alerts,
+        audit,
         service,
     )
 )

@@ -249,7 +249,7 @@ async def table_update(request: Request, caller: Writer, store: StoreDep) -> Res
     pieces, touched = await asyncio.to_thread(table_rows.apply_edits, count, edits)
     if any(isinstance(token, int) for token in touched):
         # The digest of a row that was there tells what it says.
-        caller.require(Scope.READ)
+        caller.require(Scope.READ).open(refs.external_project(project) or "")
     popped = await tables.digests_at(project, base, [token for token in touched if isinstance(token, int)])
     digest = await tables.derive(project, base, pieces, rows)
     updated = [token if isinstance(token, str) else popped[token] for token in touched]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from heddle.training.exchanges import choose_exchanges
 from heddle.training.sequences import GroupData, HistoryData, Item, TrajectoryData
 from heddle.wire import jsontext
 from heddle.wire.jsontypes import Json
@@ -405,16 +406,29 @@ def _rollout(
 
 
 def _trajectory(subject: Call, completions: list[Completion], reward: float) -> TrajectoryData:
+    place = {"call_id": subject["id"], "trace_id": subject.get("trace_id"), "op_name": subject.get("op_name")}
+    return {**_conversations(completions), "reward": reward, "metadata": place}
+
+
+def _conversations(completions: list[Completion]) -> TrajectoryData:
+    """What a trajectory holds of at least one completion."""
     longest, *others = join_conversations(completions)
     return TrajectoryData(
         messages_and_choices=longest.items,
         tools=longest.tools,
         additional_histories=[HistoryData(messages_and_choices=other.items, tools=other.tools) for other in others],
-        reward=reward,
         initial_policy_version=completions[0].step,
         final_policy_version=completions[-1].step,
-        metadata={"call_id": subject["id"], "trace_id": subject.get("trace_id"), "op_name": subject.get("op_name")},
     )
+
+
+def read_exchanges(trajectory: Json) -> Json:
+    """A trajectory with the conversations of its `exchanges` in their place; versions that it states are kept."""
+    chosen = choose_exchanges(trajectory.get("exchanges") or {})
+    calls = [{"inputs": exchange["request"], "output": exchange["response"]} for exchange in chosen]
+    completions = [completion for call in calls if (completion := read_completion(call)) is not None]
+    rest = {name: value for name, value in trajectory.items() if name != "exchanges" and value is not None}
+    return {**(_conversations(completions) if completions else {}), **rest}
 
 
 def _exception(text: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from heddle.ipc.bounded import BoundedProcesses, TooMuchWork, answer_jobs
 from heddle.store.blobs.base import Blobs
 from heddle.store.data_folder import disk_full
 from heddle.training import files
+from heddle.training.calls import read_exchanges
 from heddle.training.schemas.requests import CreateJob, CreateJobFromSource, is_known
 from heddle.training.schemas.trajectories import LogRequest, log_metrics
 from heddle.wire import jsontext
@@ -138,6 +139,8 @@ def check(kind: str, body: bytes) -> tuple[Taken, list[Any] | None]:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         raise ValidationFailed([{**item, "loc": ["body", *item["loc"]]} for item in failures.details(found)]) from None
     groups = request.trajectory_groups
+    for group in value[GROUPS] if groups is not None else ():
+        group["trajectories"] = [read_exchanges(one) if one.get("exchanges") else one for one in group["trajectories"]]
     head = _head(value, set(model.model_fields) - {GROUPS})
     members = sum(len(group.trajectories) for group in groups or ())
     metrics = log_metrics(request.split, groups) if kind == "log" else {}

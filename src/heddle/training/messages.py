@@ -7,7 +7,7 @@ from typing import Literal
 
 from heddle.wire.jsontypes import Json
 
-JobKind = Literal["rl", "sft"]
+JobKind = Literal["rl", "sft", "dpo"]
 
 
 @dataclass(slots=True)
@@ -19,9 +19,9 @@ class Task:
     base_folder: str
     """The base model, a Hugging Face folder."""
     payload: str
-    """The body, zstd-compressed JSON: `{"trajectory_groups": [...]}`, or chat rows as `{"rows": [...]}`."""
+    """The body, zstd-compressed JSON: `{"trajectory_groups": [...]}`, or chats or pairs as `{"rows": [...]}`."""
     config: Json
-    """`RlConfig.as_json()` or `SftConfig.as_json()`."""
+    """`as_json` of the kind's settings."""
     parent: str
     """The folder of the checkpoint to start from."""
     target: str

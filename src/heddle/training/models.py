@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller
 from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.paths import model_folder
 from heddle.settings import Settings
@@ -128,7 +128,7 @@ class TrainableModels:
             row = await self._table.find_named(entity, wanted.project, wanted.name)
             if row is None:
                 row = await self._make(entity, wanted, base, caller.user)
-            elif not caller.has(Scope.READ):
+            elif not caller.may_read(row.project_id):
                 raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
             elif row.base_model != base.id:
                 raise Conflict(f"The model {row.name!r} exists already, made from {row.base_model!r}")
@@ -253,9 +253,12 @@ class TrainableModels:
     async def _needed_steps(self, model: ModelRow, rows: list[CheckpointRow]) -> dict[int, str]:
         """The steps that must stay, and why."""
         reasons: dict[int, str] = {}
-        for job in await self._jobs.of_model(model.id):
-            if job.state in OPEN:
-                reasons |= dict.fromkeys(_steps_of(job), f"the job {job.id} needs it")
+        steps = {row.folder: row.step for row in rows}
+        for job in await self._jobs.open():
+            named = _steps_of(job) if job.model_id == model.id else []
+            if (elsewhere := steps.get(job.config.get("kl_reference") or "")) is not None:
+                named.append(elsewhere)
+            reasons |= dict.fromkeys(named, f"the job {job.id} needs it")
         if rows:
             reasons[rows[-1].step] = "it is the newest, and its number must not be given twice"
         latest = await self._policies.latest(policy_name(model))

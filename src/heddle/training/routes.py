@@ -17,6 +17,7 @@ from heddle.auth import Caller, Scope
 from heddle.errors import HeddleError
 from heddle.extras import install_command
 from heddle.http.routing import (
+    BearerDeleter,
     BearerReader,
     BearerWriter,
     EventStreamsDep,
@@ -30,7 +31,14 @@ from heddle.http.routing import (
 from heddle.http.state import EventStreams, ServerState
 from heddle.store.control.training import OPEN, CheckpointRow, EventRow, JobRow, LogRow, ModelRow
 from heddle.training import files
-from heddle.training.schemas.requests import CreateJob, CreateModel, CreateSftJob, DeleteCheckpoints, Rollback
+from heddle.training.schemas.requests import (
+    CreateDpoJob,
+    CreateJob,
+    CreateModel,
+    CreateSftJob,
+    DeleteCheckpoints,
+    Rollback,
+)
 from heddle.training.schemas.trajectories import LogRequest
 from heddle.training.service import Training, TrainingDep, unknown_cursor
 from heddle.wire import jsontext, times
@@ -135,7 +143,7 @@ async def read_model(model_id: str, caller: BearerReader, training: TrainingDep)
 
 
 @router.delete("/v1/preview/models/{model_id}", response_model=None)
-async def delete_model(model_id: str, caller: BearerWriter, training: TrainingDep) -> Response:
+async def delete_model(model_id: str, caller: BearerDeleter, training: TrainingDep) -> Response:
     """Cancel a model's jobs and delete it with its checkpoints and logs; the space is free again."""
     row = await training.models.find(model_id, caller)
     deleted = await training.models.delete(row, caller.user)
@@ -145,16 +153,18 @@ async def delete_model(model_id: str, caller: BearerWriter, training: TrainingDe
 @router.post("/v1/preview/models/{model_id}/rollback", response_model=None, openapi_extra=body_schema(Rollback))
 async def roll_back(model_id: str, request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
     """Let the model's bare name mean a step that there is; nothing is deleted (ours)."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     wanted = await validate_body(Rollback, request)
     row = await training.models.find(model_id, caller)
     await training.models.roll_back(row, wanted.step)
     return answer(await model_json(training, row))
 
 
-def _checkpoint_json(row: CheckpointRow) -> Json:
+def _checkpoint_json(row: CheckpointRow, model: ModelRow, job: JobRow | None) -> Json:
     fields = _pick(row, "id", "step", "metrics", "parent_step", "job_id", "digest", "bytes")
-    return fields | {"created_at": times.to_iso(row.created_at)}
+    made = {"kind": job.kind, "settings": job.config["settings"]} if job else {"kind": None, "settings": None}
+    recipe = {"base_model": model.base_model, "lora": model.lora, **made}
+    return fields | {"recipe": recipe, "created_at": times.to_iso(row.created_at)}
 
 
 @router.get("/v1/preview/models/{model_id}/checkpoints", response_model=None)
@@ -166,15 +176,17 @@ async def list_checkpoints(
     page: PageDep,
 ) -> Response:
     """The checkpoints of a model by step, a page at a time."""
-    rows = await store.train_models.checkpoints((await training.models.find(model_id, caller)).id)
-    chosen, has_more = page.cut(rows)
-    return answer(page_json([_checkpoint_json(row) for row in chosen], has_more))
+    model = await training.models.find(model_id, caller)
+    chosen, has_more = page.cut(await store.train_models.checkpoints(model.id))
+    jobs = {job.id: job for job in await store.train_jobs.of_model(model.id)}
+    shown = [_checkpoint_json(row, model, jobs.get(row.job_id or "")) for row in chosen]
+    return answer(page_json(shown, has_more))
 
 
 @router.delete(
     "/v1/preview/models/{model_id}/checkpoints", response_model=None, openapi_extra=body_schema(DeleteCheckpoints)
 )
-async def delete_checkpoints(model_id: str, request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
+async def delete_checkpoints(model_id: str, request: Request, caller: BearerDeleter, training: TrainingDep) -> Response:
     """Delete steps and give their space back; steps that are still needed are refused (409), and nothing is deleted."""
     wanted = await validate_body(DeleteCheckpoints, request)
     models = training.models
@@ -280,7 +292,7 @@ async def read_job(job_id: str, caller: BearerReader, training: TrainingDep) -> 
 @router.post("/v1/preview/training-jobs/{job_id}/cancel", response_model=None)
 async def cancel_job(job_id: str, caller: BearerWriter, training: TrainingDep) -> Response:
     """Give a job up: one that waits ends at once, one that runs within seconds, with training_failed (cancelled)."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     return answer(job_json(await training.cancel_job(await training.find_job(job_id, caller))))
 
 
@@ -361,6 +373,14 @@ async def create_sft_job(request: Request, caller: BearerWriter, training: Train
     wanted = await validate_body(CreateSftJob, request)
     training.require()
     return answer({"id": (await training.create_sft_job(wanted, caller)).id})
+
+
+@router.post("/v1/preview/dpo-training-jobs", response_model=None, openapi_extra=body_schema(CreateDpoJob))
+async def create_dpo_job(request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
+    """Queue a job on preferences (ours): rows with a chosen and a rejected answer, read as those of fine-tuning."""
+    wanted = await validate_body(CreateDpoJob, request)
+    training.require()
+    return answer({"id": (await training.create_dpo_job(wanted, caller)).id})
 
 
 @router.get("/v1/preview/base-models", response_model=None)

@@ -10,9 +10,12 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Required, TypedDict
+from typing import Any, Protocol, Required, TypedDict
 
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
+from heddle.training.losses.aggregation import SMALL, weigh_tokens
+from heddle.training.losses.base import Aggregation
 from heddle.wire.jsontypes import Json
 
 Item = Json
@@ -34,7 +37,8 @@ class TrajectoryData(HistoryData, total=False):
     initial_policy_version: int | None
     final_policy_version: int | None
     metrics: dict[str, float]
-    metadata: dict[str, float | str | None]
+    metadata: dict[str, Any]
+    logs: list[str]
 
 
 class GroupData(TypedDict, total=False):
@@ -42,7 +46,7 @@ class GroupData(TypedDict, total=False):
 
     trajectories: Required[list[TrajectoryData]]
     exceptions: list[dict[str, str]]
-    metadata: dict[str, float | str | None]
+    metadata: dict[str, Any]
 
 
 class Renderer(Protocol):
@@ -77,7 +81,7 @@ class TokenSequence:
     history: int = 0
     advantage: float = 0.0
     weight: float = 0.0
-    """Of the trajectory: 1 / (its trainable tokens + 1e-6)."""
+    """Of each token; see `weigh_tokens`."""
     prompt_length: int = 0
     """Tokens that are shared with others of the group and stored once."""
     version: int | None = None
@@ -88,7 +92,6 @@ class TrainingError(Exception):
     """Data that cannot be trained on; the text names group, trajectory and item, and is for the client."""
 
 
-SMALL = 1e-6
 GHOST = 1e-9
 """A distance from the mean below this part of the group's range is rounding."""
 
@@ -107,16 +110,13 @@ def group_advantages(rewards: Sequence[float], scaled: bool) -> list[float]:
     return [0.0 if abs(reward - mean) <= ghost else (reward - mean) / divisor for reward in rewards]
 
 
-def trajectory_weight(tokens: int) -> float:
-    """What each of its tokens counts, so that every trajectory counts once; `tokens` are the trained ones."""
-    return 1.0 / (tokens + SMALL)
+def normalise(
+    sequences: Sequence[TokenSequence], balance: float, aggregation: Aggregation = "trajectory"
+) -> list[tuple[float, float]]:
+    """Advantage and weight of each sequence's tokens: the mean of |advantage| * weight is 1 where that of weights is.
 
-
-def normalise(sequences: Sequence[TokenSequence], balance: float) -> list[tuple[float, float]]:
-    """Advantage and weight of each sequence's tokens: the mean weight is 1, and so is the mean of |advantage| * weight.
-
-    Means are over trained tokens. `balance` > 0 shrinks advantages that are not positive by that part, < 0 those that
-    are not negative.
+    Means are over trained tokens; weights of `trajectory` are scaled to a mean of 1, others stay. `balance` > 0 shrinks
+    advantages that are not positive by that part, < 0 those that are not negative.
     """
     counts = [sum(sequence.mask) for sequence in sequences]
     mean_weight = _mean([sequence.weight for sequence in sequences], counts) or 1.0
@@ -124,7 +124,15 @@ def normalise(sequences: Sequence[TokenSequence], balance: float) -> list[tuple[
     advantages = [_balanced(sequence.advantage, balance) for sequence in sequences]
     sizes = [abs(advantage) * weight for advantage, weight in zip(advantages, weights, strict=True)]
     mean_size = _mean(sizes, counts) or 1.0
+    if aggregation != "trajectory":
+        weights = [sequence.weight for sequence in sequences]
     return [(advantage / mean_size, weight) for advantage, weight in zip(advantages, weights, strict=True)]
+
+
+def policy_version(member: TrajectoryData) -> int | None:
+    """The step that sampled a trajectory, where it says so."""
+    version = member.get("initial_policy_version")
+    return member.get("final_policy_version") if version is None else version
 
 
 def reward_spread(groups: Sequence[GroupData]) -> float | None:
@@ -325,6 +333,7 @@ class _Preparation:
         self.counts = dict.fromkeys(COUNTS, 0.0)
         self._renderer = renderer
         self._settings = settings
+        self._loss = LOSSES[settings.loss]
         self._limit = limit
         self._prompts: dict[str, list[int]] = {}
 
@@ -359,7 +368,7 @@ class _Preparation:
         for number, history in enumerate([member, *(member.get("additional_histories") or ())]):
             at = f"group {group}, trajectory {index}" + (f", history {number}" if number else "")
             turns = list(self._turns(history, at))
-            if advantage == 0.0:
+            if advantage == 0.0 and not self._loss.needs_reference:
                 continue
             for sequence in self._history(history, turns, at):
                 sequence.group, sequence.trajectory, sequence.history = group, index, number
@@ -368,10 +377,8 @@ class _Preparation:
         self.counts["data/trajectories_without_trained_tokens"] += advantage != 0.0 and not tokens
         for sequence in made:
             sequence.advantage = advantage
-            sequence.weight = trajectory_weight(tokens)
-            sequence.version = member.get("initial_policy_version")
-            if sequence.version is None:
-                sequence.version = member.get("final_policy_version")
+            sequence.weight = weigh_tokens(self._loss.aggregation, sum(sequence.mask), tokens)
+            sequence.version = policy_version(member)
         return made
 
     def _turns(self, history: HistoryData, at: str) -> Iterator[Turn]:

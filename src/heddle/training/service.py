@@ -4,7 +4,7 @@ import asyncio
 import importlib.util
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -27,8 +27,16 @@ from heddle.training.models import TrainableModels, resources
 from heddle.training.queue.publish import Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import LoadRenderer, Rollouts
-from heddle.training.schemas.requests import CreateSftJob, JobHead, SourceRequest, default_max_tokens, resolve_config
-from heddle.training.schemas.trajectories import check_rows
+from heddle.training.ruler import Ruler
+from heddle.training.schemas.requests import (
+    CreateDpoJob,
+    CreateSftJob,
+    JobHead,
+    SourceRequest,
+    default_max_tokens,
+    resolve_config,
+)
+from heddle.training.schemas.trajectories import check_pairs, check_rows
 from heddle.training.source import resolve_source
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
@@ -109,6 +117,7 @@ class Training:
         calls: CallSource,
         datasets: DatasetReader,
         promotion: Promotion,
+        ruler: Ruler,
         count_refusal: Callable[[str], None],
         load_renderer: LoadRenderer | None = None,
     ) -> None:
@@ -124,6 +133,7 @@ class Training:
         self._calls = calls
         self._datasets = datasets
         self._promotion = promotion
+        self._ruler = ruler
 
     async def start(self) -> None:
         """Begin to work on what waits, where the settings let this server train."""
@@ -155,6 +165,8 @@ class Training:
         reference = await reference_folder(self._table, self._jobs, model, settings, caller)
         config = await self._make_config(model, settings.as_json(), head, caller)
         config["kl_reference"] = reference
+        if head.reward_from is not None:
+            config["ruler"] = await self._ruler.prepare(head.ruler, model, caller)
         key = taken.key
         if key is None:
             assert isinstance(head.source, SourceRequest)
@@ -167,16 +179,29 @@ class Training:
 
     async def create_sft_job(self, wanted: CreateSftJob, caller: Caller) -> JobRow:
         """Queue a job on chat rows, which are read and kept first. Raises what `DatasetReader.read` does, ..."""
+        return await self._create_job_on_rows("sft", wanted, check_rows, caller)
+
+    async def create_dpo_job(self, wanted: CreateDpoJob, caller: Caller) -> JobRow:
+        """Queue a job on pairs of answers, as `create_sft_job` does on chats."""
+        return await self._create_job_on_rows("dpo", wanted, check_pairs, caller)
+
+    async def _create_job_on_rows(
+        self,
+        kind: str,
+        wanted: CreateSftJob | CreateDpoJob,
+        check: Callable[[Sequence[Json]], list[Json]],
+        caller: Caller,
+    ) -> JobRow:
         model = await self.models.find(str(wanted.model_id), caller)
         config = await self._make_config(model, wanted.settings().as_json(), wanted, caller)
         limit = self.settings.max_training_body
         rows = await self._datasets.read(caller, model.project_id, wanted.training_data_url, limit)
-        key = await self._keep_payload({"rows": await asyncio.to_thread(check_rows, rows)})
+        key = await self._keep_payload({"rows": await asyncio.to_thread(check, rows)})
         config["source"] = {"training_data_url": wanted.training_data_url, "rows": len(rows)}
-        return await self._add_job(model, "sft", config, key, caller)
+        return await self._add_job(model, kind, config, key, caller)
 
     async def _make_config(
-        self, model: ModelRow, settings: Json, wanted: JobHead | CreateSftJob, caller: Caller
+        self, model: ModelRow, settings: Json, wanted: JobHead | CreateSftJob | CreateDpoJob, caller: Caller
     ) -> Json:
         base = await self.models.base(model.base_model)
         shape = await self.models.shape(base)
@@ -204,6 +229,7 @@ class Training:
             payload=key,
             created_at=times.now(),
             created_by=caller.user,
+            key_id=caller.key_id,
         )
         await self._jobs.add(row, self.settings.training_queue)
         self.supervisor.wake()
@@ -215,7 +241,7 @@ class Training:
         if job is not None:
             model = await self._table.find(job.model_id)
             # Whose job it was is not known any more once its model is gone.
-            reaches = caller.reaches(model.project_id) if model else caller.entity is None and caller.project is None
+            reaches = caller.reaches(model.project_id) if model else not caller.is_bound
             if reaches:
                 return job
         raise NotFound("TrainingJob not found")

@@ -50,7 +50,7 @@ async def resolve_source(
 
 
 def _collect(source: SourceRequest, subjects: list[Call], every: list[Call], policy: str | None) -> Found:
-    reward = Reward.of(source.reward.model_dump())
+    reward = Reward.of(source.reward.model_dump()) if source.reward is not None else lambda _: 0.0
     chosen = [call["id"] for call in subjects]
     found = collect(every, reward, group_by=source.group_by, subjects=chosen, policy=policy)
     for group in found.groups:

@@ -244,6 +244,7 @@ async def page(request: Request, settings: SettingsDep, authenticator: Authentic
         "user": caller.user if caller is not None else None,
         "admin": caller is not None and caller.has("admin"),
         "needs_key": authenticator.needs_key,
+        "sign_in": settings.oidc_issuer != "none",
     }
     body = _current_assets(settings).index(name or "missing", settings.root_path.rstrip("/"), told)
     headers = dict(_HEADERS)

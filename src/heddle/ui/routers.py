@@ -1,7 +1,8 @@
 """The routers of ui."""
 
-from heddle.ui import pages, session
+from heddle.ui import pages, session, sign_in
 from heddle.ui.reads import (
+    access,
     calls,
     calls_change,
     calls_export,
@@ -21,11 +22,13 @@ ROUTERS = tuple(
     module.router
     for module in (
         session,
+        sign_in,
         calls,
         calls_change,
         calls_export,
         errors,
         projects,
+        access,
         settings,
         overview,
         ui_training,

@@ -1,5 +1,6 @@
 """Logging in: a key becomes a cookie that scripts cannot read."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -7,16 +8,25 @@ from collections.abc import Callable
 from fastapi import Request, Response
 from pydantic import Field
 
-from heddle.auth import Caller, Scope, hash_key, is_own_write, session_cookie, session_token
-from heddle.errors import Busy, Forbidden, NotAuthenticated
-from heddle.http.routing import AuthenticatorDep, RequestModel, SettingsDep, StoreDep, answer, group, validate_body
+from heddle.auth import SESSION_COOKIE, Caller, Scope, hash_key, is_own_write, public_address, session_token, set_cookie
+from heddle.errors import Busy, Forbidden, HeddleError, NotAuthenticated
+from heddle.http.routing import (
+    AuthenticatorDep,
+    RequestModel,
+    SettingsDep,
+    StateDep,
+    StoreDep,
+    answer,
+    group,
+    validate_body,
+)
 from heddle.http.state import ServerState
 from heddle.store.control.keys import SESSION_SECONDS
 from heddle.wire import times
 
 router = group("Pages")
 
-_WRONG = "This key is not known here, or it was revoked"
+_WRONG = "This key is not known here, expired or was revoked"
 
 
 class LoginReq(RequestModel):
@@ -60,21 +70,25 @@ async def session(request: Request) -> Response:
     """Who the browser acts for; also right where a link from another site kept the cookie from its first request."""
     caller = request.scope.get("heddle.caller")
     told = _describe(caller) if isinstance(caller, Caller) else {"user": None, "admin": False}
-    return _forbid_caching(answer(told))
+    return forbid_caching(answer(told))
 
 
 @router.post("/_ui/session", include_in_schema=False)
-async def log_in(request: Request, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
+async def log_in(
+    request: Request, settings: SettingsDep, state: StateDep, store: StoreDep, authenticator: AuthenticatorDep
+) -> Response:
     """A new session of a key; raises NotAuthenticated for an unusable one, Busy after too many of them."""
-    _require_own_page(request)
+    require_own_page(request)
     given = await validate_body(LoginReq, request)
     if not authenticator.needs_key:
-        return _forbid_caching(answer(_describe(request.scope["heddle.caller"])))
+        return forbid_caching(answer(_describe(request.scope["heddle.caller"])))
     # It is looked up by its hash: how long that takes says nothing about keys.
-    row = await store.keys.find(hash_key(given.key.strip()))
-    if row is None or row.revoked_at is not None:
+    hashed = hash_key(given.key.strip())
+    row = await store.keys.find(hashed)
+    if row is None or row.problem(times.now(), hashed):
         # Only wrong keys wait: nobody keeps others out, who may come from the same address by way of a proxy.
         address = request.client.host if request.client else ""
+        state.tally.count("login.failed", "" if row is None else row.user, _WRONG)
         _attempts.check(address)
         _attempts.failed(address)
         raise NotAuthenticated(_WRONG)
@@ -82,25 +96,39 @@ async def log_in(request: Request, settings: SettingsDep, store: StoreDep, authe
     if before is not None:
         await store.sessions.end(before)
         authenticator.forget()
-    token = await store.sessions.begin(row.id, times.now())
-    response = _forbid_caching(answer(_describe(Caller.of(row))))
-    response.headers["Set-Cookie"] = _cookie(request, settings.root_path, token)
+    token = await store.sessions.begin(row, times.now())
+    response = forbid_caching(answer(_describe(Caller.of(row))))
+    response.headers["Set-Cookie"] = cookie_header(request, settings.root_path, token, SESSION_SECONDS)
     return response
 
 
 @router.delete("/_ui/session", include_in_schema=False)
 async def log_out(
-    request: Request, settings: SettingsDep, store: StoreDep, authenticator: AuthenticatorDep
+    request: Request, settings: SettingsDep, state: StateDep, store: StoreDep, authenticator: AuthenticatorDep
 ) -> Response:
-    """End the browser's session."""
-    _require_own_page(request)
-    token = session_token(dict(request.scope["headers"]), "DELETE")
+    """End the browser's session; where else to sign out, for who signed in there."""
+    require_own_page(request)
+    sign_out = None
+    token, caller = session_token(dict(request.scope["headers"]), "DELETE"), request.scope.get("heddle.caller")
     if token is not None:
         await store.sessions.end(token)
         authenticator.forget()
-    response = _forbid_caching(answer({}))
-    response.headers["Set-Cookie"] = _cookie(request, settings.root_path, "", seconds=0)
+        if isinstance(caller, Caller) and caller.key_id is not None:
+            await store.audit_log.note(caller.user, "logout", None, {"key": caller.key_id})
+            sign_out = await _sign_out_address(request, state, caller.key_id)
+    response = forbid_caching(answer({"sign_out": sign_out}))
+    response.headers["Set-Cookie"] = cookie_header(request, settings.root_path, "", 0)
     return response
+
+
+async def _sign_out_address(request: Request, state: ServerState, key_id: str) -> str | None:
+    row = await state.store.keys.read(key_id)
+    if state.provider is None or row is None or not row.is_person:
+        return None
+    # Somebody is logged out here, whatever the provider does.
+    with contextlib.suppress(HeddleError):
+        return await state.provider.sign_out_address(public_address(state.settings, str(request.base_url)))
+    return None
 
 
 def renew_cookie(request: Request, root_path: str) -> str | None:
@@ -108,7 +136,7 @@ def renew_cookie(request: Request, root_path: str) -> str | None:
     token = session_token(dict(request.scope["headers"]), "GET")
     caller = request.scope.get("heddle.caller")
     is_of_session = isinstance(caller, Caller) and caller.key_id is not None and token is not None
-    return _cookie(request, root_path, token) if is_of_session and token else None
+    return cookie_header(request, root_path, token, SESSION_SECONDS) if is_of_session and token else None
 
 
 async def may_continue(request: Request, state: ServerState) -> bool:
@@ -124,19 +152,23 @@ def _describe(caller: Caller) -> dict[str, object]:
     return {"user": caller.user, "admin": caller.has(Scope.ADMIN)}
 
 
-def _cookie(request: Request, root_path: str, token: str, seconds: int = SESSION_SECONDS) -> str:
+def cookie_header(
+    request: Request, path: str, value: str, seconds: int, name: str = SESSION_COOKIE, same_site: str = "Strict"
+) -> str:
+    """The value of a `Set-Cookie` header, secure where the browser came over https."""
     told = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    is_secure = "https" in (request.url.scheme, told)
-    return session_cookie(token, root_path, is_secure, seconds)
+    return set_cookie(name, value, path, "https" in (request.url.scheme, told), seconds, same_site)
 
 
-def _require_own_page(request: Request) -> None:
+def require_own_page(request: Request) -> None:
+    """Raise Forbidden for what no page of this server sends."""
     if not is_own_write(dict(request.scope["headers"])):
         raise Forbidden(
             "Only a page of this server may do this; a proxy in front of it must pass Host or X-Forwarded-Host on"
         )
 
 
-def _forbid_caching(response: Response) -> Response:
+def forbid_caching(response: Response) -> Response:
+    """The answer, which nobody keeps."""
     response.headers["Cache-Control"] = "no-store"
     return response

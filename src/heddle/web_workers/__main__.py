@@ -42,11 +42,11 @@ class WorkerState(ServerState):
             await asyncio.sleep(_REPORT_SECONDS)
             await self.report_once(writing)
 
-    async def report_once(self, writing: Client) -> None:
+    async def report_once(self, writing: Client, is_end: bool = False) -> None:
         """Tell what is to be told now."""
         with contextlib.suppress(HeddleError):
             await writing.call(COUNTED, self.metrics.take_increases())
-            await self.authenticator.note_use()
+            await self.note(is_end)
 
 
 async def _serve(folder: Path, listener: socket.socket) -> None:
@@ -70,7 +70,7 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
-        await state.report_once(writing)
+        await state.report_once(writing, is_end=True)
         await store.close()
         writing.hang_up()
         await writing.ended.wait()

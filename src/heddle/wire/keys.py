@@ -1,15 +1,99 @@
-"""API keys as they are stored: what they allow, and the hash that they are found by."""
+"""API keys as they are stored: what they allow and where, and the hash that they are found by."""
 
 import hashlib
+from collections.abc import Iterable
+from contextvars import ContextVar
 from enum import StrEnum
+from typing import NamedTuple
+
+from heddle.errors import InvalidRequest
+from heddle.wire import refs
+
+ADDRESS: ContextVar[str] = ContextVar("address", default="")
+"""The address of the client whose request is at work, for the audit log; empty for what the server does by itself."""
 
 
 class Scope(StrEnum):
-    """What a key may do; `admin` includes `write`, `write` does not include `read`."""
+    """What a route asks of its caller; `admin` includes the others."""
 
     READ = "read"
+    ANNOTATE = "annotate"
     WRITE = "write"
+    DELETE = "delete"
     ADMIN = "admin"
+
+
+ROLES = {
+    "viewer": frozenset((Scope.READ,)),
+    "annotator": frozenset((Scope.READ, Scope.ANNOTATE)),
+    "editor": frozenset((Scope.READ, Scope.ANNOTATE, Scope.WRITE)),
+    "admin": frozenset(Scope),
+}
+"""The scopes of each role, from the least to the most."""
+
+_WORDS = ROLES | {
+    "read": frozenset((Scope.READ,)),
+    "annotate": frozenset((Scope.ANNOTATE,)),
+    "write": frozenset((Scope.ANNOTATE, Scope.WRITE)),
+    "delete": frozenset((Scope.DELETE,)),
+}
+"""What the words mean that a key can be given."""
+
+
+def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
+    """The scopes of words (roles or scopes); raises InvalidRequest for none and for an unknown one."""
+    given = list(words)
+    unknown = next((word for word in given if word not in _WORDS), None)
+    if unknown is not None or not given:
+        raise InvalidRequest(f"role = {(unknown or '')[:100]!r} cannot be used: allowed are {', '.join(_WORDS)}")
+    return frozenset[Scope]().union(*(_WORDS[word] for word in given))
+
+
+def show_scopes(scopes: frozenset[Scope]) -> str:
+    """Scopes as the highest role and what they have beyond it: `editor+delete`; empty for none."""
+    words, left = list[str](), scopes
+    for word in ("admin", "editor", "annotator", "viewer", "write", "annotate", "delete"):
+        if left and _WORDS[word] & left and _WORDS[word] <= scopes:
+            words.append(word)
+            left -= _WORDS[word]
+    return "+".join(words)
+
+
+class Grant(NamedTuple):
+    """What a key may do, and where: in `entity/project`, in all projects of `entity`, or everywhere (empty)."""
+
+    reach: str
+    scopes: frozenset[Scope]
+
+    @classmethod
+    def parse(cls, text: str) -> "Grant":
+        """A grant of its text: `editor`, `viewer:team`, `editor+delete:team/website`; raises InvalidRequest."""
+        words, _, reach = text.partition(":")
+        if reach:
+            refs.internal_project(reach if "/" in reach else f"{reach}/project")
+        return cls(reach, read_scopes(words.split("+")))
+
+    def __str__(self) -> str:
+        role = show_scopes(self.scopes)
+        return f"{role}:{self.reach}" if self.reach else role
+
+    def covers(self, project_id: str) -> bool:
+        """True when `entity/project` lies within its reach."""
+        reach = self.reach
+        return reach in ("", project_id) or ("/" not in reach and project_id.partition("/")[0] == reach)
+
+    def contains(self, other: "Grant") -> bool:
+        """True when it allows all that the other one does, wherever that does."""
+        is_around = self.covers(other.reach) if "/" in other.reach else self.reach in ("", other.reach)
+        return is_around and (Scope.ADMIN in self.scopes or other.scopes <= self.scopes)
+
+
+def merge_grants(grants: Iterable[Grant]) -> tuple[Grant, ...]:
+    """One grant for each place, in order of the places."""
+    found = dict[str, frozenset[Scope]]()
+    for reach, scopes in grants:
+        found[reach] = found.get(reach, frozenset[Scope]()) | scopes
+    return tuple(Grant(*item) for item in sorted(found.items()))
 
 
 def hash_key(key: str) -> str:

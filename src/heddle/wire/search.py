@@ -5,6 +5,7 @@ made, and so is everything with points, dashes and underscores. Scripts without 
 """
 
 import re
+import string
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,6 +44,14 @@ _LEAST_NOISE, _LEAST_NUMBERS = 160, 16
 _NOISE = re.compile(
     rf"[A-Za-z0-9+/_=-]{{{_LEAST_NOISE},}}|(?:-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?\s*,\s*){{{_LEAST_NUMBERS},}}"
 )
+_NOISE_CLASSES = tuple(
+    (bytes(ord("x") if chr(code) in letters else ord(" ") for code in range(256)), b"x" * least)
+    for letters, least in (
+        (string.ascii_letters + string.digits + "+/_=-", _LEAST_NOISE),
+        (string.digits + "-+.,eE", 2 * _LEAST_NUMBERS),
+    )
+)
+"""Where no run of these letters has so many, `_NOISE` need not be looked for."""
 _LONG = 512
 _BLOCK = _LONG // 2
 """A longer run holds a whole block of these."""
@@ -184,11 +193,17 @@ def searched(texts: Iterable[str | None], documents: Iterable[str | None]) -> st
         if "\\u" in whole:
             whole = _CODED.sub(" ", whole)
     whole = _END.join([*found, whole])
-    if any(whole.find(" ", at, at + _BLOCK) < 0 for at in range(0, len(whole) - _BLOCK, _BLOCK)):
-        # Texts have spaces: what has none for long is encoded data, or numbers in a row.
+    has_long = any(whole.find(" ", at, at + _BLOCK) < 0 for at in range(0, len(whole) - _BLOCK, _BLOCK))
+    if has_long and _may_have_noise(whole):
+        # Texts have spaces: what has none for long may be encoded data, or numbers in a row.
         for run in {run for run in whole.split() if len(run) > _LONG}:
             whole = whole.replace(run, _NOISE.sub(" ", run))
     return _with_camel_parts(whole)
+
+
+def _may_have_noise(text: str) -> bool:
+    letters = text.encode("latin-1", "replace")
+    return any(letters.translate(classes).find(least) >= 0 for classes, least in _NOISE_CLASSES)
 
 
 def indexed(text: str) -> str:

@@ -1,9 +1,12 @@
 """Instants, and ids that sort by theirs: datetimes at the border, integer microseconds since 1970 (UTC) inside."""
 
 import os
+import re
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+
+from heddle.errors import InvalidRequest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
@@ -48,6 +51,19 @@ def parse(text: str) -> int | None:
         return to_micros(datetime.fromisoformat(text.strip()))
     except (ValueError, OverflowError):
         return None
+
+
+_PERIOD = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def read_period(text: str) -> float:
+    """The seconds of a text such as 90d, 12h or 30m, at most a hundred years; raises InvalidRequest."""
+    match = _PERIOD.fullmatch(text.strip())
+    seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
+    if not 0 <= seconds <= 36_600 * 86_400:
+        raise InvalidRequest(f"{text[:100]!r} is no time such as 90d, 12h or 30m")
+    return seconds
 
 
 _id_lock = threading.Lock()

@@ -1,11 +1,19 @@
 """What training needs of others: calls to learn from, evaluations that judge a policy, a host that serves it."""
 
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from heddle.wire.jsontypes import Json
+
+_JOB_CALLS = uuid.UUID("0d2ac7a5-53a5-5f0c-9d4e-3f6b0a1e7c11")
+
+
+def call_id_of(job_id: str) -> str:
+    """The id of the call that shows a training job."""
+    return str(uuid.uuid5(_JOB_CALLS, job_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heddle.auth import Scope
+from heddle.auth import Grant
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.inference.engine.local.client import LocalEngine
 from heddle.inference.served_model import TINY
@@ -235,8 +235,8 @@ def test_a_key_of_another_team_does_not_reach_the_model(tmp_path: Path) -> None:
         async with served(tmp_path) as server:
             await server.make(1)
             keys = server.services.store.keys
-            own, _ = await keys.create("anna", frozenset(Scope), "anna", None, "test")
-            other, _ = await keys.create("bert", frozenset(Scope), "bert", None, "test")
+            own, _ = await keys.create("anna", [Grant.parse("admin:anna")], "test")
+            other, _ = await keys.create("bert", [Grant.parse("admin:bert")], "test")
         async with served(tmp_path, auth="on") as server:
             server.client.headers["authorization"] = f"Bearer {other}"
             assert (await server.ask()).status_code == 404 and ADDRESS not in await server.listed()

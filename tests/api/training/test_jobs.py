@@ -260,6 +260,7 @@ def test_without_a_key(server: HeddleProcess) -> None:
             ("POST", "/training-jobs"),
             ("GET", f"/training-jobs/{NOBODY}/events"),
             ("POST", "/sft-training-jobs"),
+            ("POST", "/dpo-training-jobs"),
             ("GET", "/base-models"),
         ):
             assert "Bearer" in nobody.refused(401, method, path)["detail"]

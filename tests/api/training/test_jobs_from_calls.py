@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from heddle.inference.served_model import TINY
-from heddle.trace.records import call_id_of
+from heddle.wire.training import call_id_of
 from tests.clients.art import tasks
 from tests.conftest import Wire
 from tests.support.cli import make_key

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heddle.trace.records import call_id_of
+from heddle.wire.training import call_id_of
 from tests.conftest import Wire
 from tests.support.chat import until
 from tests.support.rl import Trainer

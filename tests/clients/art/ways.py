@@ -1,11 +1,11 @@
-"""Other ways to sample than one whole answer per request: streams, several choices at once, cut answers."""
+"""Other ways to sample than one whole answer per request: streams, several choices, cut answers, captured requests."""
 
 import asyncio
 from typing import Any
 
 import art
 from art.openai import consume_chat_completion_stream
-from common import Model, ask, backend, report, trainable
+from common import BASE_MODEL, Model, ask, backend, report, trainable
 from openai.types.chat.chat_completion import Choice
 
 QUESTION: list[Any] = [{"role": "user", "content": "Say something."}]
@@ -27,14 +27,20 @@ async def several(model: Model, count: int) -> list[Choice]:
     return answer.choices
 
 
-def trajectories(choices: list[Choice]) -> art.TrajectoryGroup:
-    """A group of one-turn trajectories with rewards 0, 1, 0, 1, ..."""
-    return art.TrajectoryGroup(
-        [
-            art.Trajectory(messages_and_choices=[*QUESTION, choice], reward=number % 2)
-            for number, choice in enumerate(choices)
-        ]
-    )
+async def captured(model: Model) -> tuple[art.Trajectory, Choice]:
+    """A trajectory that the client filled with the requests made inside it; one of them asks another model."""
+    with art.Trajectory() as trajectory:
+        choice = await ask(model, QUESTION, max_tokens=6)
+        await model.openai_client().chat.completions.create(model=BASE_MODEL, messages=QUESTION, max_tokens=2)
+    assert trajectory.exchanges
+    return trajectory, choice
+
+
+def rewarded(trajectories: list[art.Trajectory]) -> art.TrajectoryGroup:
+    """A group of trajectories with rewards 0, 1, 0, 1, ..."""
+    for number, trajectory in enumerate(trajectories):
+        trajectory.reward = float(number % 2)
+    return art.TrajectoryGroup(trajectories)
 
 
 async def main() -> None:
@@ -43,15 +49,21 @@ async def main() -> None:
     model = trainable("ways")
     await model.register(client)
     seen: dict[str, Any] = {}
-    for name in ("streamed", "several", "cut", "unasked"):
-        if name == "several":
+    captures = ["captured"] if hasattr(art.Trajectory, "__enter__") else []
+    for name in ("streamed", "several", "cut", "unasked", *captures):
+        made = []
+        if name == "captured":
+            pairs = await asyncio.gather(*(captured(model) for _ in range(4)))
+            made, choices = [trajectory for trajectory, _ in pairs], [choice for _, choice in pairs]
+        elif name == "several":
             choices = await several(model, 4)
         elif name == "streamed":
             choices = await asyncio.gather(*(streamed(model) for _ in range(4)))
         else:
             fields = {"max_tokens": 3} if name == "cut" else {"logprobs": False, "max_tokens": 6}
             choices = await asyncio.gather(*(ask(model, QUESTION, **fields) for _ in range(4)))
-        result = await client.train(model, [trajectories(list(choices))], learning_rate=1e-2)
+        made = made or [art.Trajectory(messages_and_choices=[*QUESTION, choice]) for choice in choices]
+        result = await client.train(model, [rewarded(made)], learning_rate=1e-2)
         seen[name] = {
             "tokens": sum(len(choice.logprobs.content) for choice in choices),
             "ends": sorted({choice.finish_reason for choice in choices}),

@@ -17,7 +17,7 @@ from heddle.store.clickhouse.assembly import Change
 from heddle.store.clickhouse.call_writes import CallWrites, Flusher
 from heddle.store.control import pending_calls
 from heddle.store.control.agents.table import agent_spans
-from heddle.store.control.projects import audit_log
+from heddle.store.control.audit import audit_log
 from heddle.wire.calls import End, Start
 from heddle.wire.spans import AgentSpan
 from tests.support import two_stores, written_calls

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.evals import predictions
 from heddle.evals.service import Evaluations
@@ -234,8 +234,8 @@ def test_latest_is_pinned_to_a_digest(tmp_path: Path) -> None:
 def test_only_those_who_may_read_it_name_an_evaluation(tmp_path: Path) -> None:
     async def test(_services: Services, trace: Trace, evaluations: Evaluations, _model: Adder) -> None:
         ref = await sums(trace)
-        bound = Caller("eve", frozenset((Scope.READ, Scope.WRITE)), project="team/other")
-        writer = Caller("bob", frozenset((Scope.WRITE,)))
+        bound = Caller("eve", (Grant.parse("editor:team/other"),))
+        writer = Caller("bob", (Grant.parse("write"),))
         for caller in (bound, writer):
             with pytest.raises(Forbidden):
                 await evaluations.check(ref, caller)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import Busy, Forbidden, InvalidRequest, NotFound, Unavailable
 from heddle.evals import jobs as job_queue
 from heddle.evals.jobs import JobRun, Jobs
@@ -19,7 +19,7 @@ from heddle.store.control.eval_jobs import JobRow
 from heddle.store.sqlite.store import SqliteStore, open_store
 
 PROJECT = "team/queue"
-ANN = Caller("ann", frozenset((Scope.READ, Scope.WRITE)), entity="team", key_id="key-1")
+ANN = Caller("ann", (Grant.parse("editor:team"),), key_id="key-1")
 Json = dict[str, Any]
 Work = Callable[[JobRow, JobRun], Awaitable[Json]]
 
@@ -46,7 +46,7 @@ async def done(jobs: Jobs, job: JobRow) -> JobRow:
 async def echo(job: JobRow, run: JobRun) -> Json:
     """A worker that tells what it was given."""
     await run.progress({"seen": 1})
-    return {"body": job.body, "user": run.caller.user, "entity": run.caller.entity, "key": run.caller.key_id}
+    return {"body": job.body, "user": run.caller.user, "reach": run.caller.reach, "key": run.caller.key_id}
 
 
 def test_a_job_runs_with_the_rights_of_its_caller(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_a_job_runs_with_the_rights_of_its_caller(tmp_path: Path) -> None:
             await jobs.start()
             ended = await done(jobs, await jobs.submit("echo", ANN, PROJECT, {"a": [1]}))
             assert (ended.state, ended.error, ended.progress) == ("succeeded", None, {"seen": 1})
-            assert ended.result == {"body": {"a": [1]}, "user": "ann", "entity": "team", "key": "key-1"}
+            assert ended.result == {"body": {"a": [1]}, "user": "ann", "reach": "team", "key": "key-1"}
             assert ended.started_at is not None and ended.ended_at is not None
             with pytest.raises(Forbidden):
                 await jobs.submit("echo", ANN, "other/project", {})
-            reader = Caller("eve", frozenset((Scope.READ,)))
+            reader = Caller("eve", (Grant.parse("viewer"),))
             with pytest.raises(Forbidden):
                 await jobs.submit("echo", reader, PROJECT, {})
 

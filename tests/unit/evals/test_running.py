@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import Busy, ExtraMissing, Forbidden, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.evals import objects, predictions, run
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, may_pass
@@ -179,8 +179,7 @@ def test_a_run_that_was_begun_does_only_what_is_left(tmp_path: Path) -> None:
 def test_a_job_reaches_as_far_as_its_key(tmp_path: Path) -> None:
     async def test(services: Services, trace: Trace) -> None:
         ref = await exam(trace, 2)
-        both = frozenset((Scope.READ, Scope.WRITE))
-        outside = Caller("eve", both, project="team/other")
+        outside = Caller("eve", (Grant.parse("editor:team/other"),))
         with pytest.raises(Forbidden):
             await services.evaluations.evaluate_model(outside, PROJECT, ref, "echo")
         with pytest.raises(Forbidden):
@@ -190,7 +189,7 @@ def test_a_job_reaches_as_far_as_its_key(tmp_path: Path) -> None:
             job = await services.jobs.wait("team/other", call_id)
         assert job.state == "failed" and "may not read objects of 'team/running'" in str(job.error)
         assert await services.jobs.read(PROJECT, call_id) is None
-        inside = await evaluated(services, ref, "echo", Caller("ann", both, project=PROJECT, key_id="k"))
+        inside = await evaluated(services, ref, "echo", Caller("ann", (Grant.parse(f"editor:{PROJECT}"),), key_id="k"))
         assert inside.state == "succeeded"
         (root,) = await trace.calls(filter={"call_ids": [inside.id]})
         assert root["wb_user_id"] == "ann"

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller, Grant
 from heddle.errors import Busy, Forbidden, InvalidRequest, StorageFull
 from heddle.inference import accounts
 from heddle.inference.accounts import Accounts, project_of
@@ -24,7 +24,7 @@ from heddle.wire.inference import Completion, InferenceCall
 from heddle.wire.refs import internal_project
 from tests.support.memory import MemoryExecutor
 
-ANN = Caller("ann", frozenset({Scope.WRITE}), key_id="key-1")
+ANN = Caller("ann", (Grant.parse("write"),), key_id="key-1")
 
 
 class Sink:
@@ -100,12 +100,12 @@ def test_the_project_comes_from_either_header(name: str) -> None:
 
 
 def test_the_project_of_a_bound_key_needs_no_header() -> None:
-    bound = Caller("ann", frozenset(), project="team/p")
+    bound = Caller("ann", (Grant.parse("write:team/p"),))
     assert project_of({}, bound) == "team/p"
     assert project_of({}, ANN) is None
     assert project_of({"Compat-Project": ""}, ANN) is None
-    assert project_of({"OpenAI-Project": "team/x"}, Caller("ann", frozenset(), entity="team")) == "team/x"
-    for caller in (bound, Caller("ann", frozenset(), entity="other")):
+    assert project_of({"OpenAI-Project": "team/x"}, Caller("ann", (Grant.parse("write:team"),))) == "team/x"
+    for caller in (bound, Caller("ann", (Grant.parse("write:other"),))):
         with pytest.raises(Forbidden, match="does not reach") as refused:
             project_of({"OpenAI-Project": "team/x"}, caller)
         assert refused.value.param == "OpenAI-Project"

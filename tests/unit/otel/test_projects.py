@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.settings import Settings
 from heddle.trace.otel.projects import ProjectResolver
 
 PAIR = {"wandb.entity": "pair", "wandb.project": "resource"}
-BOUND = Caller("ann", frozenset({Scope.WRITE}), project="team/bound")
-ENTITY = Caller("ann", frozenset({Scope.WRITE}), entity="team")
+BOUND = Caller("ann", (Grant.parse("write:team/bound"),))
+ENTITY = Caller("ann", (Grant.parse("write:team"),))
 
 
 @pytest.mark.parametrize(

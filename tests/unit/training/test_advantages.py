@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from heddle.training.losses.aggregation import trajectory_weight
 from heddle.training.sequences import (
     TokenSequence,
     group_advantages,
     learning_rate_multiplier,
     normalise,
     reward_spread,
-    trajectory_weight,
 )
 from tests.support.vectors import VECTORS, needs_vectors
 

@@ -18,7 +18,7 @@ from tests.support.models import make_model
 from tests.support.training_bench import Bench
 
 ROOT = Path(__file__).parents[3]
-CALLER = Caller("somebody", LOCAL.scopes)
+CALLER = Caller("somebody", LOCAL.grants)
 POLICY = PolicyName("somebody", "lab", "writer")
 
 

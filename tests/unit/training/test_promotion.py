@@ -8,21 +8,20 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import InvalidRequest, Unavailable
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.training import JobRow, ModelRow
-from heddle.trace.records import TraceRecords, call_id_of
+from heddle.trace.records import TraceRecords
 from heddle.training.queue.publish import Promotion
 from heddle.training.schemas.requests import PromotionRequest
-from heddle.wire.training import Sampling, Scored
+from heddle.wire.training import Sampling, Scored, call_id_of
 from tests.support.inprocess import Trace, running_services
 
 MODEL = ModelRow("m1", "team", "proj", "agent", "tiny", None, {"rank": 8}, 1, "ann")
 REF = "weave:///team/proj/object/check:abc"
-REACH = {"entity": None, "project": "team/proj"}
-RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7, "reach": REACH}
-ANN = Caller("ann", frozenset((Scope.READ, Scope.WRITE)), project="team/proj")
+ANN = Caller("ann", (Grant.parse("editor:team/proj"),))
+RULE = {"evaluation": REF, "minimum_gain": 0.0, "temperature": 0.0, "max_tokens": 7, "caller": ANN.to_json()}
 JOB = JobRow(
     id="j1",
     model_id="m1",

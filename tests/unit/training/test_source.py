@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import Forbidden, HeddleError, InvalidField, InvalidRequest, TooLarge, ValidationFailed
 from heddle.http.routing import validate
 from heddle.services import Services
@@ -174,8 +174,8 @@ def test_the_rights_of_the_caller_hold(tmp_path: Path) -> None:
     async def test(services: Services, trace: Trace) -> None:
         await rollouts(trace)
         for caller in (
-            Caller("eve", frozenset((Scope.READ, Scope.WRITE)), project="team/other"),
-            Caller("bob", frozenset((Scope.WRITE,))),
+            Caller("eve", (Grant.parse("editor:team/other"),)),
+            Caller("bob", (Grant.parse("write"),)),
         ):
             with pytest.raises(Forbidden):
                 await resolved(services, caller)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heddle.auth import LOCAL, Caller, Scope
+from heddle.auth import LOCAL, Caller, Grant
 from heddle.errors import Forbidden, HeddleError, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.services import Services
 from heddle.trace.training_data import TrainingData
@@ -21,7 +21,7 @@ PROJECT = "team/tuned"
 ROWS = [{"messages": [{"role": "user", "content": str(n)}]} for n in range(3)]
 LINES = b'{"a": 1}\n\n{"a": 2}\r\n'
 Test = Callable[[Services, Trace], Awaitable[None]]
-BOUND = Caller("eve", frozenset((Scope.READ, Scope.WRITE)), project="team/other")
+BOUND = Caller("eve", (Grant.parse("editor:team/other"),))
 
 
 def with_services(folder: Path, test: Test, sources: str = "none") -> None:

@@ -1,4 +1,4 @@
-"""docs/training.md: a row for each route, field of a job's settings, metric and scorer, as the code has them."""
+"""docs/training*.md: a row for each route, field of a job's settings, metric and scorer, as the code has them."""
 
 import ast
 import re
@@ -11,23 +11,31 @@ import pytest
 
 from heddle.app import served_routes
 from heddle.evals.scorers import KINDS
-from heddle.training.config import RlConfig, SftConfig
+from heddle.training.config import DpoConfig, RlConfig, SftConfig
+from heddle.training.losses import LOSSES
 from heddle.training.messages import Started, Stepped
 from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
 from tests.unit.training.trainer.jobs import Sampler, groups_of, make_task, perform
 
 ROOT = Path(__file__).parent.parent.parent.parent
-PAGE = ROOT / "docs" / "training.md"
+PAGES = [ROOT / "docs" / name for name in ("training.md", "training-protocols.md", "training-losses.md")]
 LARGEST = 2**53
 """Of every integer; said once above the table."""
 OTHER_ROUTES = ("/v1/system-check", "/v1/health")
-_WORDS = {"number": "number", "integer": "integer", "boolean": "true, false", "string": "text"}
+_WORDS = {
+    "number": "number",
+    "integer": "integer",
+    "boolean": "true, false",
+    "string": "text",
+    "object": "object of numbers",
+}
 
 
 @cache
 def rows(heading: str) -> list[list[str]]:
     """The cells of the table below a heading, without its head."""
-    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = re.findall(r"^\| (.+) \|$", section, re.MULTILINE)
     return [[cell.strip() for cell in line.split(" | ")] for line in lines][1:]
 
@@ -55,6 +63,8 @@ def default(field: str) -> Any:
     found = {item.name: item.default for item in fields(RlConfig)}
     if field == "ppo":
         return found["loss"] == "ppo"
+    if field == "loss_fn_config":
+        return None
     assert found[field] is not MISSING
     return found[field]
 
@@ -81,6 +91,17 @@ def test_ranges_and_defaults_are_those_of_the_code(field: str) -> None:
     row = next(row for row in rows("Fields of experimental_config") if row[0] == f"`{field}`")
     assert row[1:3] == [allowed(field), shown(default(field))]
     assert row[3].endswith(".")
+
+
+def test_every_loss_has_one_row() -> None:
+    told = {row[0].strip("`"): row for row in rows("Losses of trajectories")}
+    assert list(told) == [name for name in LOSSES if name != "cross_entropy"]
+    for name, row in told.items():
+        bounds = LOSSES[name].bounds
+        low, high = bounds or (None, None)
+        assert row[3] == ("–" if low is None else f"{shown(low)}, {'the same' if high is None else shown(high)}")
+        named = [f"`{option}` ({item.default:g}" for option, item in LOSSES[name].options.items()]
+        assert all(option in row[4] for option in named), name
 
 
 def test_every_named_test_exists() -> None:
@@ -125,6 +146,9 @@ def test_every_figure_has_one_row(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
     messages = perform(make_task(tmp_path / "rl", body, config=config))
     task = make_task(tmp_path / "sft", {"rows": [{"messages": chat}]}, kind="sft", config=SftConfig().as_json())
+    messages += perform(task)
+    pair = {"chosen": chat, "rejected": [chat[0], {"role": "assistant", "content": "no"}]}
+    task = make_task(tmp_path / "dpo", {"rows": [pair]}, kind="dpo", config=DpoConfig().as_json())
     messages += perform(task)
     found = {(name, "start") for message in messages if isinstance(message, Started) for name in message.data}
     found |= {(name, "step") for message in messages if isinstance(message, Stepped) for name in message.data}

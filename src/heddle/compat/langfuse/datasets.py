@@ -8,7 +8,7 @@ from pydantic import Field
 
 from heddle.compat.langfuse.access import API, REFUSING
 from heddle.compat.langfuse.pages import Limit, Page, cut, meta
-from heddle.compat.langfuse.stored_datasets import ACTIVE, ReadDatasets, WriteDatasets
+from heddle.compat.langfuse.stored_datasets import ACTIVE, DeleteDatasets, ReadDatasets, WriteDatasets
 from heddle.errors import InvalidRequest
 from heddle.http.routing import RequestModel, answer, group
 from heddle.wire import times
@@ -105,7 +105,7 @@ async def get_item(item_id: str, datasets: ReadDatasets) -> Response:
 
 
 @router.delete("/api/public/dataset-items/{item_id}", **API)
-async def delete_item(item_id: str, datasets: WriteDatasets) -> Response:
+async def delete_item(item_id: str, datasets: DeleteDatasets) -> Response:
     """Delete an item: a new version of its dataset without it."""
     await datasets.delete_item(item_id)
     return answer({"message": "Dataset item successfully deleted"})

@@ -110,6 +110,7 @@ class Observations:
 
 ReadObservations = Annotated[Observations, Depends(OfProject(Scope.READ, Observations))]
 WriteObservations = Annotated[Observations, Depends(OfProject(Scope.WRITE, Observations))]
+DeleteObservations = Annotated[Observations, Depends(OfProject(Scope.DELETE, Observations))]
 
 
 class Observation:

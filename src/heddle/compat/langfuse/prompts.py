@@ -10,7 +10,7 @@ from pydantic import Field
 from heddle.auth import Scope
 from heddle.compat.langfuse.access import API, REFUSING
 from heddle.compat.langfuse.pages import Limit, Page, answer_with, cut, meta
-from heddle.compat.langfuse.stored_prompts import PLACEHOLDER, Prompt, ReadPrompts, WritePrompts
+from heddle.compat.langfuse.stored_prompts import PLACEHOLDER, DeletePrompts, Prompt, ReadPrompts, WritePrompts
 from heddle.errors import InvalidRequest
 from heddle.http.routing import RequestModel, answer, group
 from heddle.store.control.objects import ObjectVersion
@@ -94,7 +94,7 @@ async def create_prompt(body: CreatePrompt, prompts: WritePrompts) -> Response:
 @router.patch("/api/public/v2/prompts/{name:path}/versions/{version}", **API)
 async def update_prompt(name: str, version: int, body: UpdatePrompt, prompts: WritePrompts) -> Response:
     """Give a version labels, which other versions lose."""
-    prompts.project.caller.require(Scope.READ)
+    prompts.project.caller.require(Scope.READ).open(prompts.project.id)
     changed = await prompts.add_labels(name, version, body.new_labels)
     return answer(changed.describe(prompts.project.id))
 
@@ -111,7 +111,7 @@ async def read_prompt(
 
 
 @router.delete("/api/public/v2/prompts/{name:path}", status_code=204, **REFUSING)
-async def delete_prompt(name: str, prompts: WritePrompts, version: Version = None, label: Label = None) -> Response:
+async def delete_prompt(name: str, prompts: DeletePrompts, version: Version = None, label: Label = None) -> Response:
     """Delete one version, that of a label, or all versions."""
     _refuse_both(version, label)
     await prompts.delete(name, version, label)

@@ -13,6 +13,7 @@ from heddle.compat.langfuse.stored_scores import (
     FIELDS,
     OF_TEXT,
     DataType,
+    DeleteScores,
     ReadScores,
     Score,
     Selection,
@@ -116,7 +117,7 @@ async def create_scores(request: Request, scores: WriteScores) -> Response:
 
 
 @router.delete("/api/public/scores/{score_id}", **API)
-async def delete_score(score_id: str, scores: WriteScores) -> Response:
+async def delete_score(score_id: str, scores: DeleteScores) -> Response:
     """Delete a score for good."""
     await scores.delete(score_id)
     return answer_with(202, {"message": "Score deleted"})

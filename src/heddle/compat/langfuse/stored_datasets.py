@@ -199,7 +199,7 @@ class StoredDatasets:
             before = await self._among(dataset, value["id"]) if has_id else None
             if before is None:
                 return None, value
-            self.project.caller.require(Scope.READ)  # the answer holds what is kept
+            self.project.caller.require(Scope.READ).open(self.project.id)  # the answer holds what is kept
             own = {**before.value.get("langfuse", {}), **value["langfuse"], "createdAt": before.describe()["createdAt"]}
             return before.row.position, {**before.value, **value, "langfuse": own}
 
@@ -267,3 +267,4 @@ class StoredDatasets:
 
 ReadDatasets = Annotated[StoredDatasets, Depends(OfProject(Scope.READ, StoredDatasets))]
 WriteDatasets = Annotated[StoredDatasets, Depends(OfProject(Scope.WRITE, StoredDatasets))]
+DeleteDatasets = Annotated[StoredDatasets, Depends(OfProject(Scope.DELETE, StoredDatasets))]

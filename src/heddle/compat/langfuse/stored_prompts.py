@@ -288,3 +288,4 @@ def _checked(check: Any, values: list[str], field: str) -> list[str]:
 
 ReadPrompts = Annotated[StoredPrompts, Depends(OfProject(Scope.READ, StoredPrompts))]
 WritePrompts = Annotated[StoredPrompts, Depends(OfProject(Scope.WRITE, StoredPrompts))]
+DeletePrompts = Annotated[StoredPrompts, Depends(OfProject(Scope.DELETE, StoredPrompts))]

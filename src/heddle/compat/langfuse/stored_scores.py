@@ -5,7 +5,7 @@ conversation, one of a run at the evaluation's call.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -124,7 +124,7 @@ class StoredScores:
         scorers = {name: await self._scorer(name) for name in dict.fromkeys(score.name for score in scores)}
         items = [self._feedback(score, roots, scorers[score.name]) for score in scores]
         # What a key that only writes refers to is read for it.
-        rows = await prepare(items, replace(caller, scopes=caller.scopes | {Scope.READ}), self._store)
+        rows = await prepare(items, caller.with_reading(), self._store)
         await self._store.feedback.create(rows)
         if waiting := [trace_id for trace_id in traces if trace_id not in roots]:
             # The outermost call may have come meanwhile.
@@ -209,4 +209,5 @@ def check_score(score: Score) -> None:
 
 
 ReadScores = Annotated[StoredScores, Depends(OfProject(Scope.READ, StoredScores))]
-WriteScores = Annotated[StoredScores, Depends(OfProject(Scope.WRITE, StoredScores))]
+WriteScores = Annotated[StoredScores, Depends(OfProject(Scope.ANNOTATE, StoredScores))]
+DeleteScores = Annotated[StoredScores, Depends(OfProject(Scope.DELETE, StoredScores))]

@@ -14,9 +14,9 @@ from heddle.compat.langfuse.observations import (
     SPAN,
     TYPES,
     Chosen,
+    DeleteObservations,
     Observation,
     ReadObservations,
-    WriteObservations,
     sum_up,
 )
 from heddle.compat.langfuse.pages import Limit, Page, meta, offset_of, to_cursor
@@ -205,14 +205,14 @@ async def get_trace(trace_id: str, observations: ReadObservations, scores: ReadS
 
 
 @router.delete("/api/public/traces/{trace_id}", **API)
-async def delete_trace(trace_id: str, observations: WriteObservations) -> Response:
+async def delete_trace(trace_id: str, observations: DeleteObservations) -> Response:
     """Delete a trace: all its calls."""
     await observations.delete([trace_id])
     return answer({"message": "Trace deleted"})
 
 
 @router.delete("/api/public/traces", **API)
-async def delete_traces(body: DeleteTraces, observations: WriteObservations) -> Response:
+async def delete_traces(body: DeleteTraces, observations: DeleteObservations) -> Response:
     """Delete traces: all their calls; unknown ones are passed over."""
     await observations.delete(body.trace_ids)
     return answer({"message": "Traces deleted"})

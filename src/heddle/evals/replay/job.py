@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from heddle.auth import Caller
 from heddle.errors import HeddleError, InvalidRequest
-from heddle.evals.jobs import JobRun, Jobs, first_failure
+from heddle.evals.jobs import JobRun, Jobs
 from heddle.evals.objects import (
     CLASS_NAME,
     ChatAnswer,
@@ -27,6 +27,7 @@ from heddle.evals.objects import (
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, may_pass
 from heddle.evals.replay.chats import Chat, read_chat
 from heddle.evals.scoring import Scoring
+from heddle.jobs.runner import first_failure
 from heddle.store.base import Store
 from heddle.store.control.coordination import FAILED
 from heddle.store.control.eval_jobs import REPLAYED, SKIPPED, JobRow, ReplayItem

@@ -89,7 +89,7 @@ async def results(
 @router.post("/replays/cancel", response_model=ReplayRes)
 async def cancel(body: ReplayReq, caller: Writer, jobs: JobsDep, replays: ReplaysDep) -> Response:
     """End a replay; what was answered stays."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     await _find(jobs, caller, body.project_id, body.id)
     return answer({"replay": await _replay(await jobs.cancel(body.project_id, body.id), replays)})
 
@@ -99,7 +99,7 @@ async def dataset(
     body: ReplayDatasetReq, caller: Writer, store: StoreDep, records: RecordsDep, jobs: JobsDep
 ) -> Response:
     """Publish the calls of a replay with both answers and their scores as a dataset."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     await _find(jobs, caller, body.project_id, body.id)
     items = await store.replays.page(body.id, body.outcomes, None, 0)
     if not items:

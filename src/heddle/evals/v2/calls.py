@@ -5,7 +5,6 @@ The call of a row, `Evaluation.predict_and_score`, holds what its prediction and
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
 from inspect import Parameter, Signature
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
@@ -99,7 +98,7 @@ class ProjectCalls:
 
     def __init__(self, records: Records, caller: Caller, project_id: str) -> None:
         self._records = records
-        self.caller = replace(caller, scopes=caller.scopes | {Scope.READ})
+        self.caller = caller.with_reading()
         self.project_id = project_id
         self.project = caller.open(project_id)
 
@@ -306,3 +305,4 @@ class _CallsFor(Needs):
 
 ReadCalls = Annotated[ProjectCalls, Depends(_CallsFor(Scope.READ))]
 WriteCalls = Annotated[ProjectCalls, Depends(_CallsFor(Scope.WRITE))]
+DeleteCalls = Annotated[ProjectCalls, Depends(_CallsFor(Scope.DELETE))]

@@ -8,6 +8,7 @@ from heddle.errors import InvalidRequest
 from heddle.evals.v2.calls import (
     PREDICTION,
     SCORE,
+    DeleteCalls,
     ReadCalls,
     WriteCalls,
     evaluation_of,
@@ -202,7 +203,7 @@ async def prediction_finish(prediction_id: str, request: Request, calls: WriteCa
 
 
 @predictions_router.delete("/v2/{entity}/{project}/predictions", response_model=PredictionDeleteRes)
-async def prediction_delete(calls: WriteCalls, prediction_ids: Annotated[list[str], Query()]) -> Response:
+async def prediction_delete(calls: DeleteCalls, prediction_ids: Annotated[list[str], Query()]) -> Response:
     """Delete predictions, with the calls of their rows and the scores where they belong to a run."""
     found = await calls.read_marked(prediction_ids, PREDICTION)
     parents = await calls.read_parents(found)
@@ -285,7 +286,7 @@ async def score_read(score_id: str, calls: ReadCalls) -> Response:
 
 
 @scores_router.delete("/v2/{entity}/{project}/scores", response_model=ScoreDeleteRes)
-async def score_delete(calls: WriteCalls, score_ids: Annotated[list[str], Query()]) -> Response:
+async def score_delete(calls: DeleteCalls, score_ids: Annotated[list[str], Query()]) -> Response:
     """Delete scores; rows that have ended lose them, feedback stays."""
     found = await calls.read_marked(score_ids, SCORE)
     await calls.delete([call.id for call in found])

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from heddle.evals.v2.calls import (
     MARK,
     RUN,
+    DeleteCalls,
     ProjectCalls,
     ReadCalls,
     WriteCalls,
@@ -162,7 +163,7 @@ async def run_finish(evaluation_run_id: str, request: Request, calls: WriteCalls
 
 
 @router.delete("/v2/{entity}/{project}/evaluation_runs", response_model=EvaluationRunDeleteRes)
-async def run_delete(calls: WriteCalls, evaluation_run_ids: Annotated[list[str], Query()]) -> Response:
+async def run_delete(calls: DeleteCalls, evaluation_run_ids: Annotated[list[str], Query()]) -> Response:
     """Delete runs with all calls below them; feedback stays."""
     found = [call.id for call in await calls.read_named(evaluation_run_ids) if is_run(call)]
     await calls.delete(found)

@@ -22,6 +22,7 @@ from heddle.evals.v2.requests import (
     read_body,
 )
 from heddle.http.routing import (
+    Deleter,
     NdLines,
     Reader,
     RecordsDep,
@@ -228,7 +229,7 @@ def serve(kind: ObjectKind) -> None:
         return answer(await kind.record(records, caller, project_id, version))
 
     async def delete(
-        entity: Entity, project: Project, object_id: str, caller: Writer, store: StoreDep, digests: Names = None
+        entity: Entity, project: Project, object_id: str, caller: Deleter, store: StoreDep, digests: Names = None
     ) -> Response:
         versions = Versions(store, caller, f"{entity}/{project}", kind.chosen)
         return answer({"num_deleted": await versions.delete(object_id, digests)})

@@ -30,6 +30,7 @@ from heddle.http.routing import (
 from heddle.inference.accounts import ProviderAccount
 from heddle.inference.api.respond import run_while_connected
 from heddle.inference.api.traced_request import GONE, TracedBody, TracedRequest
+from heddle.inference.chat.plan import Arrival
 from heddle.inference.prompt.stored_prompts import resolve_prompt
 from heddle.inference.providers import LONGEST_SECONDS, Provider, ProviderClient, Targets
 from heddle.inference.service import Inference, InferenceDep
@@ -138,7 +139,7 @@ async def completions_create_stream(
 def _check_scope(caller: Caller, body: CompletionsCreateReq) -> None:
     """Raise Forbidden for a stored prompt where the key does not read: what a model makes of a prompt tells it."""
     if body.inputs.prompt:
-        caller.require(Scope.READ)
+        caller.require(Scope.READ).open(body.project_id)
 
 
 _BODY: TypeAdapter[CompletionsCreateReq] = TypeAdapter(CompletionsCreateReq)
@@ -152,12 +153,22 @@ class ModelCompletions:
         self._store = store
         self._inference = inference
 
+    async def check(self, model: str, caller: Caller, project: str) -> None:
+        """Raise HeddleError for a model that nobody answers for, as far as can be told without asking it."""
+        request = self._request({"model": model}, caller, project)
+        await request.prepare()
+        if request.failure is not None:
+            raise request.failure
+        if request.target.provider is None:
+            await self._inference.resolve(request.target.model, Arrival(caller, project))
+
     async def create(self, inputs: Json, caller: Caller, project: str) -> Json:
         """The answer to some inputs of these routes; raises HeddleError."""
+        return await self._request(inputs, caller, project).run()
+
+    def _request(self, inputs: Json, caller: Caller, project: str) -> "CompletionRequest":
         body = validate(_BODY, {"project_id": project, "inputs": inputs, "track_llm_call": False})
-        return await CompletionRequest(
-            self._settings, self._store, self._inference, caller, body, shown_elsewhere=True
-        ).run()
+        return CompletionRequest(self._settings, self._store, self._inference, caller, body, shown_elsewhere=True)
 
 
 class CompletionRequest(TracedRequest):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound, ValidationFailed
-from heddle.http.routing import BearerReader, BearerWriter, ResponseModel, StoreDep, body_schema, group
+from heddle.http.routing import BearerDeleter, BearerReader, BearerWriter, ResponseModel, StoreDep, body_schema, group
 from heddle.inference.api.respond import read_arrival, read_body
 from heddle.inference.api.responses import ItemList, Limit, Order, item_page, plain_answer
 from heddle.inference.chat.request import parse_fields
@@ -100,7 +100,7 @@ async def update_conversation(
 
 @router.delete("/v1/conversations/{conversation_id}", response_model=DeletedConversation)
 async def delete_conversation(
-    request: Request, conversation_id: str, caller: BearerWriter, store: StoreDep
+    request: Request, conversation_id: str, caller: BearerDeleter, store: StoreDep
 ) -> Response:
     """Delete a conversation with its items; responses that were made in it stay."""
     row = await _find(store, _owner(request, caller), conversation_id)
@@ -153,10 +153,10 @@ async def retrieve_conversation_item(
 
 @router.delete("/v1/conversations/{conversation_id}/items/{conversation_item_id}", response_model=ConversationObject)
 async def delete_conversation_item(
-    request: Request, conversation_id: str, conversation_item_id: str, caller: BearerWriter, store: StoreDep
+    request: Request, conversation_id: str, conversation_item_id: str, caller: BearerDeleter, store: StoreDep
 ) -> Response:
     """Remove one item from a conversation; returns the conversation."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     row = await _find(store, _owner(request, caller), conversation_id)
     known = {item["id"] for item in await store.conversations.items(row.id)}
     if conversation_item_id not in known or not await store.conversations.remove_item(row.id, conversation_item_id):

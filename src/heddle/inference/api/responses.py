@@ -8,7 +8,15 @@ from fastapi import Query, Request, Response
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest
-from heddle.http.routing import BearerReader, BearerWriter, EventStreamsDep, ResponseModel, body_schema, group
+from heddle.http.routing import (
+    BearerDeleter,
+    BearerReader,
+    BearerWriter,
+    EventStreamsDep,
+    ResponseModel,
+    body_schema,
+    group,
+)
 from heddle.inference.api.respond import describe_run, read_arrival, read_body, respond
 from heddle.inference.responses.request import ResponsesRequest
 from heddle.inference.responses.service import Background, ResponsesDep, owner_of
@@ -157,13 +165,13 @@ async def cancel_response(
     request: Request, response_id: str, caller: BearerWriter, responses: ResponsesDep
 ) -> Response:
     """End a response that is at work in the background."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     return plain_answer((await responses.cancel(_owner(request, caller), response_id)).body)
 
 
 @router.delete("/v1/responses/{response_id}", response_model=DeletedResponse)
 async def delete_response(
-    request: Request, response_id: str, caller: BearerWriter, responses: ResponsesDep
+    request: Request, response_id: str, caller: BearerDeleter, responses: ResponsesDep
 ) -> Response:
     """Delete a stored response."""
     await responses.delete(_owner(request, caller), response_id)

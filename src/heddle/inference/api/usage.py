@@ -121,11 +121,10 @@ async def _select_projects(
     store: Store, caller: Caller, project: str | None, days: tuple[int, int]
 ) -> list[tuple[list[str] | None, dict[str, str]]]:
     """What to select: projects (None: all) and further conditions."""
-    is_bound = caller.entity is not None or caller.project is not None
-    own = {"key": caller.key_id or ""} if is_bound else {}
+    own = {"key": caller.key_id or ""} if caller.is_bound else {}
     if project is not None:
         return [([caller.open(project)], {})] if project else [([""], own)]
-    if not is_bound:
+    if not caller.is_bound:
         return [(None, {})]
     known = {name: refs.external_project(name) for name in await store.inference.projects(*days)}
     return [([name for name, external in known.items() if external and caller.reaches(external)], {}), ([""], own)]
@@ -236,7 +235,7 @@ async def set_limit(body: LimitReq, caller: BearerAdmin, store: StoreDep, infere
 
 
 def _require_unbound(caller: Caller) -> None:
-    if caller.entity is not None or caller.project is not None:
+    if not caller.is_operator:
         raise Forbidden("Limits guard the whole server: this needs an admin key that is not bound to a project")
 
 

@@ -112,7 +112,7 @@ class Responses:
         Raises HeddleError where something that it refers to is missing.
         """
         request = await off_loop(arrival.size, lambda: parse_request(body))
-        _check_scope(arrival.caller, request)
+        _check_scope(arrival.caller, arrival.project, request)
         owner = owner_of(arrival.caller, arrival.project)
         key = new_key()
         items = await self._resolve(owner, request.input) if isinstance(request.input, list) else []
@@ -333,12 +333,14 @@ class Responses:
             await self._rows.finish(replace(row, status="failed", body=body))
 
 
-def _check_scope(caller: Caller, request: ResponsesRequest) -> None:
+def _check_scope(caller: Caller, project: str | None, request: ResponsesRequest) -> None:
     """Raise Forbidden for stored items where the key does not read: what a model makes of them tells them."""
     items = request.input if isinstance(request.input, list) else ()
     has_reference = any(isinstance(item, ItemReference) for item in items)
     if has_reference or request.previous_response_id is not None or request.conversation is not None:
-        caller.require(Scope.READ)
+        reading = caller.require(Scope.READ)
+        if project is not None:
+            reading.open(project)
 
 
 def _as_items(text: str | None) -> list[InputItem]:

@@ -34,10 +34,10 @@ from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, listed
 from heddle.store.control import pending_calls
 from heddle.store.control.agents import spans as agent_index
+from heddle.store.control.audit import audit
 from heddle.store.control.coordination import MONITORS, number_of
 from heddle.store.control.log_records import remove_of_spans
 from heddle.store.control.pending_calls import EndedCalls, FoundHalves, Key
-from heddle.store.control.projects import audit
 from heddle.store.control.repository import Executor, WriteStats
 from heddle.wire import times
 from heddle.wire.batched import batched

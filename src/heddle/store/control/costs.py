@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from heddle.store.control.projects import purge
+from heddle.store.control.audit import purge
 from heddle.store.control.repository import Executor, Instance, Repository, metadata
 from heddle.store.control.row_queries import Column, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind

@@ -49,6 +49,11 @@ class JobRow:
     crashes: Annotated[Integer, sa.text("0")] = 0
     """How often a server ended while it was at work, since its last progress."""
 
+    @property
+    def key_id(self) -> str | None:
+        """The key that it was started with."""
+        return self.caller.get("key_id")
+
 
 _jobs = Mapped(
     JobRow,

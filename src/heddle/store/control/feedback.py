@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from heddle.store.control.projects import purge
+from heddle.store.control.audit import purge
 from heddle.store.control.repository import Repository, metadata, reads, upsert
 from heddle.store.control.row_queries import Column, Expression, Row, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
+from heddle.store.control.audit import audit
 from heddle.store.control.coordination import ADAPTERS, LIMITS, SECOND, count_change, database_time
-from heddle.store.control.projects import audit
 from heddle.store.control.repository import (
     Key,
     Mapped,
@@ -19,7 +19,7 @@ from heddle.store.control.repository import (
     upsert,
     writes,
 )
-from heddle.wire import times
+from heddle.wire import refs, times
 from heddle.wire.batched import batched
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -356,14 +356,14 @@ class Adapters(Repository):
             raise InvalidRequest(f"The adapter {row.name}@{row.step} exists already")
         _versions.insert(connection, row)
         count_change(connection, ADAPTERS)
-        audit(connection, row.created_at, row.created_by, "adapter.create", None, _identity(row))
+        audit(connection, row.created_at, row.created_by, "adapter.create", _project(row), _identity(row))
 
     @writes
     def remove(self, connection: sa.Connection, row: AdapterRow, at: int, user: str) -> None:
         """Forget a version; a no-op when it is gone."""
         connection.execute(adapters.delete().where(*_is_version(row)))
         count_change(connection, ADAPTERS)
-        audit(connection, at, user, "adapter.delete", None, _identity(row))
+        audit(connection, at, user, "adapter.delete", _project(row), _identity(row))
 
     @writes
     def point(self, connection: sa.Connection, name: AdapterKey, step: int) -> None:
@@ -389,6 +389,10 @@ class Adapters(Repository):
 
 def _is_version(row: AdapterRow) -> list[sa.ColumnElement[bool]]:
     return [adapters.c[name] == value for name, value in _identity(row).items()]
+
+
+def _project(row: AdapterRow) -> str | None:
+    return refs.internal_project(f"{row.entity}/{row.project}") if row.entity else None
 
 
 def _identity(row: AdapterRow) -> dict[str, object]:

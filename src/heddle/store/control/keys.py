@@ -1,50 +1,81 @@
-"""API keys, kept as SHA-256 (256 random bits need no slow hash), and the sessions of browsers that stand for them."""
+"""Keys and people, the secrets of keys as SHA-256 (256 random bits need no slow hash), and the sessions of browsers."""
 
 import contextlib
+import json
 import secrets
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 
 from heddle.errors import HeddleError, InvalidRequest, NotFound
-from heddle.store.control.projects import audit
+from heddle.store.control.audit import audit
 from heddle.store.control.repository import Indexed, Key, Mapped, Repository, Unique, writes
-from heddle.wire import refs, times
-from heddle.wire.keys import Scope, hash_key
+from heddle.wire import jsontext, refs, times
+from heddle.wire.keys import Grant, hash_key, merge_grants, read_scopes
 
 PREFIX = "heddle-"
+MOST_GRANTS = 100
+_PERSON = "person "
+"""What the hash of somebody begins with who signs in elsewhere: no secret has such a hash."""
 
 
-class _Scopes(sa.TypeDecorator[frozenset[Scope]]):
-    """Scopes as their words, sorted."""
+class _Grants(sa.TypeDecorator[tuple[Grant, ...]]):
+    """Grants as a JSON list of their texts."""
 
     impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: frozenset[Scope] | None, dialect: sa.Dialect) -> str:  # noqa: ARG002
-        """The text that is stored."""
-        return " ".join(sorted(value or ()))
+    def process_bind_param(self, value: Iterable[Grant] | None, dialect: sa.Dialect) -> str:  # noqa: ARG002
+        """What is stored."""
+        return jsontext.dumps(list(map(str, value or ())))
 
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> frozenset[Scope]:  # noqa: ARG002
-        """The scopes that were stored."""
-        return frozenset(Scope(word) for word in (value or "").split())
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> tuple[Grant, ...]:  # noqa: ARG002
+        """The grants that were stored."""
+        return tuple(map(Grant.parse, json.loads(value or "[]")))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """A key without its secret; times in microseconds."""
+    """A key without its secret, or somebody who signs in; times in microseconds."""
 
     id: Key[str]
     hash: Unique[str] = field(repr=False)
     user: str
-    scopes: Annotated[frozenset[Scope], _Scopes()]
-    entity: str | None
-    project: str | None
+    grants: Annotated[tuple[Grant, ...], _Grants()]
     created_at: int
     created_by: str
     last_used_at: int | None = None
     revoked_at: int | None = None
+    last_used_from: str | None = None
+    """The address that the last request came from."""
+    expires_at: int | None = None
+    rotated_at: int | None = None
+    previous_hash: Indexed[str | None] = field(default=None, repr=False)
+    """Of the secret before the last rotation, which can be used until `previous_until`."""
+    previous_until: int | None = None
+
+    @property
+    def is_person(self) -> bool:
+        """True for somebody who signs in, and has no secret here."""
+        return self.hash.startswith(_PERSON)
+
+    def problem(self, at: int, hashed: str | None = None) -> str | None:
+        """What keeps this from being used at an instant, with a secret of that hash: `was revoked`; None if nothing."""
+        if self.revoked_at is not None:
+            return "was revoked"
+        if self.expires_at is not None and self.expires_at <= at:
+            return f"expired on {times.to_iso(self.expires_at)[:16]}Z"
+        if hashed is not None and hashed == self.previous_hash and (self.previous_until or 0) <= at:
+            return "was rotated: this secret no longer counts"
+        return None
+
+
+def grants_of_scopes(scopes: str, entity: str | None, project: str | None) -> str:
+    """The grants of a key that was made before there were roles, as they are stored: writing included deletion."""
+    words = ["delete", *scopes.split()] if "write" in scopes.split() else scopes.split()
+    return json.dumps([str(Grant(project or entity or "", read_scopes(words)))])
 
 
 KEYS = Mapped(KeyRow, "api_keys")
@@ -52,79 +83,174 @@ api_keys = KEYS.table
 
 
 class Keys(Repository):
-    """The table of keys."""
+    """The table of keys and people."""
 
     async def create(
-        self, user: str, scopes: frozenset[Scope], entity: str | None, project: str | None, by: str
+        self, user: str, grants: Sequence[Grant], by: str, expires_in: float | None = None
     ) -> tuple[str, KeyRow]:
-        """Make a key; returns its secret (kept nowhere) and its row. Raises InvalidRequest for a bad binding."""
-        _check(user, scopes, entity, project)
-        key = PREFIX + secrets.token_hex(32)
-        made = KeyRow(times.uuid7(), hash_key(key), user, scopes, entity, project, times.now(), by)
+        """Make a key that ends after so many seconds; returns its secret (kept nowhere) and its row.
 
+        Raises InvalidRequest for a bad name, no grant and a bad time.
+        """
+        _check(user, grants, expires_in)
+        key, at = _make_secret(), times.now()
+        made = KeyRow(
+            times.uuid7(), hash_key(key), user, merge_grants(grants), at, by, expires_at=_after(at, expires_in)
+        )
         await self._executor.write(lambda connection: _insert(connection, made))
         return key, made
 
     @writes
-    def ensure(self, connection: sa.Connection, key: str, user: str, scopes: frozenset[Scope], by: str) -> None:
-        """Make a key of a given secret that reaches everything, unless it was made before, be it revoked or not."""
-        made = KeyRow(times.uuid7(), hash_key(key), user, scopes, None, None, times.now(), by)
-        if KEYS.first(connection, KEYS.select(api_keys.c.hash == made.hash)) is None:
+    def ensure(self, connection: sa.Connection, key: str, user: str, grants: tuple[Grant, ...], by: str) -> None:
+        """Make a key of a given secret, unless it was made before, be it revoked or not."""
+        made = KeyRow(times.uuid7(), hash_key(key), user, grants, times.now(), by)
+        if KEYS.first(connection, KEYS.select(_of_secret(made.hash))) is None:
             _insert(connection, made)
+
+    async def rotate(self, key_id: str, overlap: float, expires_in: float | None, by: str) -> tuple[str, KeyRow]:
+        """Give a key a new secret; the old one counts for `overlap` more seconds. Raises NotFound, InvalidRequest.
+
+        It ends after `expires_in` seconds; None gives it as long a life again as it had before, if any.
+        """
+        _check_end(expires_in)
+        key, at = _make_secret(), times.now()
+
+        def work(connection: sa.Connection) -> KeyRow:
+            row = _find_one(connection, key_id)
+            problem = "signs in and has no secret here" if row.is_person else row.problem(at)
+            if problem:
+                raise InvalidRequest(f"The key of {row.user} cannot be rotated: it {problem}")
+            life = None if row.expires_at is None else row.expires_at - (row.rotated_at or row.created_at)
+            ends = _after(at, expires_in) if expires_in is not None or life is None else at + life
+            until = at + round(overlap * times.SECOND)
+            # An old secret does not outlive the end that it was given with.
+            until = until if row.expires_at is None else min(until, row.expires_at)
+            changes: dict[str, Any] = {"hash": hash_key(key), "previous_hash": row.hash, "previous_until": until}
+            changes |= {"rotated_at": at, "expires_at": ends}
+            told = {"key": row.id, "user": row.user, "overlap_seconds": round((until - at) / times.SECOND)}
+            _change(connection, row, changes, at, by, "key.rotate", told)
+            return replace(row, **changes)
+
+        return key, await self._executor.write(work)
+
+    @writes
+    def sign_in(self, connection: sa.Connection, identity: str, user: str, grants: tuple[Grant, ...]) -> KeyRow:
+        """Somebody whom a provider knows as `identity`, with what their groups allow now."""
+        hashed, at = _PERSON + hash_key(identity), times.now()
+        row = KEYS.first(connection, KEYS.select(api_keys.c.hash == hashed))
+        if row is None:
+            row = KeyRow(times.uuid7(), hashed, user, grants, at, "sign-in")
+            _insert(connection, row)
+        elif (row.user, row.grants) != (user, grants):
+            told = {"key": row.id, "user": user, "roles": list(map(str, grants))}
+            _change(connection, row, {"user": user, "grants": grants}, at, user, "person.change", told)
+            row = replace(row, user=user, grants=grants)
+        return row
 
     @writes
     def revoke(self, connection: sa.Connection, key_id: str, by: str) -> KeyRow:
         """Make a key useless from now on; a unique beginning of its id is enough. Raises NotFound."""
-        rows = KEYS.all(connection, KEYS.select(api_keys.c.id.startswith(key_id, autoescape=True)))
-        if not key_id or len(rows) != 1:
-            named = f": {', '.join(row.id for row in rows[:10])}" if key_id and rows else ""
-            raise NotFound(f"{len(rows) if key_id else 'No'} keys have an id that starts with {key_id!r}{named}")
-        row = rows[0]
+        row = _find_one(connection, key_id)
         if row.revoked_at is None:
             at = times.now()
-            connection.execute(api_keys.update().where(api_keys.c.id == row.id).values(revoked_at=at))
-            audit(connection, at, by, "key.revoke", _internal(row.project), {"key": row.id, "user": row.user})
+            told = {"key": row.id, "user": row.user}
+            _change(connection, row, {"revoked_at": at}, at, by, "key.revoke", told)
+        return row
+
+    @writes
+    def restore(self, connection: sa.Connection, key_id: str, by: str) -> KeyRow:
+        """Let somebody sign in again whose sign-in was revoked; raises NotFound, InvalidRequest for a key."""
+        row = _find_one(connection, key_id)
+        if not row.is_person:
+            raise InvalidRequest("A revoked key stays revoked; create another one")
+        told = {"key": row.id, "user": row.user}
+        _change(connection, row, {"revoked_at": None}, times.now(), by, "person.restore", told)
         return row
 
     async def find(self, hashed: str) -> KeyRow | None:
-        """The key with this hash, revoked or not."""
-        return await self._first(KEYS, api_keys.c.hash == hashed)
+        """The key with a secret of this hash, be it usable or not."""
+        return await self._first(KEYS, _of_secret(hashed))
+
+    async def read(self, key_id: str) -> KeyRow | None:
+        """The key with this id."""
+        return await self._first(KEYS, api_keys.c.id == key_id)
 
     async def all(self) -> list[KeyRow]:
-        """Every key, oldest first."""
+        """Every key and everybody who has signed in, oldest first."""
         return await self._all(KEYS, KEYS.select().order_by(api_keys.c.created_at, api_keys.c.id))
 
-    async def any_usable(self) -> bool:
-        """True when at least one key is not revoked."""
-        return await self._first(KEYS, api_keys.c.revoked_at.is_(None)) is not None
+    async def problems(self, key_ids: Collection[str]) -> dict[str, str]:
+        """Why work that keys started must not go on; those that can be used are left out."""
+        now, rows = times.now(), await self._all(KEYS, KEYS.select(api_keys.c.id.in_(key_ids)))
+        problems = {row: problem for row in rows if (problem := row.problem(now))}
+        return {row.id: f"The key of user '{row.user}', which started this, {said}" for row, said in problems.items()}
 
-    async def used(self, key_ids: list[str], at: int) -> None:
-        """Note when keys were last used."""
-        await self._execute(api_keys.update().where(api_keys.c.id.in_(key_ids)).values(last_used_at=at))
+    async def any_usable(self) -> bool:
+        """True when at least one key can be used."""
+        lasts = sa.or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > times.now())
+        return await self._first(KEYS, api_keys.c.revoked_at.is_(None), lasts) is not None
+
+    @writes
+    def used(self, connection: sa.Connection, uses: Mapping[str, tuple[int, str]]) -> None:
+        """Note when keys (by id) were last used, and from which address."""
+        change = api_keys.update().where(api_keys.c.id == sa.bindparam("key"))
+        change = change.values(last_used_at=sa.bindparam("at"), last_used_from=sa.bindparam("address"))
+        connection.execute(change, [{"key": key, "at": at, "address": address} for key, (at, address) in uses.items()])
+
+
+def _make_secret() -> str:
+    return PREFIX + secrets.token_hex(32)
+
+
+def _of_secret(hashed: str) -> sa.ColumnElement[bool]:
+    return sa.or_(api_keys.c.hash == hashed, api_keys.c.previous_hash == hashed)
+
+
+def _after(at: int, seconds: float | None) -> int | None:
+    return None if seconds is None else at + round(seconds * times.SECOND)
+
+
+def _find_one(connection: sa.Connection, key_id: str) -> KeyRow:
+    rows = KEYS.all(connection, KEYS.select(api_keys.c.id.startswith(key_id, autoescape=True)))
+    if not key_id or len(rows) != 1:
+        named = f": {', '.join(row.id for row in rows[:10])}" if key_id and rows else ""
+        raise NotFound(f"{len(rows) if key_id else 'No'} keys have an id that starts with {key_id!r}{named}")
+    return rows[0]
+
+
+def _change(
+    connection: sa.Connection, row: KeyRow, changes: dict[str, Any], at: int, by: str, action: str, told: dict[str, Any]
+) -> None:
+    connection.execute(api_keys.update().where(api_keys.c.id == row.id).values(changes))
+    audit(connection, at, by, action, _internal(row), told)
 
 
 def _insert(connection: sa.Connection, key: KeyRow) -> None:
     KEYS.insert(connection, key)
-    details: dict[str, str | None] = {"key": key.id, "user": key.user, "scopes": " ".join(sorted(key.scopes))}
-    details |= {"entity": key.entity, "project": key.project}
-    audit(connection, key.created_at, key.created_by, "key.create", _internal(key.project), details)
+    details: dict[str, Any] = {"key": key.id, "user": key.user, "roles": list(map(str, key.grants))}
+    if key.expires_at is not None:
+        details["expires_at"] = times.to_iso(key.expires_at)
+    action = "person.create" if key.is_person else "key.create"
+    audit(connection, key.created_at, key.created_by, action, _internal(key), details)
 
 
-def _check(user: str, scopes: frozenset[Scope], entity: str | None, project: str | None) -> None:
+def _check(user: str, grants: Sequence[Grant], expires_in: float | None) -> None:
     if not user.strip() or len(user) > 256 or not user.isprintable():
         raise InvalidRequest("A key needs a user name of 1 to 256 printable characters")
-    if not scopes:
-        raise InvalidRequest(f"A key needs at least one scope of {', '.join(Scope)}")
-    if entity is not None and project is not None:
-        raise InvalidRequest("A key is bound to an entity or to a project, not to both")
-    if project is not None:
-        refs.internal_project(project)
-    if entity is not None:
-        refs.internal_project(f"{entity}/project")
+    if not 1 <= len(grants) <= MOST_GRANTS:
+        raise InvalidRequest(f"A key needs 1 to {MOST_GRANTS} roles")
+    _check_end(expires_in)
 
 
-def _internal(project: str | None) -> str | None:
-    return None if project is None else refs.internal_project(project)
+def _check_end(expires_in: float | None) -> None:
+    if expires_in == 0:
+        raise InvalidRequest("A key that expires at once is of no use")
+
+
+def _internal(row: KeyRow) -> str | None:
+    """The project of a key that is bound to one."""
+    reach = row.grants[0].reach if len(row.grants) == 1 else ""
+    return refs.internal_project(reach) if "/" in reach else None
 
 
 SESSION_SECONDS = 14 * 86_400
@@ -153,11 +279,12 @@ class Sessions(Repository):
     """The table of sessions; instants in microseconds."""
 
     @writes
-    def begin(self, connection: sa.Connection, key_id: str, at: int) -> str:
+    def begin(self, connection: sa.Connection, key: KeyRow, at: int, life: int = _LIFE) -> str:
         """A new session of a key, by its secret, which is kept nowhere; those that are over are removed."""
         token = secrets.token_urlsafe(32)
         connection.execute(sessions.delete().where(sessions.c.expires_at <= at))
-        _sessions.insert(connection, SessionRow(hash_key(token), key_id, at, at + _LIFE))
+        _sessions.insert(connection, SessionRow(hash_key(token), key.id, at, at + life))
+        audit(connection, at, key.user, "login", None, {"key": key.id, "with": "sign-in" if key.is_person else "key"})
         return token
 
     async def find(self, hashed: str, at: int) -> KeyRow | None:
@@ -165,12 +292,14 @@ class Sessions(Repository):
         session = await self._first(_sessions, sessions.c.hash == hashed, sessions.c.expires_at > at)
         if session is None:
             return None
-        if session.expires_at < at + _LIFE - _SLACK:
+        row = await self._first(KEYS, api_keys.c.id == session.key)
+        # Who signs in does so again after a while: groups may have changed.
+        if row is not None and not row.is_person and session.expires_at < at + _LIFE - _SLACK:
             change = sessions.update().where(sessions.c.hash == hashed).values(expires_at=at + _LIFE)
             # A full disk ends no session.
             with contextlib.suppress(HeddleError):
                 await self._execute(change)
-        return await self._first(KEYS, api_keys.c.id == session.key)
+        return row
 
     async def end(self, token: str) -> None:
         """End one session; an unknown one has ended before."""

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import sqlalchemy as sa
 
 from heddle.errors import Busy
+from heddle.store.control.audit import audit
 from heddle.store.control.coordination import NO_LEASE, QUEUED, RUNNING, JobQueue
-from heddle.store.control.projects import audit
 from heddle.store.control.repository import Integer, Key, Mapped, Repository, writes
 
 

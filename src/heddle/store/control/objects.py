@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import object_labels as labels
-from heddle.store.control.projects import audit
+from heddle.store.control.audit import audit
 from heddle.store.control.repository import (
     Executor,
     Instance,

@@ -1,14 +1,14 @@
-"""Projects that are known, their settings and runtimes, and the audit log."""
+"""Projects that are known, their settings and runtimes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, metadata, reads, upsert, writes
+from heddle.store.control.audit import audit
+from heddle.store.control.repository import Integer, Key, Mapped, Repository, metadata, reads, upsert, writes
 from heddle.wire import times
-from heddle.wire.batched import batched
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,39 +21,8 @@ class ProjectRow:
     retention_days: Integer | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRow:
-    """Who did what."""
-
-    number: Key[Integer] = 0
-    at: Indexed[int]
-    user: str
-    action: str
-    project: Indexed[str | None]
-    details: dict[str, Any]
-
-
-_projects, _audit = Mapped(ProjectRow, "projects"), Mapped(AuditRow, "audit_log")
-projects, audit_log = _projects.table, _audit.table
-_NOTED = 500
-
-
-def audit(
-    connection: sa.Connection, at: int, user: str, action: str, project: str | None, details: dict[str, Any]
-) -> None:
-    """Note in the caller's transaction that `user` did `action`; `at` in microseconds, `project` internal or None."""
-    _audit.insert(connection, AuditRow(at=at, user=user, action=action, project=project, details=details))
-
-
-def purge(connection: sa.Connection, table: sa.Table, project: str, ids: Sequence[str], user: str, action: str) -> int:
-    """Delete rows of a table by their ids and say so in the audit log; returns how many there were."""
-    deleted = 0
-    for part in batched(ids):
-        deleted += connection.execute(sa.delete(table).where(table.c.project == project, table.c.id.in_(part))).rowcount
-    if deleted:
-        audit(connection, times.now(), user, action, project, {"ids": list(ids[:_NOTED]), "deleted": deleted})
-    return deleted
-
+_projects = Mapped(ProjectRow, "projects")
+projects = _projects.table
 
 heartbeat = sa.Table(
     "heartbeat",
@@ -136,17 +105,6 @@ class Projects(Repository):
         """Every project whose calls are deleted some day, and after how many days."""
         found = await self._all(_projects, _projects.select(projects.c.retention_days.is_not(None)))
         return [(row.project, row.retention_days or 0) for row in found]
-
-    async def note(self, user: str, action: str, project: str | None, details: dict[str, Any]) -> None:
-        """Add one line to the audit log."""
-        await self._executor.write(lambda connection: audit(connection, times.now(), user, action, project, details))
-
-    async def audited(self, project: str | None = None, limit: int = 1000) -> list[dict[str, Any]]:
-        """The audit log, newest first; of one project, or of all."""
-        query = sa.select(audit_log).order_by(audit_log.c.number.desc()).limit(limit)
-        if project is not None:
-            query = query.where(audit_log.c.project == project)
-        return [{**row._mapping, "at": times.to_iso(row.at)} for row in await self._tuples(query)]
 
 
 def _find(connection: sa.Connection, project: str) -> ProjectRow | None:

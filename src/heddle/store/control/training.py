@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from heddle.errors import Busy, Conflict, HeddleError
+from heddle.store.control.audit import audit
 from heddle.store.control.coordination import (
     NO_LEASE,
     QUEUED,
@@ -17,8 +18,8 @@ from heddle.store.control.coordination import (
     JobQueue,
     database_time,
 )
-from heddle.store.control.projects import audit
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, reads, writes
+from heddle.wire import refs
 from heddle.wire.batched import batched
 
 PUBLISHING = "publishing"
@@ -64,6 +65,8 @@ class JobRow:
     created_by: str
     started_at: int | None = None
     ended_at: int | None = None
+    key_id: str | None = None
+    """The key that it was started with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +297,14 @@ class TrainModels(Repository):
         _models.insert(connection, row)
         _checkpoints.insert(connection, first)
         details = {"entity": row.entity, "project": row.project, "name": row.name}
-        audit(connection, row.created_at, row.created_by, "train_model.create", None, details)
+        audit(
+            connection,
+            row.created_at,
+            row.created_by,
+            "train_model.create",
+            refs.internal_project(row.project_id),
+            details,
+        )
         return row
 
     async def find(self, model_id: str) -> ModelRow | None:
@@ -318,7 +328,7 @@ class TrainModels(Repository):
         connection.execute(train_models.delete().where(_m.id == row.id))
         connection.execute(train_jobs.update().where(train_jobs.c.model_id == row.id).values(payload=""))
         details = {"entity": row.entity, "project": row.project, "name": row.name}
-        audit(connection, at, user, "train_model.delete", None, details)
+        audit(connection, at, user, "train_model.delete", refs.internal_project(row.project_id), details)
         return found
 
     async def checkpoints(self, model_id: str) -> list[CheckpointRow]:
@@ -343,7 +353,9 @@ class TrainModels(Repository):
         found = _checkpoints.all(connection, _checkpoints.select(which))
         connection.execute(train_checkpoints.delete().where(which))
         details = {"model_id": model_id, "steps": [row.step for row in found]}
-        audit(connection, at, user, "checkpoint.delete", None, details)
+        model = _models.first(connection, _models.select(_m.id == model_id))
+        project = None if model is None else refs.internal_project(model.project_id)
+        audit(connection, at, user, "checkpoint.delete", project, details)
         return found
 
     @writes

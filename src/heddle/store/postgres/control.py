@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -86,7 +87,8 @@ class PostgresExecutor:
         if self._stats.waiting_bytes and self._stats.waiting_bytes + size > self._queue_bytes:
             raise Busy("Too much waits to be written; try again")
         self._count(size)
-        return await self._writers.run(lambda: self._write(work, size))
+        context = copy_context()
+        return await self._writers.run(lambda: self._write(lambda connection: context.run(work, connection), size))
 
     async def read(self, work: Callable[[sa.Connection], T]) -> T:
         """Run `work` on what is committed at its start; raises QueryTimeout and Unavailable."""

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from heddle.store.control.agents import spans as agent_index
+from heddle.store.control.audit import audit
 from heddle.store.control.log_records import remove_of_spans
-from heddle.store.control.projects import audit
 from heddle.store.query.calls import Position, sum_turns
 from heddle.store.sqlite import blocks, usage_repeats
 from heddle.store.sqlite.call_table import SLOW_SECONDS, PathIndexes, SqliteSelection, select

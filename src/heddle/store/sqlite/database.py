@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import groupby
@@ -332,7 +333,7 @@ class Writer:
         Raises what `work` raises, Busy when more than the setting write_queue_bytes waits, StorageFull on a full disk.
         """
         loop = asyncio.get_running_loop()
-        result: T = await self._put(_Item(work, size, loop, loop.create_future()))
+        result: T = await self._put(_Item(partial(_run_in, copy_context(), work), size, loop, loop.create_future()))
         return result
 
     async def write_jointly(self, joint: Callable[[Session, list[T]], None], brought: T, size: int) -> None:
@@ -468,6 +469,10 @@ class Writer:
                 loop.call_soon_threadsafe(_resolve, mine)
             except RuntimeError:
                 logger.warning("%d writes were committed after their event loop had closed", len(mine))
+
+
+def _run_in(context: Context, work: Callable[[Session], T], session: Session) -> T:
+    return context.run(work, session)
 
 
 def _joined(group: list[_Item]) -> Iterator[_Item]:

@@ -18,7 +18,7 @@ from heddle.store.control.annotation_queues import QUEUE_TABLES
 from heddle.store.control.coordination import changes, leases
 from heddle.store.control.eval_jobs import eval_jobs, replay_items
 from heddle.store.control.inference import METER_TABLES, adapter_names, adapters, inference_limits, inference_usage
-from heddle.store.control.keys import sessions
+from heddle.store.control.keys import grants_of_scopes, sessions
 from heddle.store.control.links import dataset_sources, registry_links
 from heddle.store.control.log_records import log_records
 from heddle.store.control.metric_series import METRIC_TABLES
@@ -140,6 +140,23 @@ def _drop_dump_indexes(session: Session) -> None:
         raw.execute("DELETE FROM path_indexes WHERE name = ?", (name,))
 
 
+def _add_roles(session: Session) -> None:
+    """Keys keep what they could do: whoever could write could delete, too."""
+    raw = session.raw
+    _add_column(raw, "audit_log", "address TEXT DEFAULT '' NOT NULL")
+    _add_column(raw, "train_jobs", "key_id TEXT")
+    if "scopes" not in {row[1] for row in raw.execute("PRAGMA table_info(api_keys)")}:
+        return
+    for column in ("grants TEXT DEFAULT '[]' NOT NULL", "last_used_from TEXT", "expires_at BIGINT", "rotated_at BIGINT",
+                   "previous_hash TEXT", "previous_until BIGINT"):  # fmt: skip
+        _add_column(raw, "api_keys", column)
+    raw.create_function("grants", 3, grants_of_scopes, deterministic=True)
+    raw.execute("UPDATE api_keys SET grants = grants(scopes, entity, project)")
+    for column in ("scopes", "entity", "project"):
+        raw.execute(f"ALTER TABLE api_keys DROP COLUMN {column}")
+    raw.execute("CREATE INDEX IF NOT EXISTS ix_api_keys_previous_hash ON api_keys (previous_hash)")
+
+
 MIGRATIONS = (
     Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
     Migration(2, "tables of inference: usage, limits, adapters", _create(inference_usage, inference_limits, adapters)),
@@ -175,6 +192,7 @@ MIGRATIONS = (
     Migration(19, "sums of tokens over time", _run(*blocks.USAGE_BLOCKS)),
     Migration(20, "the index of calls with large texts", _run(search.LARGE_CALLS)),
     Migration(21, "dumps of spans are stored compressed", _drop_dump_indexes),
+    Migration(22, "roles of keys, their ends, and where requests came from", _add_roles, changes_data=True),
 )
 CURRENT = MIGRATIONS[-1].number
 

@@ -8,7 +8,18 @@ from fastapi import Depends, Response
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.routing import Empty, Reader, Service, SettingsDep, StoreDep, Writer, answer, describe_row, group
+from heddle.http.routing import (
+    Deleter,
+    Empty,
+    Reader,
+    Service,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    describe_row,
+    group,
+)
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import SUCCEEDED
@@ -47,7 +58,7 @@ async def alert_create(
     body: AlertCreateReq, caller: Writer, settings: SettingsDep, store: StoreDep, alerts: AlertsDep
 ) -> Response:
     """Make a rule; the answer alone shows the secret that its messages are signed with."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     project = caller.open(body.project_id)
     alert_id, secret = times.uuid7(), targets.create_secret()
     rule = _checked(body, alert_id, project, settings)
@@ -79,7 +90,7 @@ async def alert_update(
     body: AlertUpdateReq, caller: Writer, settings: SettingsDep, store: StoreDep, alerts: AlertsDep
 ) -> Response:
     """Replace a rule; its secret stays, and it begins quiet."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     row = await _find(body.project_id, body.id, caller, store)
     row.rule = _checked(body, row.id, row.project, settings, targets.targets_of(row.rule))
     row.name, row.is_enabled = body.name, body.enabled
@@ -91,7 +102,7 @@ async def alert_update(
 
 
 @router.post("/alerts/delete", response_model=Empty)
-async def alert_delete(body: AlertReq, caller: Writer, store: StoreDep) -> Response:
+async def alert_delete(body: AlertReq, caller: Deleter, store: StoreDep) -> Response:
     """Delete a rule, and the messages about it that were not sent yet."""
     project = caller.open(body.project_id)
     if not await store.alerts.delete(project, body.id, caller.user, times.now()):
@@ -102,7 +113,7 @@ async def alert_delete(body: AlertReq, caller: Writer, store: StoreDep) -> Respo
 @router.post("/alerts/test", response_model=AlertTestRes)
 async def alert_test(body: AlertTestReq, caller: Writer, store: StoreDep, alerts: AlertsDep) -> Response:
     """Send a test message to a target of a rule, or to all."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     row = await _find(body.project_id, body.id, caller, store)
     ids = await alerts.test(row, body.target)
     return answer({"delivery_id": ids[0], "delivery_ids": ids})

@@ -16,6 +16,7 @@ from heddle.auth import Caller
 from heddle.errors import Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.http.routing import (
     OFF_LOOP_BYTES,
+    Deleter,
     Empty,
     SettingsDep,
     StoreDep,
@@ -476,7 +477,7 @@ async def call_update(body: CallUpdateReq, caller: Writer, store: StoreDep) -> R
 
 
 @router.post("/calls/delete", response_model=CallsDeleteRes)
-async def calls_delete(body: CallsDeleteReq, caller: Writer, store: StoreDep) -> Response:
+async def calls_delete(body: CallsDeleteReq, caller: Deleter, store: StoreDep) -> Response:
     """Hide calls and their descendants."""
     project = caller.open(body.project_id)
     if len(body.call_ids) > MAX_DELETED:

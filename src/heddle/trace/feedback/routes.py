@@ -9,7 +9,7 @@ from fastapi import Response
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.http.routing import Admin, Empty, Reader, SettingsDep, StoreDep, Writer, answer, group, local
+from heddle.http.routing import Admin, Annotator, Empty, Reader, SettingsDep, StoreDep, answer, group, local
 from heddle.store.base import Store
 from heddle.store.control.feedback import SPANS, STRUCTURES
 from heddle.trace.feedback import models
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 
 @router.post("/feedback/create", response_model=FeedbackCreateRes)
-async def feedback_create(body: FeedbackCreateReq, caller: Writer, store: StoreDep) -> Response:
+async def feedback_create(body: FeedbackCreateReq, caller: Annotator, store: StoreDep) -> Response:
     """Store one row; one with the same id is replaced."""
     rows = await prepare([body], caller, store)
     await store.feedback.create(rows)
@@ -51,7 +51,7 @@ async def feedback_create(body: FeedbackCreateReq, caller: Writer, store: StoreD
 
 
 @router.post("/feedback/batch/create", response_model=FeedbackBatchCreateRes)
-async def feedback_batch_create(body: FeedbackBatchCreateReq, caller: Writer, store: StoreDep) -> Response:
+async def feedback_batch_create(body: FeedbackBatchCreateReq, caller: Annotator, store: StoreDep) -> Response:
     """Store rows; one that is refused fails them all."""
     rows = await prepare(body.batch, caller, store)
     await store.feedback.create(rows)
@@ -59,7 +59,7 @@ async def feedback_batch_create(body: FeedbackBatchCreateReq, caller: Writer, st
 
 
 @router.post("/feedback/replace", response_model=FeedbackCreateRes)
-async def feedback_replace(body: FeedbackReplaceReq, caller: Writer, store: StoreDep) -> Response:
+async def feedback_replace(body: FeedbackReplaceReq, caller: Annotator, store: StoreDep) -> Response:
     """Store a row in place of another, which need not exist; a refused row leaves the other as it was."""
     rows = await prepare([body], caller, store)
     await store.feedback.create(rows, replaced=(rows[0]["project"], body.feedback_id, caller.user))

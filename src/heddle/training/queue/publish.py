@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from heddle.auth import Caller, Scope
+from heddle.auth import Caller
 from heddle.errors import Busy, HeddleError, QueryTimeout, StorageFull, Unavailable
+from heddle.jobs.runner import Cancellation
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.training import CheckpointRow, JobRow, LeaseLost, ModelRow, TrainJobs, TrainModels
 from heddle.training import files
@@ -54,8 +55,7 @@ class Promotion:
         if request is None:
             return None
         pinned = await self._evaluator.check(request.evaluation, caller)
-        reach = {"entity": caller.entity, "project": caller.project}
-        return {**request.model_dump(), "evaluation": pinned, "reach": reach}
+        return {**request.model_dump(), "evaluation": pinned, "caller": caller.to_json()}
 
     async def judge(self, model: ModelRow, job: JobRow, candidate: int, latest: int) -> Verdict:
         """Whether the candidate's score reaches the latest one's; raises HeddleError when it cannot be found out."""
@@ -74,8 +74,9 @@ class Promotion:
         return Verdict(promote, data)
 
     async def _score(self, model: ModelRow, job: JobRow, rule: Json, step: int) -> Scored:
-        # The key may be revoked by now; what the job was given when it came in still holds, and reaches no further.
-        author = Caller(job.created_by, frozenset((Scope.READ, Scope.WRITE)), **rule["reach"])
+        # What the job was given when it came in; it ends when the key is revoked.
+        old = {"user": job.created_by, "scopes": ["read", "write"], "key_id": None, **rule.get("reach", {})}
+        author = Caller.from_json(rule.get("caller", old))
         address = f"wandb-artifact:///{model.entity}/{model.project}/{model.name}:step{step}"
         return await self._evaluator.run(
             rule["evaluation"],
@@ -90,7 +91,6 @@ class Promotion:
 
 logger = logging.getLogger("heddle.training")
 
-CANCELLED_MESSAGE = "cancelled"
 PROMOTED = "promotion/promoted"
 TEMPORARY = (StorageFull, Unavailable, Busy, QueryTimeout)
 """What passes by itself: the job waits."""
@@ -114,7 +114,7 @@ class Publisher:
         self.observers: list[Observer] = []
         self.retain: Retain | None = None
 
-    async def publish(self, model: ModelRow, job: JobRow, cancelled: asyncio.Event) -> JobRow:
+    async def publish(self, model: ModelRow, job: JobRow, cancelled: Cancellation) -> JobRow:
         """Make the job's checkpoint the policy, and end the job; returns it as it ended.
 
         Raises what is temporary (a full disk); then it is to be done again. Raises LeaseLost when another server does.
@@ -124,7 +124,7 @@ class Publisher:
             data, reason = await self._promote(model, job, job.step, cancelled)
         except GivenUp:
             await self._take_back(model, job, job.step)
-            return await self.end(model, job, CANCELLED, CANCELLED_MESSAGE)
+            return await self.end(model, job, CANCELLED, cancelled.reason)
         except (*TEMPORARY, LeaseLost):
             raise
         except (HeddleError, OSError) as error:

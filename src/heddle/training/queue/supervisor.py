@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from heddle.errors import HeddleError, NotFound
-from heddle.jobs.runner import Attempt, Runner
+from heddle.jobs.runner import Attempt, Cancellation, Runner
 from heddle.paths import OutsideRoot
 from heddle.settings import Settings
 from heddle.store.control.coordination import CANCELLED, FAILED
@@ -23,10 +24,12 @@ from heddle.store.control.training import (
     TrainModels,
 )
 from heddle.training import files, handover
-from heddle.training.messages import Failed, Finished, Stopped, Task, Warm
+from heddle.training.config import RlConfig
+from heddle.training.messages import Failed, Finished, JobKind, Stopped, Task, Warm
 from heddle.training.queue.events import EventLog, TrainingMetrics, now
 from heddle.training.queue.process import ProcessEnded, ProcessOptions, Slot
-from heddle.training.queue.publish import CANCELLED_MESSAGE, Publisher, policy_name
+from heddle.training.queue.publish import Publisher, policy_name
+from heddle.training.ruler import JudgeFailed, Ruler
 from heddle.wire.training import PolicyHost
 
 
@@ -68,7 +71,7 @@ class TaskBuilder:
         config = job.config
         return Task(
             job_id=job.id,
-            kind="sft" if job.kind == "sft" else "rl",
+            kind=cast(JobKind, job.kind),
             base_folder=str(base.folder),
             payload=str(payload),
             config=config["settings"],
@@ -90,7 +93,7 @@ class TaskBuilder:
         """The folder that the KL penalty compares with; None is the base model."""
         assert job.parent_step is not None
         settings = job.config["settings"]
-        if not settings.get("kl_penalty_coef"):
+        if job.kind != "rl" or not RlConfig.of_json(settings).compares:
             return None
         if job.config.get("kl_reference") is not None:
             with contextlib.suppress(OutsideRoot):
@@ -145,6 +148,7 @@ class Supervisor(Runner[JobRow]):
         self.events = EventLog(jobs)
         self._builder = TaskBuilder(models, policies, self._data, payload, settings.training_ranks)
         self.publisher = Publisher(models, jobs, policies, self._data, self.events)
+        self.ruler: Ruler | None = None
         watched = self._data / handover.ROOT if settings.trainer == "torchrun" else None
         options = options or ProcessOptions(settings.training_ranks, settings.training_lease, handover=watched)
         self._slots = [Slot(options, settings.training_idle, self.events, metrics) for _ in range(count)]
@@ -205,11 +209,11 @@ class Supervisor(Runner[JobRow]):
     async def _cancel_untaken(self, job: JobRow) -> None:
         model = await self._models.find(job.model_id)
         if model is not None and job.state == PUBLISHING:
-            cancelled = asyncio.Event()
+            cancelled = Cancellation()
             cancelled.set()
             self._metrics.ended(await self.publisher.publish(model, job, cancelled))
         else:
-            await self._end(model, job, CANCELLED, CANCELLED_MESSAGE)
+            await self._end(model, job, CANCELLED, Cancellation.reason)
 
     async def _next(self, is_full: bool) -> JobRow | None:
         """The oldest job that may run; a look that finds none writes nothing where servers share the tables."""
@@ -248,7 +252,7 @@ class Supervisor(Runner[JobRow]):
             with slot.busy():
                 result = await self._train(slot, model, attempt)
             if isinstance(result, Stopped):
-                await self._end(model, attempt.job, CANCELLED, CANCELLED_MESSAGE)
+                await self._end(model, attempt.job, CANCELLED, attempt.cancelled.reason)
                 return
             if isinstance(result, Failed):
                 await self._end(model, attempt.job, FAILED, result.message)
@@ -265,8 +269,10 @@ class Supervisor(Runner[JobRow]):
             slot.has_progress = False
             try:
                 await self._fix_steps(model, work)
+                if not await self._score(model, work):
+                    break
                 return await slot.attempt(work, await self._builder.build(model, work.job))
-            except Impossible as error:
+            except (Impossible, JudgeFailed) as error:
                 return Failed(str(error))
             except (HeddleError, OSError):
                 raise  # the server's own, and temporary
@@ -291,6 +297,29 @@ class Supervisor(Runner[JobRow]):
         await asyncio.to_thread(files.remove, self._data / files.checkpoint_folder(model.id, step))
         await self._jobs.update(work.job.id, parent_step=parent, step=step)
         work.job = replace(work.job, parent_step=parent, step=step)
+
+    async def _score(self, model: ModelRow, work: Attempt[JobRow]) -> bool:
+        """Give a job the rewards of its judge, once; False when it was cancelled meanwhile."""
+        wanted = work.job.config.get("ruler")
+        if wanted is None or "usage" in wanted:
+            return True
+        if work.cancelled.is_set():
+            return False
+        if self.ruler is None:
+            raise Impossible("this server asks no judges")
+        work.worker = asyncio.create_task(self.ruler.score(model, work.job))
+        try:
+            payload, usage = await work.worker
+        except asyncio.CancelledError:
+            if not work.cancelled.is_set():
+                raise
+            return False
+        finally:
+            work.worker = None
+        config = {**work.job.config, "ruler": {**wanted, "usage": usage}}
+        await self._jobs.update(work.job.id, payload=payload, config=config)
+        work.job = replace(work.job, payload=payload, config=config)
+        return True
 
     async def _end(self, model: ModelRow | None, job: JobRow, state: str, error: str) -> None:
         self._metrics.ended(await self.publisher.end(model, job, state, error))

@@ -13,13 +13,17 @@ from pydantic import (
     Field,
     FiniteFloat,
     PlainValidator,
+    ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from heddle.http.routing import RequestModel
 from heddle.training.calls import CALL_FIELDS, GROUP_FIELDS
-from heddle.training.config import BOUNDS, KlSource, Level, LossName, RlConfig, SftConfig
+from heddle.training.config import DpoConfig, KlSource, RlConfig, SftConfig
+from heddle.training.losses.base import Level, LossName
+from heddle.training.losses.correction import Correction
+from heddle.training.losses.kl import KlEstimator
 from heddle.training.schemas.trajectories import (
     AboveZero,
     AtLeastZero,
@@ -61,8 +65,13 @@ class ExperimentalConfig(Part):
     allow_training_without_logprobs: bool | None = None
     epsilon: AtLeastZero | None = None
     epsilon_high: AtLeastZero | None = None
+    importance_correction: Correction | None = None
+    importance_correction_max: AboveZero | None = None
+    importance_correction_min: AtLeastZero | None = None
     importance_sampling_level: Level | None = None
     kimi_k2_tau: AtLeastZero | None = Field(None, validation_alias=AliasChoices(*_TAU))
+    kl_estimator: KlEstimator | None = None
+    kl_loss_coef: AtLeastZero | None = None
     kl_penalty_coef: AtLeastZero | None = None
     kl_penalty_reference_step: Step | None = None
     kl_penalty_source: KlSource | None = None
@@ -71,10 +80,13 @@ class ExperimentalConfig(Part):
     learning_rate: AboveZero | None = None
     logprob_calculation_chunk_size: Count | None = None
     loss_fn: LossName | None = None
+    loss_fn_config: dict[str, FiniteFloat] | None = None
     mask_prob_ratio: bool | None = None
     max_negative_advantage_importance_sampling_weight: AboveZero | None = None
+    max_steps_off_policy: Step | None = None
     normalize_advantages: bool | None = None
     num_trajectories_learning_rate_multiplier_power: Finite | None = None
+    off_policy_mask_threshold: Finite | None = None
     packed_sequence_length: Count | None = None
     plot_tensors: bool | None = None
     ppo: bool | None = None
@@ -103,6 +115,10 @@ class ExperimentalConfig(Part):
                 "value_error", "give only one of kl_penalty_reference_step and kl_penalty_step_lag"
             )
         check_unknown(self.model_extra or {})
+        try:
+            resolve_config(self)
+        except ValueError as error:
+            raise PydanticCustomError("value_error", "{reason}", {"reason": str(error)}) from None
         return self
 
     def unknown(self) -> list[str]:
@@ -111,16 +127,15 @@ class ExperimentalConfig(Part):
 
 
 def resolve_config(given: ExperimentalConfig | None) -> RlConfig:
-    """Fill in the defaults; the bounds depend on the loss (training.md, section 2, point 2)."""
+    """Fill in the defaults, which depend on the loss; raises ValueError for settings that do not go together."""
     if given is None:
         return RlConfig()
     known = [name for name in RlConfig.__slots__ if name in ExperimentalConfig.model_fields]
     values = {name: value for name in known if (value := getattr(given, name)) is not None}
     loss: LossName = given.loss_fn or ("ppo" if given.ppo else "cispo")
-    low, high = BOUNDS[loss]
-    values.setdefault("epsilon", low)
-    values.setdefault("epsilon_high", values["epsilon"] if high is None else high)
-    return RlConfig(**values, loss=loss, ignored=tuple(given.unknown()))
+    if loss == "cross_entropy":
+        raise ValueError("cross_entropy is not a loss of trajectories; use a fine-tuning job")
+    return RlConfig.of_loss(loss, **values, ignored=tuple(given.unknown()))
 
 
 MOST_CALLS = 10_000
@@ -171,7 +186,8 @@ class SourceRequest(_Strict):
     query: Annotated[dict[str, Any] | None, PlainValidator(_checked_query)] = None
     sort_by: list[SourceSort] | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_CALLS)] = 1000
-    reward: SourceReward
+    reward: SourceReward | None = None
+    """Null where a judge gives the rewards."""
     group_by: str | list[str] | None = None
 
     @model_validator(mode="after")
@@ -197,6 +213,19 @@ class PromotionRequest(RequestModel):
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] = 0.0
     max_tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
     """Of an answer; null is `usual_answer`."""
+
+
+class RulerRequest(RequestModel):
+    """`ruler` of a training job: who judges, and by what; an unknown key is refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    judge_model: Annotated[str, Field(min_length=1)] | None = None
+    """A model of this server or of a provider, as /completions/create names it; null is the model's base."""
+    rubric: Annotated[str, Field(min_length=1, max_length=50_000)] | None = None
+    temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = 0.0
+    """Null leaves it to the judge's server."""
+    max_tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
 
 
 def default_max_tokens(max_model_len: int) -> int:
@@ -241,6 +270,18 @@ class JobHead(Part):
     experimental_config: ExperimentalConfig | None = None
     promotion: PromotionRequest | None = None
     source: SourceRequest | None = None
+    reward_from: Literal["ruler"] | None = None
+    """Who gives the trajectories their rewards; null: they have them."""
+    ruler: RulerRequest | None = None
+
+    @model_validator(mode="after")
+    def _has_rewards(self) -> "JobHead":
+        if self.ruler is not None and self.reward_from is None:
+            raise PydanticCustomError("value_error", "ruler goes with reward_from: ruler")
+        if self.source is not None and self.source.reward is None and self.reward_from is None:
+            missing = InitErrorDetails(type="missing", loc=("source", "reward"), input=None)
+            raise ValidationError.from_exception_data("job", [missing])
+        return self
 
 
 class CreateJob(JobHead):
@@ -268,14 +309,55 @@ class SftSettings(Part):
     """Where the service that this wire comes from sends its charts; there is no such place here."""
 
 
-class CreateSftJob(Part):
-    """A supervised job on a file of chat rows."""
+class DpoSettings(Part):
+    """How a job learns from preferences; null is the default. Unknown fields are ignored and named in an event."""
+
+    model_config = ExperimentalConfig.model_config
+
+    batch_size: Count | Literal["auto"] | None = None
+    learning_rate: AboveZero | Annotated[list[AboveZero], Field(min_length=1)] | None = None
+    beta: AboveZero | None = None
+
+
+class _RowsJob(Part):
+    """A job on a file of rows."""
 
     model_id: Id
     training_data_url: Annotated[str, Field(min_length=1)]
+    promotion: PromotionRequest | None = None
+
+
+def _given(settings: SftSettings | DpoSettings, *names: str) -> dict[str, Any]:
+    """The settings that were given, as the config has them."""
+    values = {name: value for name in (*names, "learning_rate") if (value := getattr(settings, name)) is not None}
+    if isinstance(settings.batch_size, int):
+        values["batch_size"] = settings.batch_size
+    if isinstance(settings.learning_rate, list):
+        values["learning_rate"] = tuple(settings.learning_rate)
+    return values
+
+
+class CreateDpoJob(_RowsJob):
+    """A job on pairs of a chosen and a rejected answer."""
+
+    config: DpoSettings | None = None
+
+    @model_validator(mode="after")
+    def _names_few_unknown(self) -> "CreateDpoJob":
+        check_unknown((self.config and self.config.model_extra) or {})
+        return self
+
+    def settings(self) -> DpoConfig:
+        """The settings with every default filled in."""
+        given = self.config or DpoSettings()
+        return DpoConfig(**_given(given, "beta"), ignored=tuple(sorted(given.model_extra or {})))
+
+
+class CreateSftJob(_RowsJob):
+    """A supervised job on a file of chat rows."""
+
     config: SftSettings | None = None
     experimental_config: dict[str, Any] | None = None
-    promotion: PromotionRequest | None = None
 
     @model_validator(mode="after")
     def _names_few_unknown(self) -> "CreateSftJob":
@@ -289,12 +371,7 @@ class CreateSftJob(Part):
     def settings(self) -> SftConfig:
         """The settings with every default filled in."""
         given = self.config or SftSettings()
-        values = {name: value for name in ("learning_rate", "assistant_turns") if (value := getattr(given, name))}
-        if isinstance(given.batch_size, int):
-            values["batch_size"] = given.batch_size
-        if isinstance(given.learning_rate, list):
-            values["learning_rate"] = tuple(given.learning_rate)
         ignored = self._unknown()
         if given.metric_logging:
             ignored.add("metric_logging")
-        return SftConfig(**values, ignored=tuple(sorted(ignored)))
+        return SftConfig(**_given(given, "assistant_turns"), ignored=tuple(sorted(ignored)))

@@ -8,13 +8,24 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from heddle.errors import InvalidRequest
 from heddle.http.routing import RequestModel
+from heddle.training.exchanges import choose_exchanges
 from heddle.wire.jsontypes import Json
 
 Place = tuple[str | int, ...]
@@ -139,17 +150,12 @@ def _figure(value: Any) -> Any:
 
 
 def _mark(value: Any) -> Any:
-    if value is None or isinstance(value, str):
-        return value
-    if not isinstance(value, (int, float)):
-        raise PydanticCustomError("value_error", "Input should be a number, a text, true, false or null")
-    return _figure(value)
+    """Any JSON, as openpipe-art 0.5.23 has it; its numbers are finite where it is one."""
+    return _figure(value) if isinstance(value, (int, float)) else value
 
 
 Figures = dict[str, Annotated[float | bool, PlainValidator(_figure, json_schema_input_type=float | bool)]]
-Marks = dict[
-    str, Annotated[float | str | bool | None, PlainValidator(_mark, json_schema_input_type=float | str | bool | None)]
-]
+Marks = dict[str, Annotated[Any, PlainValidator(_mark, json_schema_input_type=Any)]]
 Item = Annotated[dict[str, Any], AfterValidator(check_item)]
 """A chat message (`role`) or a sampled choice (`finish_reason` and `message`)."""
 
@@ -191,8 +197,52 @@ class ExceptionInfo(Part):
     traceback: str | None = None
 
 
+class ChatRequest(BaseModel):
+    """What a model had read; what else clients sent and got is theirs, here and below."""
+
+    messages: list[Item]
+
+
+class ChatResponse(BaseModel):
+    """What it answered."""
+
+    choices: list[Item]
+
+
+class ChatExchange(BaseModel):
+    """One chat completion."""
+
+    request: ChatRequest
+    response: ChatResponse
+
+
+class OtherExchange(BaseModel):
+    """A request by another protocol."""
+
+    request: dict[str, Any]
+
+
+class Exchanges(RequestModel):
+    """All requests of a rollout; those to other models than the trained one are no part of its conversations."""
+
+    chat_completions: list[ChatExchange] = Field(default_factory=list)
+    completions: list[OtherExchange] = Field(default_factory=list)
+    responses: list[OtherExchange] = Field(default_factory=list)
+    messages: list[OtherExchange] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_model(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            choose_exchanges(data)
+        return data
+
+
 class Trajectory(Part):
     """One rollout with its reward; nothing is required."""
+
+    exchanges: Exchanges | None = None
+    """In place of messages, tools and histories."""
 
     messages_and_choices: list[Item] = Field(default_factory=list)
     tools: list[Tool] | None = None
@@ -204,6 +254,12 @@ class Trajectory(Part):
     metadata: Marks = Field(default_factory=dict)
     logs: list[str] = Field(default_factory=list)
     start_time: str | None = None
+
+    @model_validator(mode="after")
+    def _is_told_once(self) -> "Trajectory":
+        if self.exchanges is not None and (self.messages_and_choices or self.tools or self.additional_histories):
+            raise PydanticCustomError("value_error", "give exchanges, or messages and histories, not both")
+        return self
 
 
 class TrajectoryGroup(Part):
@@ -271,6 +327,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 FIELD = "training_data_url"
+Row = TypeVar("Row")
 _MOST_NAMED = 5
 
 
@@ -281,21 +338,55 @@ class ChatRow(Part):
     tools: list[Tool] | None = None
 
 
+class PairRow(Part):
+    """Two answers to the same messages; the better one is `chosen`."""
+
+    prompt: list[Item] = Field(default_factory=list)
+    """Messages before both."""
+    chosen: Annotated[list[Item], Field(min_length=1)]
+    rejected: Annotated[list[Item], Field(min_length=1)]
+    tools: list[Tool] | None = None
+
+    @model_validator(mode="after")
+    def _differs_in_the_answer(self) -> "PairRow":
+        if self.chosen[:-1] != self.rejected[:-1]:
+            raise PydanticCustomError(
+                "value_error", "chosen and rejected must have all messages but the last in common"
+            )
+        for name, chat in (("chosen", self.chosen), ("rejected", self.rejected)):
+            if chat[-1].get("role") != "assistant":
+                raise PydanticCustomError(
+                    "value_error", "{name} must end with an answer of the assistant", {"name": name}
+                )
+        self.chosen, self.rejected = self.prompt + self.chosen, self.prompt + self.rejected
+        return self
+
+
 _CHAT_ROWS: TypeAdapter[list[ChatRow]] = TypeAdapter(list[ChatRow])
+_PAIR_ROWS: TypeAdapter[list[PairRow]] = TypeAdapter(list[PairRow])
+
+
+def check_pairs(rows: Sequence[Json]) -> list[Json]:
+    """The rows as the job keeps them (whole chats and tools); raises InvalidRequest naming the first that are wrong."""
+    return [row.model_dump(exclude_none=True, exclude={"prompt"}) for row in _check(rows, _PAIR_ROWS)]
 
 
 def check_rows(rows: Sequence[Json]) -> list[Json]:
     """The rows as the job keeps them (messages and tools); raises InvalidRequest naming the first that are wrong."""
+    found = _check(rows, _CHAT_ROWS)
+    if not any(item.get("role") == "assistant" for row in found for item in row.messages):
+        raise InvalidRequest(f"{FIELD}: no row has a message of the assistant; nothing to train on", param=FIELD)
+    return [row.model_dump(exclude_none=True) for row in found]
+
+
+def _check(rows: Sequence[Json], kind: TypeAdapter[list[Row]]) -> list[Row]:
     if not rows:
         raise InvalidRequest(f"{FIELD}: there is no row in it; nothing to train on", param=FIELD)
     try:
-        found = _CHAT_ROWS.validate_python(list(rows))
+        return kind.validate_python(list(rows))
     except ValidationError as error:
         texts = []
         for item in error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_NAMED]:
             row, *place = item["loc"]
-            texts.append(f"row {row}: {'.'.join(str(part) for part in place)}: {item['msg']}")
+            texts.append(": ".join([f"row {row}", *([".".join(map(str, place))] if place else []), item["msg"]]))
         raise InvalidRequest(f"{FIELD}: {'; '.join(texts)}", param=FIELD) from None
-    if not any(item.get("role") == "assistant" for row in found for item in row.messages):
-        raise InvalidRequest(f"{FIELD}: no row has a message of the assistant; nothing to train on", param=FIELD)
-    return [row.model_dump(exclude_none=True) for row in found]

@@ -5,21 +5,24 @@ here. What needs the whole row (token counts, the mean divergence) passes throug
 that hold parts of the row.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from heddle.training.config import LossName, RlConfig
+from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
+from heddle.training.losses.aggregation import SMALL
+from heddle.training.losses.base import Terms, average_segments, sum_segments, to_ratio
+from heddle.training.losses.correction import keep_on_policy, weigh
+from heddle.training.losses.kl import ESTIMATORS
 
-SMALL = 1e-6
 ROUNDING = 1e-9
 """A variance over the mean square that says nothing: probabilities come from float32."""
 SMALL_COUNT = 1e-8
 """Beside the number of tokens of a segment."""
-LARGEST_DIFFERENCE = 600.0
-"""Of logprobs: a ratio above its exponential would not be a number. Servers write -9999 for minus infinity."""
 
 
 @dataclass(slots=True)
@@ -35,9 +38,11 @@ class Tokens:
     segments: Tensor
     """int64: tokens of one sequence have one number, no matter where they lie."""
     reference: Tensor | None = None
-    """Logprobs under the policy that the KL penalty compares with."""
+    """Logprobs under the reference policy, or the teacher."""
     original: Tensor | None = None
     """Logprobs of the rollout, where `old` was computed anew; NaN where unknown."""
+    ratio_mask: Tensor | None = None
+    """bool: tokens that the ratio of a sequence is the mean of; None: the trained ones."""
 
 
 @dataclass(slots=True)
@@ -63,21 +68,35 @@ def keep_total(value: Tensor) -> Tensor:
 def objective(
     new: Tensor, tokens: Tokens, settings: RlConfig, total: Callable[[Tensor], Tensor] = keep_total
 ) -> Objective:
-    """Compare the policy's logprobs `new` with what was sampled; divide `loss_sum` by the row's trained tokens."""
+    """Compare the policy's logprobs `new` with what was sampled, by the loss that the settings name.
+
+    `loss_sum` is to be divided by what `find_divisor` of `losses/aggregation.py` says.
+    """
+    loss = LOSSES[settings.loss]
     mask = tokens.mask.to(new.dtype)
     old = torch.where(torch.isnan(tokens.old), new.detach(), tokens.old)
+    sampled = old if tokens.original is None else torch.where(tokens.original.isnan(), new.detach(), tokens.original)
     difference = new - old
     ratios = importance_ratios(difference, tokens, settings)
-    low, high = 1 - settings.epsilon, 1 + settings.epsilon_high
+    low, high = -math.inf, math.inf
+    if loss.bounds is not None:
+        low, high = 1 - settings.epsilon, 1 + settings.epsilon_high
     bounded = bound_ratios(ratios, settings, low, high)
     source = old if settings.kl_penalty_source == "sample" else new
     advantages, divergence = adjust_advantages(source, difference, mask, tokens, settings, total)
-    losses = LOSSES[settings.loss](new, bounded, advantages, low, high)
-    if settings.truncated_importance_sampling is not None:
-        against = bounded
-        if tokens.original is not None:  # the ratio of the recomputed old policy over the rollout's
-            against = to_ratio(old - torch.where(torch.isnan(tokens.original), new.detach(), tokens.original))
-        losses = losses * against.detach().clamp(max=settings.truncated_importance_sampling)
+    correction = weigh_rollouts(new, old, sampled, bounded, tokens, settings)
+    terms = Terms(
+        new, old, bounded, advantages, tokens.mask, tokens.segments, low, high, settings.loss_fn_config,
+        tokens.reference, correction,
+    )  # fmt: skip
+    losses = loss.per_token(terms)
+    if correction is not None and not loss.corrects_itself:
+        losses = losses * correction
+    if settings.off_policy_mask_threshold is not None:
+        threshold = settings.off_policy_mask_threshold
+        losses = losses * keep_on_policy(new - sampled, advantages, tokens.segments, tokens.mask, threshold)
+    if settings.kl_loss_coef and tokens.reference is not None:
+        losses = losses + settings.kl_loss_coef * ESTIMATORS[settings.kl_estimator](new, tokens.reference)
     losses = losses * tokens.weights * mask
     seen = ratios.detach()
     cap = settings.max_negative_advantage_importance_sampling_weight
@@ -85,18 +104,18 @@ def objective(
     return Objective(losses.sum(), losses.detach(), seen, outside & tokens.mask, divergence)
 
 
-def cispo(new: Tensor, ratios: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    """Clipped importance sampling: the ratio weighs the logprob and has no gradient."""
-    return -ratios.detach().clamp(low, high) * advantages * new
-
-
-def ppo(new: Tensor, ratios: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:  # noqa: ARG001
-    """The clipped surrogate: the gradient goes through the ratio."""
-    return -torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
-
-
-LOSSES: dict[LossName, Callable[[Tensor, Tensor, Tensor, float, float], Tensor]] = {"cispo": cispo, "ppo": ppo}
-"""Per token, before weights and mask: from the policy's logprobs, the ratios, the advantages and the ratio's bounds."""
+def weigh_rollouts(
+    new: Tensor, old: Tensor, sampled: Tensor, bounded: Tensor, tokens: Tokens, settings: RlConfig
+) -> Tensor | None:
+    """The weights against rollouts of another policy, without a gradient; None where no setting asks for them."""
+    policy = new if tokens.original is None else old
+    if settings.importance_correction is not None:
+        low, high = settings.importance_correction_min, settings.importance_correction_max
+        return weigh(policy - sampled, tokens.segments, tokens.mask, settings.importance_correction, low, high)
+    if settings.truncated_importance_sampling is None:
+        return None
+    ratios = bounded if tokens.original is None else to_ratio(policy - sampled)
+    return ratios.detach().clamp(max=settings.truncated_importance_sampling)
 
 
 def importance_ratios(difference: Tensor, tokens: Tokens, settings: RlConfig) -> Tensor:
@@ -105,7 +124,11 @@ def importance_ratios(difference: Tensor, tokens: Tokens, settings: RlConfig) ->
     ratios = to_ratio(difference)
     if level == "token":
         return ratios
-    segment_ratios = to_ratio(segment_means(difference, tokens.segments, tokens.mask))
+    if LOSSES[settings.loss].aggregation == "trajectory":
+        segment_ratios = to_ratio(segment_means(difference, tokens.segments, tokens.mask))
+    else:
+        counted = tokens.mask if tokens.ratio_mask is None else tokens.ratio_mask
+        segment_ratios = to_ratio(average_segments(difference, tokens.segments, counted))
     if level == "sequence":
         return segment_ratios
     if level == "average":
@@ -113,20 +136,10 @@ def importance_ratios(difference: Tensor, tokens: Tokens, settings: RlConfig) ->
     return ratios**0.5 * segment_ratios**0.5
 
 
-def to_ratio(difference: Tensor) -> Tensor:
-    """The ratio that belongs to a difference of logprobs; always a number."""
-    return difference.clamp(max=LARGEST_DIFFERENCE).exp()
-
-
 def segment_means(values: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
-    """For every token the mean over the trained tokens of its segment; untrained tokens get their own value."""
-    places = torch.unique(segments, return_inverse=True)[1].reshape(-1)
-    counted = mask.reshape(-1).to(values.dtype)
-    count = int(places.max()) + 1 if places.numel() else 0
-    sums = values.new_zeros(count).index_add(0, places, values.reshape(-1) * counted)
-    counts = values.new_zeros(count).index_add(0, places, counted)
-    means = (sums / (counts + SMALL_COUNT))[places].reshape(values.shape)
-    return torch.where(mask, means, values)
+    """ART's mean over the trained tokens of a segment for each of them; untrained tokens get their own value."""
+    sums, counts = sum_segments(values, segments, mask)
+    return torch.where(mask, sums / (counts + SMALL_COUNT), values)
 
 
 def bound_ratios(ratios: Tensor, settings: RlConfig, low: float, high: float) -> Tensor:
@@ -151,10 +164,12 @@ def adjust_advantages(
     advantages = tokens.advantages
     if settings.kimi_k2_tau:
         advantages = advantages - settings.kimi_k2_tau * difference.detach()
-    if settings.kl_penalty_coef <= 0 or tokens.reference is None:
+    if tokens.reference is None or not settings.compares:
         return advantages, None
     divergences = (source - tokens.reference).detach() * mask
     mean = total(divergences.sum()) / (total(mask.sum()) + SMALL)
+    if settings.kl_penalty_coef <= 0:
+        return advantages, mean
     return advantages + settings.kl_penalty_coef * (mean - divergences) * mask, mean
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
 from heddle.training.sequences import TokenSequence, normalise
 
 
@@ -58,7 +59,7 @@ def pack(
     if not sequences:
         return []
     capacity = row_capacity(max(len(sequence.ids) for sequence in sequences), settings, max_length)
-    values = normalise(sequences, settings.advantage_balance)
+    values = normalise(sequences, settings.advantage_balance, LOSSES[settings.loss].aggregation)
     packed = [(sequence, *pair) for sequence, pair in zip(sequences, values, strict=True)]
     rows = [_make_row(members, policy_step) for members in _fill(packed, capacity)]
     # The same order on every machine and in every version.

@@ -174,8 +174,8 @@ class Adapted:
 OPTIMIZER = "optimizer.safetensors"
 STATE = "training_state.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")
-WEIGHT_DECAY: dict[JobKind, float] = {"rl": 0.1, "sft": 0.0}
-LARGEST_NORM: dict[JobKind, float] = {"rl": 0.1, "sft": 1.0}
+WEIGHT_DECAY: dict[JobKind, float] = {"rl": 0.1, "sft": 0.0, "dpo": 0.0}
+LARGEST_NORM: dict[JobKind, float] = {"rl": 0.1, "sft": 1.0, "dpo": 1.0}
 """Of the gradient, before it is cut."""
 LARGEST_RATE = 10.0
 """Where the weight decay of reinforcement learning takes all of a weight away in one step."""

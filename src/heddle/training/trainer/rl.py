@@ -11,16 +11,19 @@ from torch import Tensor
 
 from heddle.models.interfaces import ModelError
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
+from heddle.training.losses.aggregation import SMALL, find_divisor
 from heddle.training.messages import Started, Task
 from heddle.training.sequences import (
     GroupData,
     Renderer,
     TrainingError,
     learning_rate_multiplier,
+    policy_version,
     reward_spread,
     sequences,
 )
-from heddle.training.trainer.loss import SMALL, Objective, correlation, objective, probability_sums
+from heddle.training.trainer.loss import Objective, correlation, objective, probability_sums
 from heddle.training.trainer.models import Layout, lay_out
 from heddle.training.trainer.packing import PER_TOKEN, Row, pack
 from heddle.training.trainer.policy import Policy, Which
@@ -42,6 +45,7 @@ class RlJob:
         self.settings = RlConfig.of_json(task.config)
         policy_step = task.step - 1 if task.parent_step is None else task.parent_step
         prepared = sequences(groups, renderer, self.settings, task.max_length)
+        check_staleness(groups, policy_step, self.settings.max_steps_off_policy)
         self.rows = pack(prepared.sequences, self.settings, task.max_length, task.job_id, policy_step)
         self.spread = reward_spread(groups)
         rewards = reward_metrics(groups, self.spread)
@@ -49,6 +53,9 @@ class RlJob:
         ignored = {f"ignored/{name}": 1.0 for name in self.settings.ignored}
         self.started = Started(len(self.rows), rewards | prepared.counts | ignored)
         self.rate = self.settings.learning_rate
+        tokens = [sum(sequence.mask) for sequence in prepared.sequences]
+        self.job_tokens = sum(tokens) / max(len(self.rows), 1)
+        self.length = self.settings.loss_fn_config.get("max_completion_length") or float(max(tokens, default=1))
         self.reference: Which | None = None
         self.recomputed: list[Tensor] = []
 
@@ -61,7 +68,7 @@ class RlJob:
             policy.state.reward_std_dev.append((self.task.step, self.spread))
         if self.settings.scale_learning_rate_by_reward_std_dev:
             self.rate *= learning_rate_multiplier(policy.state.reward_std_dev)
-        if self.settings.kl_penalty_coef > 0:
+        if self.settings.compares:
             folder = self.task.kl_reference
             self.reference = "base" if folder is None else policy.read(Path(folder))
         if self.settings.precalculate_logprobs:
@@ -115,14 +122,17 @@ class RlJob:
             agreement = {} if any(row.lags) else self._compare(new.detach(), sampled, policy)
         tokens = float(self.ranks.total(torch.tensor(float(layout.trained))))
         result = objective(new, layout.known, settings, self.ranks.total)
-        (result.loss_sum / (tokens + SMALL)).backward()  # type: ignore[no-untyped-call]
+        aggregation = LOSSES[settings.loss].aggregation
+        divisor = find_divisor(aggregation, tokens, row.sequences, self.job_tokens, self.length)
+        (result.loss_sum / divisor).backward()  # type: ignore[no-untyped-call]
         self.ranks.add_gradients(policy.adapter.parameters())
         rate = self.rate * scale_factor(row.sequences, settings.num_trajectories_learning_rate_multiplier_power)
         norm = policy.step(rate)
-        metrics = self._measure(new, entropies, layout, result, tokens)
+        metrics = self._measure(new, entropies, layout, result, tokens, divisor)
         metrics |= {"loss/learning_rate": rate, "loss/grad_norm": norm} | self.counts | agreement
         if row.lags:
             metrics["offpolicy/lag_mean"] = math.fsum(row.lags) / len(row.lags)
+            metrics["offpolicy/lag_max"] = max(row.lags)
         check_finite(metrics, index)
         length = float(self.ranks.total(torch.tensor(float(layout.length))))
         return metrics | {"tokens_per_second": length / (time.perf_counter() - began)}
@@ -142,7 +152,7 @@ class RlJob:
         }
 
     def _measure(
-        self, new: Tensor, entropies: Tensor, layout: Layout, result: Objective, tokens: float
+        self, new: Tensor, entropies: Tensor, layout: Layout, result: Objective, tokens: float, divisor: float
     ) -> dict[str, float]:
         """What the row says about the policy, over all ranks."""
         known = layout.known
@@ -151,22 +161,25 @@ class RlJob:
             (entropies.double() * known.weights).sum(),
             result.ratios.sum(),
             result.clipped.sum().double(),
+            known.weights.sum(),
         ]
         sums = self.ranks.total(torch.cat([torch.stack(parts), probability_sums(new, known)]))
         nothing = result.ratios.new_zeros(1)
         largest = self.ranks.largest(torch.cat([result.ratios, nothing]).max())
-        loss, entropy, _, clipped = (sums[:4] / (tokens + SMALL)).tolist()
+        loss, entropy, ratios, clipped, weight = sums[:5].tolist()
+        if LOSSES[self.settings.loss].aggregation == "trajectory":
+            weight = divisor
         metrics = {
-            "loss/train": loss,
-            "loss/entropy": entropy,
-            "offpolicy/ratio_mean": float(sums[2]) / max(tokens, 1.0),
+            "loss/train": loss / divisor,
+            "loss/entropy": entropy / max(weight, SMALL),
+            "offpolicy/ratio_mean": ratios / max(tokens, 1.0),
             "offpolicy/ratio_max": float(largest),
-            "offpolicy/clip_fraction": clipped,
+            "offpolicy/clip_fraction": clipped / (tokens + SMALL),
             "num_trainable_tokens": tokens,
         }
         if result.divergence is not None:
             metrics["loss/kl_policy_ref"] = float(result.divergence)
-        agreement = correlation(sums[4:])
+        agreement = correlation(sums[5:])
         return metrics if math.isnan(agreement) else metrics | {"loss/probs_corr": agreement}
 
     def keep(self, folder: Path) -> None:
@@ -177,6 +190,20 @@ class RlJob:
         for index, row in enumerate(self.rows):
             arrays = {name: getattr(row, name) for name in PER_TOKEN}
             save_file(arrays, folder / TENSORS / f"row-{index:04d}.safetensors")
+
+
+def check_staleness(groups: Sequence[GroupData], policy_step: int, bound: int | None) -> None:
+    """TrainingError for a rollout that a policy more than `bound` steps before the trained one sampled."""
+    if bound is None:
+        return
+    for place, group in enumerate(groups):
+        for index, member in enumerate(group["trajectories"]):
+            version = policy_version(member)
+            if version is not None and policy_step - version > bound:
+                raise TrainingError(
+                    f"group {place}, trajectory {index}: sampled by step {version}, trained from step {policy_step}; "
+                    f"max_steps_off_policy is {bound}"
+                )
 
 
 def reward_metrics(groups: Sequence[GroupData], spread: float | None) -> dict[str, float]:

@@ -17,17 +17,20 @@ from heddle.models.load import choose_device
 from heddle.models.lora import CONFIG, WEIGHTS
 from heddle.training import files
 from heddle.training.files import add_snapshot, link_or_copy, make_whole, snapshots
-from heddle.training.messages import Finished, Message, Saved, Started, Stepped, Task
+from heddle.training.messages import Finished, JobKind, Message, Saved, Started, Stepped, Task
 from heddle.training.sequences import Renderer
+from heddle.training.trainer.dpo import DpoJob
 from heddle.training.trainer.policy import OPTIMIZER, Policy, State, read_state, write_state
 from heddle.training.trainer.ranks import Ranks, is_distributed
 from heddle.training.trainer.rl import RlJob
 from heddle.training.trainer.sft import SftJob
+from heddle.wire.jsontypes import Json
 
 SNAPSHOT_SHARE = 20
 """Time between two snapshots over the time that one takes, at least."""
 
-Job = RlJob | SftJob
+Job = RlJob | SftJob | DpoJob
+JOBS: dict[JobKind, Callable[[Task, Json, Renderer, Ranks], Job]] = {"rl": RlJob, "sft": SftJob, "dpo": DpoJob}
 Report = Callable[[Message], None]
 
 
@@ -77,7 +80,7 @@ def run_task(
             report(read_result(target))
         return
     # The text of the data is forgotten, which may be much larger than its tokens.
-    job: Job = (RlJob if task.kind == "rl" else SftJob)(task, files.read_payload(task.payload), renderer, ranks)
+    job = JOBS[task.kind](task, files.read_payload(task.payload), renderer, ranks)
     if len(job) and not train(task, job, cache.policy(task), ranks, report, cancelled):
         return
     if ranks.rank == 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from heddle.training.config import SftConfig
+from heddle.training.config import ChatConfig, SftConfig
 from heddle.training.messages import Started, Task
 from heddle.training.sequences import Renderer, TrainingError
 from heddle.training.trainer.models import lay_out
@@ -46,7 +46,7 @@ class SftJob:
         chats = [chat for chat in answered if all(len(example.ids) <= task.max_length for example in chat)]
         size = self.settings.batch_size
         self.batches = [chats[first : first + size] for first in range(0, len(chats), size)]
-        self.rates = self._rates()
+        self.rates = find_rates(self.settings, len(self.batches))
         counts = {
             "num_trajectories": len(rendered),
             "data/rows_without_answers": len(rendered) - len(answered),
@@ -56,14 +56,6 @@ class SftJob:
         data = {name: float(count) for name, count in counts.items()}
         data |= {f"ignored/{name}": 1.0 for name in self.settings.ignored}
         self.started = Started(len(self.batches), data)
-
-    def _rates(self) -> list[float]:
-        rate = self.settings.learning_rate
-        if not isinstance(rate, tuple):
-            return [rate] * len(self.batches)
-        if len(rate) != len(self.batches):
-            raise TrainingError(f"learning_rate has {len(rate)} values for {len(self.batches)} gradient steps")
-        return list(rate)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -97,6 +89,16 @@ class SftJob:
 
     def keep(self, folder: Path) -> None:
         """A checkpoint keeps nothing of the job beside the weights."""
+
+
+def find_rates(settings: ChatConfig, steps: int) -> list[float]:
+    """The learning rate of each gradient step; TrainingError for a list of another length."""
+    rate = settings.learning_rate
+    if not isinstance(rate, tuple):
+        return [rate] * steps
+    if len(rate) != steps:
+        raise TrainingError(f"learning_rate has {len(rate)} values for {steps} gradient steps")
+    return list(rate)
 
 
 def render_examples(row: Json, renderer: Renderer, turns: str, at: str) -> Iterator[Example]:

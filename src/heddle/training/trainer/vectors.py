@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 
 from heddle.errors import InvalidRequest
-from heddle.training.config import BOUNDS, LossName, RlConfig
-from heddle.training.sequences import TokenSequence, group_advantages, share_prompt, trajectory_weight
-from heddle.training.trainer.loss import SMALL, Tokens, correlation, objective, probability_sums, shift
+from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
+from heddle.training.losses.aggregation import SMALL, trajectory_weight
+from heddle.training.losses.base import LossName
+from heddle.training.sequences import TokenSequence, group_advantages, share_prompt
+from heddle.training.trainer.loss import Tokens, correlation, objective, probability_sums, shift
 from heddle.wire.jsontypes import Json
 
 Case = Json
@@ -111,7 +114,9 @@ def raw_settings(config: Case) -> RlConfig:
     Unlike on the wire, an `epsilon_high` of null is epsilon; only a missing one is the default of the loss.
     """
     loss: LossName = "ppo" if config.get("ppo") else "cispo"
-    low, high = BOUNDS[loss]
+    bounds = LOSSES[loss].bounds
+    assert bounds is not None
+    low, high = bounds
     epsilon = config.get("epsilon")
     epsilon = low if epsilon is None else epsilon
     high = config.get("epsilon_high", high)

@@ -70,7 +70,8 @@ async def change(
 
     It is one of /evaluations/jobs/query, and /evaluations/cancel ends it.
     """
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
+    caller = caller.require(Scope.DELETE) if isinstance(body.action, DeleteCalls) else caller
     asked: Json = orjson.loads(await request.body())
     asked["to"] = min(times.now() / times.SECOND, asked["to"] if body.end is not None else float("inf"))
     of = await store.calls.count(await query_of(store, prices, caller, body))

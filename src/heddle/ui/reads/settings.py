@@ -1,4 +1,4 @@
-"""What the page of settings shows of the server: keys, providers, storage, and what differs from the defaults."""
+"""What the page of settings shows of the server: providers, storage, and what differs from the defaults."""
 
 import os
 from pathlib import Path
@@ -6,16 +6,12 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Response
-from pydantic import Field
 
 import heddle
-from heddle.auth import Caller, Scope
-from heddle.errors import Forbidden, InvalidRequest, NotFound
 from heddle.http.routing import (
     Admin,
     AuthenticatorDep,
     Reader,
-    RequestModel,
     Service,
     SettingsDep,
     StoreDep,
@@ -24,7 +20,6 @@ from heddle.http.routing import (
 )
 from heddle.inference.providers import read_providers
 from heddle.settings import ADDRESSES, PLACES, TABLE, Settings
-from heddle.store.control.keys import KeyRow
 from heddle.store.data_folder import BackupState, Measured
 from heddle.wire import times
 
@@ -32,15 +27,6 @@ router = group("Pages")
 
 _SIZES_SECONDS = 15.0
 DiskDep = Annotated[Measured, Depends(Service("disk"))]
-
-
-class KeyReq(RequestModel):
-    """A key to make."""
-
-    user: str = Field(max_length=256)
-    scopes: list[str]
-    entity: str | None = None
-    project: str | None = None
 
 
 @router.get("/_ui/api/settings", include_in_schema=False)
@@ -92,57 +78,6 @@ def _describe_backup(state: BackupState) -> dict[str, Any]:
     told = {name: getattr(state, name) for name in ("target", "bytes", "seconds", "notes", "error")}
     moments = ("made_at", "restored_at", "failed_at")
     return told | {name: times.to_iso(at) if (at := getattr(state, name)) else None for name in moments}
-
-
-@router.get("/_ui/api/keys", include_in_schema=False)
-async def keys(caller: Admin, store: StoreDep) -> Response:
-    """The keys within the caller's own binding, newest first."""
-    used = await store.sessions.counts(times.now())
-    rows = [row for row in await store.keys.all() if _is_within(caller, row.entity, row.project)]
-    return answer({"keys": [_describe_key(row, used.get(row.id, 0), caller) for row in reversed(rows)]})
-
-
-@router.post("/_ui/api/keys", include_in_schema=False)
-async def create_key(body: KeyReq, caller: Admin, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
-    """Make a key within the caller's own binding; its secret is answered this once."""
-    if not authenticator.needs_key:
-        # Whoever is on this machine would otherwise keep a key for the time when one is needed.
-        raise Forbidden("Nobody is asked for a key here, so keys are made on the command line: heddle keys create")
-    entity, project = body.entity or None, body.project or None
-    if not _is_within(caller, entity, project):
-        raise Forbidden(f"Your key is bound to {caller.project or caller.entity}; a new key must be bound within that")
-    unknown = [word for word in body.scopes if word not in set(Scope)]
-    if unknown:
-        raise InvalidRequest(f"scope = {unknown[0][:100]!r} cannot be used: allowed are {', '.join(Scope)}")
-    scopes = frozenset(Scope(word) for word in body.scopes)
-    key, row = await store.keys.create(body.user.strip(), scopes, entity, project, caller.user)
-    return answer({"key": key, **_describe_key(row, 0, caller)})
-
-
-@router.delete("/_ui/api/keys/{key_id}", include_in_schema=False)
-async def revoke_key(key_id: str, caller: Admin, store: StoreDep, authenticator: AuthenticatorDep) -> Response:
-    """Make a key useless from now on, and end its sessions."""
-    row = next((row for row in await store.keys.all() if row.id == key_id), None)
-    if row is None or not _is_within(caller, row.entity, row.project):
-        raise NotFound(f"There is no key {key_id[:100]!r} within reach of yours")
-    await store.keys.revoke(key_id, caller.user)
-    await store.sessions.end_of_key(key_id)
-    authenticator.forget()
-    return answer({})
-
-
-def _is_within(caller: Caller, entity: str | None, project: str | None) -> bool:
-    """True when a key of that binding reaches nothing that the caller does not reach."""
-    if project is not None:
-        return caller.reaches(project)
-    return caller.project is None and caller.entity in (None, entity)
-
-
-def _describe_key(row: KeyRow, sessions: int, caller: Caller) -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("id", "user", "entity", "project", "created_by")}
-    moments = {name: times.optional_iso(getattr(row, name)) for name in ("created_at", "last_used_at", "revoked_at")}
-    scopes = [scope for scope in Scope if scope in row.scopes]
-    return {**told, **moments, "scopes": scopes, "sessions": sessions, "is_own": row.id == caller.key_id}
 
 
 def _value(settings: Settings, name: str, value: str) -> str:

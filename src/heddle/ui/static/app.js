@@ -159,8 +159,9 @@ async function logInAgain() {
 }
 
 async function logOut() {
-  await fetch(`${config.root}/_ui/session`, { method: "DELETE", headers: { "x-heddle-ui": "1" } });
-  location.assign(siteLink("/"));
+  const left = await fetch(`${config.root}/_ui/session`, { method: "DELETE", headers: { "x-heddle-ui": "1" } });
+  const { sign_out: elsewhere } = await left.json().catch(() => ({}));
+  location.assign(elsewhere ?? siteLink("/"));
 }
 
 /** The logo: warp threads and one weft. */

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from heddle.inference.served_model import TINY_FOLDER
 from heddle.training.config import RlConfig
+from heddle.training.losses import LOSSES
 from heddle.training.messages import Stepped
 from heddle.training.schemas.requests import ExperimentalConfig, resolve_config
 from heddle.training.sequences import TrainingError, sequences
@@ -118,6 +119,10 @@ CHANGES: dict[str, Json] = {
     "kl_penalty_coef": {"kl_penalty_coef": 0.5},
     "scale_rewards": {"scale_rewards": False},
     "ppo": {"ppo": True},
+    "loss_fn_config": {"loss_fn": "dro", "loss_fn_config": {"beta": 1.0}},
+    "kl_loss_coef": {"kl_loss_coef": 0.5},
+    "kl_estimator": {"kl_loss_coef": 0.5, "kl_estimator": "k2"},
+    "off_policy_mask_threshold": {"off_policy_mask_threshold": -10.0},
 }
 """Fields that change the objective, each with what it needs beside it; how much is what the recorded vectors test."""
 
@@ -144,6 +149,38 @@ def test_levels_of_the_ratio(train: Train) -> None:
 def test_loss_fn_goes_before_ppo(train: Train) -> None:
     assert train({"loss_fn": "ppo"}).adapter == train({"ppo": True}).adapter != train().adapter
     assert train({"loss_fn": "cispo", "ppo": True}).adapter == train().adapter
+
+
+def test_each_loss_gives_another_update(train: Train) -> None:
+    names = [name for name in LOSSES if name not in ("cross_entropy", "dapo")]
+    options = {"stable_reinforce": {"kl_coeff": 0.1}}
+    made = {
+        name: train({"loss_fn": name, "loss_fn_config": options.get(name)}).steps[0]["loss/train"] for name in names
+    }
+    assert len(set(made.values())) == len(names)
+    # One gradient step is the whole job, so that the job's tokens are the step's.
+    same = train({"loss_fn": "dapo", "epsilon_high": 0.2})
+    assert same.adapter == train({"loss_fn": "bnpo"}).adapter
+    assert same.steps[0]["loss/train"] == made["bnpo"]
+
+
+def test_corrections_of_the_rollouts(train: Train) -> None:
+    bounds = {"importance_correction_min": 0.9, "importance_correction_max": 1.05}
+    modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+    made = [train(bounds | {"importance_correction": mode}).adapter for mode in modes]
+    made += [train({"importance_correction": modes[0], name: value}).adapter for name, value in bounds.items()]
+    assert len({*made, train().adapter}) == 7
+    tis = train({"importance_correction": "token_truncate", "importance_correction_max": 0.9})
+    assert tis.adapter == train({"truncated_importance_sampling": 0.9}).adapter
+
+
+def test_rollouts_beyond_the_bound_of_staleness_fail_the_job(train: Train, body: Json) -> None:
+    content = json.loads(json.dumps(body))
+    content["trajectory_groups"][1]["trajectories"][2]["initial_policy_version"] = 3
+    step = train({"max_steps_off_policy": 2}, content=content, step=6).steps[0]
+    assert step["offpolicy/lag_max"] == step["offpolicy/lag_mean"] == 2
+    with pytest.raises(TrainingError, match="group 1, trajectory 2: sampled by step 3, trained from step 5; max_steps"):
+        train({"max_steps_off_policy": 1}, content=content, step=6)
 
 
 def test_normalize_advantages_is_scale_rewards_by_another_name(train: Train) -> None:

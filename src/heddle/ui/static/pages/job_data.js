@@ -73,6 +73,7 @@ const NAMES = {
   "offpolicy/ratio_max": "Largest ratio",
   "offpolicy/clip_fraction": "Clipped tokens",
   "offpolicy/lag_mean": "Steps of lag",
+  "offpolicy/lag_max": "Most steps of lag",
   "loss/probs_corr": "Serving and training agree",
   "agreement/largest_difference": "Largest difference of a log-probability, served and trained",
   num_trainable_tokens: "Trained tokens",

@@ -56,6 +56,7 @@ export function jobTab(run, chosen, events) {
     ),
     () => chosen.value && jobFacts(chosen.value),
     loaded(events, (data) => [
+      recipe(data.config?.settings),
       trainedOn(data.config?.source),
       counts(data.events),
       agreement(data.events),
@@ -81,11 +82,25 @@ function jobFacts(job) {
   ]);
 }
 
+/** How a job learned. */
+function recipe(settings) {
+  if (!settings) return null;
+  const { loss, learning_rate: rate, max_steps_off_policy: bound } = settings;
+  const options = Object.entries(settings.loss_fn_config ?? {}).map(([name, value]) => `${name} ${number(value)}`);
+  return facts([
+    ["Loss", loss ? [loss, ...options].join(", ") : settings.beta ? `dpo, beta ${number(settings.beta)}` : "cross_entropy"],
+    ["Learning rate", Array.isArray(rate) ? `${number(rate[0])} to ${number(rate.at(-1))}` : number(rate)],
+    ["Rollouts", loss && bound != null ? `at most ${int(bound)} steps old` : null],
+    ["Corrected by", settings.importance_correction ?? null],
+  ]);
+}
+
 /** The calls that a job was made from, with the way back to them. */
 function trainedOn(source) {
   if (!source) return null;
   const { parent_ids: runs, op_names: ops } = source.filter ?? {};
-  const { counts: found, reward } = source;
+  const { counts: found, reward, training_data_url: file } = source;
+  if (file) return facts([["Trained on", h("code", { dir: "auto" }, file)], ["Rows", int(source.rows)]]);
   return facts([
     [
       "Trained on",

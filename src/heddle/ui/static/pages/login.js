@@ -3,8 +3,8 @@ import { send } from "../lib/data.js";
 import { dialog } from "../lib/dialog.js";
 import { h, signal } from "../lib/dom.js";
 import { codeBlock, field } from "../lib/panels.js";
-import { title } from "../lib/parts.js";
-import { config } from "../lib/router.js";
+import { button, title } from "../lib/parts.js";
+import { config, query } from "../lib/router.js";
 
 /**
  * The page that turns a key into a session; the address stays the one that was wanted.
@@ -19,14 +19,34 @@ export default function Login(logo, done) {
     .finally(() => { waits.value = false; });
   return h("div.loginpage", () => (waits.value ? null : h("section.login", { "aria-label": "Log in" },
     h("header", logo, h("h1", "Log in to heddle")),
-    h("p.dim", "This server needs an API key. The browser keeps a session for it, not the key."),
-    keyForm(done), howTo())));
+    h("p.dim", config.sign_in ? "Sign in with your account, or with an API key."
+      : "This server needs an API key. The browser keeps a session for it, not the key."),
+    config.sign_in && signInButton(), keyForm(done), howTo())));
 }
 
 /** The same as a dialog over the page that is open, which stays as it is; resolves to who logged in, or null. */
 export function logInAgain() {
   return dialog("Your session has ended", (close) => [
-    h("p", "Log in again to go on where you are. What this page holds is kept."), h("div.logagain", keyForm(close))]);
+    h("p", "Log in again to go on where you are. What this page holds is kept."), h("div.logagain", config.sign_in && signInButton(), keyForm(close))]);
+}
+
+const PROBLEMS = {
+  no_role: "You signed in, but none of your groups has a role here. Ask whoever runs this server.",
+  failed: "The sign-in did not succeed. Try again; the audit log says why.",
+};
+
+/** Leads to the provider, and back to the page that is open. */
+function signInButton() {
+  const problem = signal(PROBLEMS[query("sign_in")] ?? "");
+  const begin = async () => {
+    try {
+      const next = location.pathname + location.search.replace(/[?&]sign_in=\w*/, "");
+      location.assign((await send("POST", "/_ui/sign_in", { next })).url);
+    } catch (error) {
+      problem.value = error.message;
+    }
+  };
+  return [button("Sign in", begin, { kind: "primary" }), h("p.problem", { role: "alert" }, () => problem.value)];
 }
 
 function keyForm(done) {

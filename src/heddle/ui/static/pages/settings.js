@@ -1,8 +1,9 @@
-// Settings: of the open project, and of the server: keys, providers, storage, what it was started with.
+// Settings: of the open project, and of the server: people and keys, audit log, providers, storage, what it was started with.
 import { h } from "../lib/dom.js";
 import { tabs } from "../lib/panels.js";
 import { page, title } from "../lib/parts.js";
 import { link } from "../lib/router.js";
+import { Audit } from "./settings_audit.js";
 import { Keys } from "./settings_keys.js";
 import { Project } from "./settings_project.js";
 import { Providers } from "./settings_providers.js";
@@ -13,7 +14,7 @@ export default function Settings({ entity = "", project = "" }) {
   title("Settings");
   const crumbs = project ? [[project, link()]] : [];
   const entries = [
-    ["keys", "Keys", Keys], ["providers", "Providers", () => Providers(Boolean(entity))], ["storage", "Storage", Storage],
+    ["keys", "People and keys", Keys], ["audit", "Audit log", Audit], ["providers", "Providers", () => Providers(Boolean(entity))], ["storage", "Storage", Storage],
     ["server", "Server", Server],
   ];
   if (project) entries.unshift(["project", "Project", Project]);

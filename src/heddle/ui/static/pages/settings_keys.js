@@ -1,6 +1,6 @@
-// The keys of the server: who may do what, made and revoked here.
+// Who may do what: the keys of the server and the people who sign in, made, rotated and revoked here.
 import { get, resource, send } from "../lib/data.js";
-import { attempt, confirm, dialog, form, toast } from "../lib/dialog.js";
+import { attempt, confirm, dialog, form, menu, toast } from "../lib/dialog.js";
 import { h } from "../lib/dom.js";
 import { ago, day, when } from "../lib/format.js";
 import { card, codeBlock, empty } from "../lib/panels.js";
@@ -9,17 +9,25 @@ import { config, projectId, query, setQuery } from "../lib/router.js";
 import { changeLimits, limitsOf } from "./settings_limits.js";
 import { listing } from "./settings_parts.js";
 
-const SCOPES = { read: "read", "read write": "read and write", write: "write only", admin: "admin (everything, keys too)" };
+const ROLES = { viewer: "viewer", annotator: "annotator", editor: "editor", admin: "admin" };
+const SCOPES = {
+  read: "Reads", annotate: "Gives feedback", write: "Writes, runs models and jobs", delete: "Deletes", admin: "Keys, purges, retention",
+};
+const LIVES = { "": "Never", "7d": "In 7 days", "30d": "In 30 days", "90d": "In 90 days", "365d": "In a year" };
+const OVERLAPS = { "0s": "No longer", "1h": "For an hour", "24h": "For a day", "7d": "For a week" };
 
-/** The tab: a table of keys, and the way to make one. */
+/** The tab: who may do what, and the ways to change it. */
 export function Keys() {
   if (!config.admin) {
-    const text = `You are ${config.user}, and your key does not carry the scope admin. Ask whoever runs this server for one `
-      + "that does, or for the key that you need.";
+    const text = `You are ${config.user}, and administer nothing here. Ask whoever runs this server for a key that does, or for the `
+      + "key that you need.";
     return empty({ title: "Keys are for admins", text });
   }
   const state = resource(() => "/_ui/api/keys", (path, abort) => get(path, abort));
-  return [noKeysNeeded(), loaded(state, ({ keys }) => (keys.length ? list(keys, state.reload) : noKeys(state.reload)))];
+  return [noKeysNeeded(), loaded(state, ({ keys, roles }) => [
+    keys.length ? list(keys.filter((row) => !row.is_person), state.reload) : noKeys(state.reload),
+    people(keys.filter((row) => row.is_person), state.reload), meaning(roles),
+  ])];
 }
 
 function noKeysNeeded() {
@@ -31,8 +39,7 @@ function noKeysNeeded() {
 function noKeys(reload) {
   return empty({
     title: "No keys yet",
-    text: "A key lets an SDK or a colleague in, with the scopes and the project that you give it. Make one on the server's "
-      + "machine:",
+    text: "A key lets an SDK or a colleague in, with a role in the projects that you choose. Make one on the server's machine:",
     code: "heddle keys create --user ann", action: create(reload),
   });
 }
@@ -42,35 +49,77 @@ const create = (reload) => config.needs_key
 
 function list(keys, reload) {
   const all = () => query("revoked") === "1";
-  const rows = () => keys.filter((key) => all() || !key.revoked_at);
-  const revoked = keys.filter((key) => key.revoked_at).length;
-  const choices = [["", "Usable"], ["1", `With ${revoked} revoked`]];
+  const rows = () => keys.filter((key) => all() || !key.problem);
+  const ended = keys.filter((key) => key.problem).length;
+  const choices = [["", "Usable"], ["1", `With ${ended} ended`]];
   const which = segments("Which keys", choices, () => query("revoked") ?? "", (value) => setQuery({ revoked: value }));
-  return card("API keys", [revoked ? which : null, create(reload)], listing("API keys", rows, (row) => row.id, columns(reload)));
+  return card("API keys", [ended ? which : null, create(reload)], listing("API keys", rows, (row) => row.id, [
+    ...columns, { key: "ends", label: "Ends", render: (row) => ends(row) },
+    { key: "id", label: "Id", render: (row) => h("code.dim", { title: row.id }, row.id.slice(0, 13)) },
+    { key: "state", label: "", render: (row) => keyActions(row, reload) },
+  ]));
 }
 
-const columns = (reload) => [
+function people(rows, reload) {
+  if (!rows.length) return null;
+  return card("People who sign in", null, listing("People who sign in", () => rows, (row) => row.id, [
+    ...columns, { key: "state", label: "", render: (row) => personActions(row, reload) },
+  ]));
+}
+
+const columns = [
   { key: "user", label: "User", render: (row) => h("b", { title: row.user, dir: "auto" }, row.user) },
-  { key: "scopes", label: "Scopes", render: (row) => row.scopes.map(scopeBadge) },
-  { key: "reach", label: "Reaches", render: (row) => h("span.dim", { title: reach(row) }, reach(row)) },
-  { key: "made", label: "Made", render: (row) => dated(row.created_at, day(row.created_at), ` by ${row.created_by}`) },
+  { key: "roles", label: "May", class: "wrap", render: (row) => row.roles.map(roleBadge) },
   { key: "used", label: "Last used", render: (row) => dated(row.last_used_at, ago(row.last_used_at) || "never") },
-  { key: "state", label: "State", render: (row) => state(row, reload) },
+  { key: "from", label: "From", render: (row) => h("span.dim", { title: row.last_used_from }, row.last_used_from || "") },
+  { key: "made", label: "Made", render: (row) => dated(row.created_at, day(row.created_at), ` by ${row.created_by}`) },
   { key: "sessions", label: "Browsers", number: true, title: "Browsers that are logged in", render: (row) => row.sessions || "" },
-  { key: "id", label: "Id", render: (row) => h("code.dim", { title: row.id }, row.id.slice(0, 13)) },
 ];
 
-const scopeBadge = (scope) => h("span.badge", { class: scope === "admin" ? "warn" : "" }, scope);
-const dated = (at, text, more = "") => h("span", { title: when(at) + more }, text);
-
-function state(row, reload) {
-  if (row.revoked_at) return h("span.badge", { title: when(row.revoked_at) }, "revoked");
-  const end = button("Revoke", () => revoke(row, reload), { kind: "danger quiet" });
-  const limit = button("Limits", () => attempt(() => limits(row)), { kind: "quiet" });
-  return h("span.keystate", end, limit, row.is_own && h("span.badge.good", "yours"));
+function roleBadge(text) {
+  const [role, place = ""] = text.split(":");
+  const where = !place ? "everywhere" : place.includes("/") ? `in ${place}` : `in ${place}/*`;
+  return h("span.role", h("span.badge", { class: role === "admin" ? "warn" : "" }, role), ` ${where}`);
 }
 
-const reach = (row) => row.project ?? (row.entity ? `${row.entity}/*` : "everything");
+const dated = (at, text, more = "") => h("span", { title: at ? when(at) + more : "" }, text);
+
+function ends(row) {
+  if (row.revoked_at) return h("span.badge", { title: when(row.revoked_at) }, "revoked");
+  if (row.problem) return h("span.badge.warn", { title: when(row.expires_at) }, "expired");
+  const old = row.previous_until && h("small.dim", { title: when(row.previous_until) }, "the old secret still counts");
+  return [dated(row.expires_at, row.expires_at ? day(row.expires_at) : "never"), old];
+}
+
+function keyActions(row, reload) {
+  const own = row.is_own && h("span.badge.good", "yours");
+  if (row.revoked_at || !row.is_whole) return own;
+  return h("span.keystate", own, menu(null, [
+    !row.problem && config.needs_key && ["Rotate", () => rotate(row, reload)],
+    ["Limits", () => attempt(() => limits(row))],
+    ["Revoke", () => revoke(row, reload), { danger: true }],
+  ], { kind: "quiet", label: `More for the key of ${row.user}` }));
+}
+
+function personActions(row, reload) {
+  if (!row.is_whole || row.is_own) return row.is_own && h("span.badge.good", "you");
+  const path = `/_ui/api/keys/${encodeURIComponent(row.id)}`;
+  const again = async () => {
+    await attempt(() => send("POST", `${path}/restore`, {}), `${row.user} may sign in again`);
+    reload();
+  };
+  return row.revoked_at ? button("Let in again", again, { kind: "quiet" })
+    : button("Keep out", () => revoke(row, reload), { kind: "danger quiet" });
+}
+
+function meaning(roles) {
+  const rows = Object.entries(roles).map(([role, scopes]) => ({ role, scopes }));
+  return card("What each role may do", null, listing("What each role may do", () => rows, (row) => row.role, [
+    { key: "role", label: "Role", render: (row) => h("b", row.role) },
+    ...Object.entries(SCOPES).map(([scope, label]) => ({ key: scope, label,
+      render: (row) => (row.scopes.includes(scope) ? h("span", { "aria-label": "yes" }, "✓") : h("span.dim", { "aria-label": "no" }, "–")) })),
+  ]));
+}
 
 async function limits({ id, user }) {
   const shown = limitsOf(await get("/v1/limits"), "key", id);
@@ -79,35 +128,50 @@ async function limits({ id, user }) {
 
 async function revoke(row, reload) {
   const own = row.is_own ? " This is the key that you are logged in with: you will need another." : "";
-  const text = `Whatever uses this key of ${row.user} is refused from now on, and browsers with it are logged out. `
-    + `This cannot be undone.${own}`;
-  if (!await confirm("Revoke this key?", text, { action: "Revoke" })) return;
-  await attempt(() => send("DELETE", `/_ui/api/keys/${encodeURIComponent(row.id)}`), `The key of ${row.user} is revoked`);
+  const what = row.is_person ? `${row.user} is logged out, and cannot sign in until you allow it again.`
+    : `Whatever uses this key of ${row.user} is refused from now on, browsers with it are logged out, and jobs that it started `
+      + `stop. This cannot be undone.${own}`;
+  if (!await confirm(row.is_person ? "Keep out?" : "Revoke this key?", what, { action: row.is_person ? "Keep out" : "Revoke" })) return;
+  const done = row.is_person ? `${row.user} is kept out` : `The key of ${row.user} is revoked`;
+  await attempt(() => send("DELETE", `/_ui/api/keys/${encodeURIComponent(row.id)}`), done);
   reload();
 }
 
+async function rotate(row, reload) {
+  const text = `The key of ${row.user} gets a new secret; its roles, limits and jobs stay.`;
+  const made = await form("Rotate this key", [
+    { name: "overlap", label: "The old secret counts", options: Object.entries(OVERLAPS), value: "24h" },
+  ], { action: "Rotate", text, submit: (values) => send("POST", `/_ui/api/keys/${encodeURIComponent(row.id)}/rotate`, values) });
+  if (!made) return;
+  reload();
+  await show(made);
+}
+
 async function make(reload) {
-  const reachOf = projectId() ? { value: projectId() } : {};
   const made = await form("Create key", [
     {
       name: "user", label: "User", hint: "Who the key is for; calls are stored under this name.", required: true, maxlength: 256,
       autocomplete: "off",
     },
-    { name: "scopes", label: "Scopes", options: Object.entries(SCOPES), value: "read write" },
+    { name: "role", label: "Role", options: Object.entries(ROLES), value: "editor" },
     {
       name: "reach", label: "Reaches", hint: "An entity, an entity/project, or empty for everything.",
-      placeholder: "team/website", pattern: "[^\\s\\/]+(\\/[^\\s\\/]+)?", ...reachOf,
+      placeholder: "team/website", pattern: "[^\\s\\/:]+(\\/[^\\/:]+)?", value: projectId() || "",
     },
+    {
+      name: "more", label: "Further roles", type: "textarea", rows: 2, placeholder: "viewer:team/other",
+      hint: "One in a line: role:entity or role:entity/project.",
+    },
+    { name: "expires", label: "Expires", options: Object.entries(LIVES), value: "90d" },
   ], { action: "Create key", submit: (values) => send("POST", "/_ui/api/keys", asked(values)) });
   if (!made) return;
   reload();
   await show(made);
 }
 
-function asked({ user, scopes, reach: bound }) {
-  const text = bound.trim();
-  const isProject = text.includes("/");
-  return { user, scopes: scopes.split(" "), entity: !isProject && text ? text : null, project: isProject ? text : null };
+function asked({ user, role, reach, more, expires }) {
+  const further = more.split("\n").map((line) => line.trim()).filter(Boolean);
+  return { user, roles: [reach.trim() ? `${role}:${reach.trim()}` : role, ...further], expires: expires || null };
 }
 
 function show({ key, user }) {
