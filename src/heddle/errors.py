@@ -65,6 +65,12 @@ class Conflict(HeddleError):
         super().__init__(reason, headers={"x-should-retry": "false"})
 
 
+class Gone(HeddleError):
+    """It was there, and is over."""
+
+    status = 410
+
+
 class TooLarge(HeddleError):
     """Over a limit of the settings, which the reason names."""
 

@@ -44,6 +44,8 @@ from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import ReadableRenderer
 from heddle.training.ruler import Ruler
 from heddle.training.service import Training
+from heddle.training.tinker.runner import TinkerWork
+from heddle.training.tinker.service import Tinker
 from heddle.ui.reads.calls_change import CallChanges
 from heddle.wire import times
 from heddle.wire.keys import ROLES, Grant
@@ -63,6 +65,8 @@ class Services(ServerState):
     inference: Inference
     responses: Responses
     training: Training
+    tinker: Tinker
+    tinker_work: TinkerWork
     jobs: Jobs
     evaluations: Evaluations
     scoring: Scoring
@@ -90,6 +94,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
                 services.inference,
                 services.responses,
                 services.training,
+                services.tinker_work,
                 services.jobs,
                 services.monitors,
                 services.alerts,
@@ -121,6 +126,8 @@ def _build(settings: Settings, store: Store) -> Services:
     CallChanges(store, records, prices).register(jobs)
     jobs.find_problems = store.keys.problems
     Archives(settings, store).register(jobs)
+    training = _training(settings, store, inference, models, evaluations, metrics, ended)
+    tinker = Tinker(settings, store, training, training.policies)
     return Services(
         settings,
         store,
@@ -131,7 +138,9 @@ def _build(settings: Settings, store: Store) -> Services:
         retention=Retention(store, settings.retention_interval, settings.audit_days),
         inference=inference,
         responses=Responses(settings, store, inference),
-        training=_training(settings, store, inference, models, evaluations, metrics, ended),
+        training=training,
+        tinker=tinker,
+        tinker_work=TinkerWork(tinker, training.supervisor),
         jobs=jobs,
         evaluations=evaluations,
         scoring=scoring,

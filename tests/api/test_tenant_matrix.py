@@ -79,6 +79,7 @@ class Matrix:
         """Status and text (headers before it) of a request with one of the keys."""
         sent = {} if who == "none" else {"authorization": f"Bearer {self.keys[who]}"}
         body: dict[str, Any] = {"json": asked.body} if asked.body is not None and asked.files is None else {}
+        body = {"content": asked.body} if isinstance(asked.body, bytes) else body
         body = {"data": asked.body, "files": asked.files} if asked.files is not None else body
         url, headers = asked.path, {**sent, **asked.headers}
         with self.client.stream(asked.method, url, params=asked.params, headers=headers, **body) as answer:

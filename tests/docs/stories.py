@@ -38,6 +38,7 @@ NOT_RUN = {
     ("docs/operating.md", "15 3"): "a line of a crontab",
     ("docs/operating.md", "litestream"): "litestream: tests/api/test_litestream.py runs it where it is installed",
     ("docs/operating.md", "heddle export since"): "two versions of heddle: tests/api/test_upgrade.py has them",
+    ("docs/training-protocols.md", "import tinker"): "the Tinker client: tests/clients/test_tinker.py runs it",
     ("docs/mcp.md", "trace 2f0c"): "an answer that is cut: tests/clients/test_mcp.py has it whole",
     ("docs/architecture.md", "SDKs"): "a drawing",
     ("docs/performance.md", "make bench"): "many minutes each: test_pages.py checks that the programs are there",

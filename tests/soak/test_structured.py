@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator  # noqa: E402
 from heddle.errors import InvalidRequest  # noqa: E402
 from heddle.inference.engine.base import Sampling, TokenRequest  # noqa: E402
 from heddle.inference.engine.local.engine import EngineCore  # noqa: E402
-from heddle.inference.engine.local.options import LocalOptions, read_facts  # noqa: E402
+from heddle.inference.engine.local.options import LocalOptions, read_info  # noqa: E402
 from heddle.inference.served_model import TINY_FOLDER  # noqa: E402
 from heddle.inference.structured.constraints import StructuredOutputs, constraint_for  # noqa: E402
 from heddle.inference.structured.guidance import Constraint, grammar_tokenizer  # noqa: E402
@@ -55,8 +55,9 @@ def core() -> Iterator[EngineCore]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     options = LocalOptions(folder=TINY_FOLDER, device="cpu", max_running=16)
-    facts = read_facts(options)
-    yield EngineCore(load_model(TINY_FOLDER, device="cpu"), options, facts.eos_token_ids, kv_bytes=64 << 20)
+    yield EngineCore(
+        load_model(TINY_FOLDER, device="cpu"), options, read_info("local", options).eos_token_ids, kv_bytes=64 << 20
+    )
     torch.set_num_threads(threads)
 
 

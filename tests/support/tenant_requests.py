@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heddle.inference.served_model import TINY
+from heddle.wire.protobuf import write
 from tests.support.archives import archive_of
 from tests.support.tenants import START, Asked, Asking, Json, Tenant, log_of, points_of, spans_of, trajectory
 
@@ -86,7 +87,53 @@ _SPAN = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "helper", "gen_ai
 _TOKENS = {"alias": "n", "value_type": "number", "aggregations": ["sum"]} | {
     "value": {"source": "field", "key": "input_tokens"}
 }
+
+
+def _of_run(seq: int, **fields: Any) -> Body:
+    """A request of a run; its turn never comes."""
+    return lambda t: {"model_id": t.tinker_run, "seq_id": seq, **fields}
+
+
+def _data(t: Tenant) -> bytes:
+    """A `ForwardBackwardRequest`."""
+    ids, weights = b"".join(n.to_bytes(4, "little") for n in (1, 2)), bytes(8)
+    targets = write(1, b"".join(n.to_bytes(8, "little") for n in (2, 3))) + write(3, 2)
+    inputs = {"target_tokens": targets, "weights": write(1, weights) + write(3, 1)}
+    datum = write(1, write(1, write(1, ids)))
+    datum += b"".join(write(2, write(1, name) + write(2, tensor)) for name, tensor in inputs.items())
+    return write(1, t.tinker_run) + write(2, 90) + write(3, datum) + write(4, "cross_entropy")
+
+
 BODIES: dict[str, Body] = {
+    "POST /api/v1/client/config": lambda _: {"sdk_version": "0.38.0"},
+    "POST /api/v1/client/dynamic_config": lambda _: {"sdk_version": "0.38.0"},
+    "POST /api/v1/telemetry": lambda _: {"events": []},
+    "POST /api/v1/create_session": lambda t: {"sdk_version": "0.38.0", "project_id": t.project_id},
+    "POST /api/v1/session_heartbeat": lambda t: {"session_id": t.tinker_session},
+    "POST /api/v1/sessions/{session_id}/finish": lambda _: {"reason": {"type": "success"}},
+    "POST /api/v1/create_model": lambda t: {"session_id": t.tinker_session, "model_seq_id": 7, "base_model": TINY},
+    "POST /api/v1/get_info": lambda t: {"model_id": t.tinker_run},
+    "POST /api/v1/unload_model": lambda t: {"model_id": t.tinker_run},
+    "POST /api/v1/forward_backward": _data,
+    "POST /api/v1/optim_step": _of_run(91, adam_params={}),
+    "POST /api/v1/save_weights": _of_run(92, path="more"),
+    "POST /api/v1/save_weights_for_sampler": _of_run(93, path="more"),
+    "POST /api/v1/load_weights": lambda t: _of_run(94, path=t.saved, optimizer=True)(t),
+    "POST /api/v1/create_sampling_session": lambda t: {
+        "session_id": t.tinker_session,
+        "sampling_session_seq_id": 7,
+        "base_model": TINY,
+    },
+    "POST /api/v1/join_sampling_session": lambda t: {"sampling_session_id": t.sampler},
+    "POST /api/v1/asample": lambda t: {
+        "sampling_session_id": t.sampler,
+        "seq_id": 0,
+        "prompt": {"chunks": [{"tokens": [1, 2]}]},
+        "sampling_params": {"max_tokens": 1},
+    },
+    "POST /api/v1/retrieve_future": lambda t: {"request_id": f"{t.tinker_run}:0"},
+    "POST /api/v1/weights_info": lambda t: {"tinker_path": t.saved},
+    "PUT /api/v1/training_runs/{run_id}/checkpoints/{segment}/{name}/ttl": lambda _: {"ttl_seconds": 3600},
     "POST /_ui/api/calls/change": _with(
         action={"type": "feedback", "feedback_type": "note", "payload": {"note": "n"}}, filter={"call_ids": ["none"]}
     ),
@@ -315,6 +362,16 @@ _BY_NAME: dict[str, Callable[[Tenant], Any]] = {
 }
 
 
+_OF_TINKER: dict[str, Callable[[Tenant], Any]] = {
+    "session_id": lambda t: t.tinker_session,
+    "run_id": lambda t: t.tinker_run,
+    "sampler_id": lambda t: t.sampler,
+    "segment": lambda _: "weights",
+    "name": lambda _: "kept",
+    "project_id": lambda t: t.project_id,
+}
+
+
 def request_for(asked: Asked, t: Tenant) -> Asking:
     """A request to a route about what a tenant has; raises KeyError for a parameter that nobody knows."""
     path, params, headers = asked.template, {}, {}
@@ -342,6 +399,9 @@ def _value(asked: Asked, name: str, t: Tenant) -> Any:
     kind = next((_KINDS[word] for word in words if word in _KINDS), "words")
     if name == "project":
         return t.project
+    if asked.template.startswith("/api/v1/") and name in _OF_TINKER:
+        is_end = asked.template.endswith("/finish")
+        return t.tinker_ending if is_end else _OF_TINKER[name](t)
     if name == "item_id" and "public" in words:
         return t.row
     if name == "name" and "providers" in words:

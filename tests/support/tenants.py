@@ -86,6 +86,7 @@ class Seeding:
         self._evaluations()
         self._responses()
         self._training(folder)
+        self._tinker()
 
     def _calls(self) -> None:
         t, secret = self._tenant, self._tenant.secret
@@ -207,6 +208,23 @@ class Seeding:
         t.ids["conversation"] = self.post("/v1/conversations", items, **named)["id"]
         listed = self.post(f"/v1/conversations/{t.conversation}/items", method="GET", **named)
         t.ids["conversation_item"] = listed["first_id"]
+
+    def _tinker(self) -> None:
+        t = self._tenant
+        session = {"sdk_version": "0.38.0", "project_id": t.project_id, "display_name": t.secret, "tags": []}
+        for name in ("tinker_session", "tinker_ending"):
+            t.ids[name] = self.post("/api/v1/create_session", session)["session_id"]
+        made = {"session_id": t.tinker_session, "model_seq_id": 0, "base_model": TINY}
+        made |= {"user_metadata": {"k": t.secret}}
+        t.ids["tinker_run"] = self.post("/api/v1/create_model", made)["model_id"]
+        sampler = {"session_id": t.tinker_session, "sampling_session_seq_id": 0, "base_model": TINY}
+        t.ids["sampler"] = self.post("/api/v1/create_sampling_session", sampler)["sampling_session_id"]
+        saved = {"model_id": t.tinker_run, "seq_id": 1, "path": "kept", "user_metadata": {"k": t.secret}}
+        future = self.post("/api/v1/save_weights", saved)["request_id"]
+        deadline = time.monotonic() + 120
+        while "path" not in (told := self._client.post("/api/v1/retrieve_future", json={"request_id": future}).json()):
+            assert time.monotonic() < deadline and told.get("type") == "try_again", told
+        t.ids["saved"] = told["path"]
 
     def _training(self, folder: Path) -> None:
         t, secret = self._tenant, self._tenant.secret

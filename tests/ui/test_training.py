@@ -1,5 +1,6 @@
 """Training: the list of models, a run while it runs, its curves beside another's, and its trajectories."""
 
+import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -46,7 +47,13 @@ def lab(server: HeddleProcess) -> Iterator[dict[str, Any]]:
                 body = {"split": "val", "trajectory_groups": first.rollouts([Asked()], 2)}
                 logged = first.client.post(f"/v1/preview/models/{first.model['id']}/log", json=body)
                 assert logged.status_code == 200, logged.text
-        second.train(groups_of(second), learning_rate=1e-4)
+        second.train(
+            groups_of(second),
+            learning_rate=1e-4,
+            loss_fn="sapo",
+            loss_fn_config={"temperature_pos": 2.0},
+            max_steps_off_policy=4,
+        )
         yield {"project": project, "first": first, "second": second}
 
 
@@ -73,6 +80,30 @@ def test_models_are_listed_and_compared(page: Page, lab: dict[str, Any]) -> None
     expect(page.get_by_role("img", name="Reward by step")).to_be_visible()
     expect(page.get_by_text(LONG).first).to_be_visible()
     look(page, "training-compare")
+
+
+def test_a_job_shows_how_it_learned(page: Page, lab: dict[str, Any]) -> None:
+    page.goto(f"/{lab['project']}/weave/training/{lab['second'].model['id']}")
+    page.get_by_role("tab", name="Job").click()
+    expect(page.get_by_text("sapo, temperature_pos 2, temperature_neg 1.05")).to_be_visible()
+    expect(page.get_by_text("at most 4 steps old")).to_be_visible()
+
+
+@pytest.mark.thorough
+def test_a_job_on_preferences_has_its_page(page: Page, project: str, server: HeddleProcess) -> None:
+    pair = {
+        "chosen": [{"role": "user", "content": "yes or no"}, {"role": "assistant", "content": "yes"}],
+        "rejected": [{"role": "user", "content": "yes or no"}, {"role": "assistant", "content": "no"}],
+    }
+    with Trainer(server.url, project, "chooser") as chooser:
+        file = {"file": ("pairs.jsonl", json.dumps(pair).encode())}
+        made = chooser.client.post("/file/create", data={"project_id": project}, files=file)
+        body = {"model_id": chooser.model["id"], "training_data_url": made.json()["digest"]}
+        job = chooser.client.post("/v1/preview/dpo-training-jobs", json=body).json()
+        page.goto(f"/{project}/weave/training/{job['id']}")
+        page.get_by_role("tab", name="Job").click()
+        expect(page.get_by_text("dpo, beta 0.1")).to_be_visible()
+        expect(page.get_by_text(body["training_data_url"])).to_be_visible()
 
 
 @pytest.mark.thorough

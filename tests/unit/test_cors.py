@@ -5,7 +5,7 @@ import pytest
 from heddle.app import served_routes
 from heddle.auth import check_origin
 from heddle.errors import Forbidden
-from heddle.http.cors import answer_preflight, cors_headers
+from heddle.http.middleware import answer_preflight, cors_headers
 from heddle.settings import BadSetting, Settings, load
 
 APP, OTHER = b"https://app.example.com", b"https://other.example.com"

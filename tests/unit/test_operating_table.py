@@ -43,6 +43,8 @@ READS = {
     "/dataset_sources/source_datasets_query", "/project/ttl_settings/read", "/project/ingest_sampling_settings/read",
     "/alerts/query", "/alerts/deliveries/query", "/monitors/query", "/v2/{entity}/{project}/eval_results/query",
     "/evaluations/status", "/evaluations/jobs/query", "/tokenize", "/detokenize",
+    "/api/v1/client/config", "/api/v1/client/dynamic_config", "/api/v1/get_info", "/api/v1/retrieve_future",
+    "/api/v1/weights_info",
 }  # fmt: skip
 
 ANNOTATES = {"/feedback/create", "/feedback/batch/create", "/feedback/replace", "/api/public/scores"}

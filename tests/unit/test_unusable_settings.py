@@ -7,7 +7,7 @@ import pytest
 
 from heddle import checks
 from heddle.errors import HeddleError
-from heddle.inference.check import check_settings
+from heddle.inference.served_model import check_settings
 from heddle.settings import BadSetting, Settings, load
 from heddle.store.data_folder import make_folder
 

@@ -1,11 +1,13 @@
 """The outermost layer: who calls, how much they send, what it took; one pass over every request, before any route."""
 
 import logging
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from fastapi import Response
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,10 +15,10 @@ from heddle.auth import API_KEY_HEADERS, check_origin, is_by_a_browser
 from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
 from heddle.http import failures
 from heddle.http.bodies import BodyReader
-from heddle.http.cors import answer_preflight, cors_headers
 from heddle.http.routing import HotRoutes
 from heddle.http.state import ServerState
 from heddle.ipc.bounded import OWNER
+from heddle.setting_kinds import ANY_ORIGIN
 from heddle.settings import Settings
 from heddle.wire import times
 from heddle.wire.keys import ADDRESS
@@ -34,7 +36,7 @@ MULTIPART_SLACK = 64 * 1024
 _ARCHIVES = "/archives/import"
 _FROM_DIGESTS = "/table/create_from_digests"
 _UPLOADS = frozenset(("/file/create", "/files/create"))
-_LOGIN = "/_ui/session"
+_LOGINS = frozenset(("/_ui/session", "/_ui/sign_in"))
 _MAX_LOGIN_BODY = 16 * 1024
 _STRIPPED = b"x-forwarded-prefix"
 _CLOSE = (b"connection", b"close")
@@ -95,7 +97,7 @@ class RequestMiddleware:
             if not API_KEY_HEADERS.isdisjoint(headers):
                 state.tally.count("key.refused", "", problem.reason)
             # Nothing is read from a stranger, but what logs one in.
-            if exchange.has_body and scope["path"] != _LOGIN:
+            if exchange.has_body and scope["path"] not in _LOGINS:
                 raise
             scope["heddle.caller_problem"] = problem
         exchange.prepare_body()
@@ -132,7 +134,7 @@ def strip_prefix(scope: Scope, prefix: str) -> Scope:
 
 def body_limit(path: str, settings: Settings) -> tuple[str, int, int]:
     """Which setting bounds the body of a path, its value, and the bytes that are allowed on the wire."""
-    if path == _LOGIN:
+    if path in _LOGINS:
         return "of a login", _MAX_LOGIN_BODY, _MAX_LOGIN_BODY
     if path in _UPLOADS:
         return "max_file", settings.max_file, settings.max_file + MULTIPART_SLACK
@@ -142,7 +144,7 @@ def body_limit(path: str, settings: Settings) -> tuple[str, int, int]:
         return "max_table_body", settings.max_table_body, settings.max_table_body
     if path in OTLP_PATHS:
         return "max_trace_body", settings.max_trace_body, settings.max_trace_body
-    if path.startswith("/v1/preview/"):
+    if path.startswith(("/v1/preview/", "/api/v1/")):
         return "max_training_body", settings.max_training_body, settings.max_training_body
     if path.startswith(("/v1/", "/tokenize", "/detokenize")):
         return "max_chat_body", settings.max_chat_body, settings.max_chat_body
@@ -283,3 +285,40 @@ def _client_request_id(value: bytes | None) -> str | None:
     """The client's own request id, where it is short and plain."""
     text = value.decode("latin-1") if value and len(value) <= 128 else ""
     return text if text.isascii() and text.isprintable() and text.strip() else None
+
+
+_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
+_SECONDS = "600"
+"""How long a browser remembers the answer of a preflight."""
+_NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,4096}")
+
+
+def cors_headers(headers: Mapping[bytes, bytes], settings: Settings) -> list[tuple[bytes, bytes]]:
+    """What each answer to a page of an allowed origin carries; nothing for all others."""
+    origin = headers.get(b"origin")
+    if origin is None or settings.cors_origins == "none":
+        return []
+    if settings.cors_origins == ANY_ORIGIN:
+        return [(b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", b"*")]
+    if origin not in settings.named_origins:
+        return []
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", b"*"),
+        (b"vary", b"Origin"),
+    ]
+
+
+def answer_preflight(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> Response | None:
+    """The answer to a browser that asks before a page's request; None for what is none, or of an origin not allowed."""
+    if method != "OPTIONS" or b"access-control-request-method" not in headers:
+        return None
+    if not cors_headers(headers, settings):
+        return None
+    allowed = {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Max-Age": _SECONDS}
+    names = headers.get(b"access-control-request-headers", b"")
+    if names and _NAMES.fullmatch(names):
+        allowed["Access-Control-Allow-Headers"] = names.decode("latin-1")
+    if headers.get(b"access-control-request-private-network") == b"true":
+        allowed["Access-Control-Allow-Private-Network"] = "true"
+    return Response(status_code=204, headers=allowed)

@@ -48,9 +48,7 @@ class _EventStream(StreamingResponse):
     """Counts as open while it is sent."""
 
     def __init__(self, open_streams: Counter[str], key: str, events: AsyncIterator[bytes]) -> None:
-        super().__init__(
-            events, media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
-        )
+        super().__init__(events, media_type="text/event-stream", headers=_HEADERS)
         self._open = open_streams
         self._key = key
 

@@ -206,8 +206,22 @@ class Accounts:
             logger.exception("%s of a completion was not stored", what)
 
 
-CLIENT_GONE = 499
 _UNKNOWN_MANY = 10**9
+
+
+class ClientGone(HeddleError):
+    """Nobody waits for the answer any more."""
+
+    status = 499
+
+
+def failure_of(error: BaseException) -> HeddleError:
+    """What ended a completion, as its record and its answer tell it."""
+    if isinstance(error, HeddleError):
+        return error
+    if isinstance(error, GeneratorExit | asyncio.CancelledError):
+        return ClientGone("The client went away")
+    return HeddleError("Internal server error")
 
 
 class ProviderAccount:
@@ -241,8 +255,8 @@ class ProviderAccount:
         record = self._record
         record.response, record.seconds = self.response, time.perf_counter() - self._started
         if error is not None:
-            record.status = error.status if isinstance(error, HeddleError) else CLIENT_GONE
-            record.error = str(error) or "The client went away"
+            failure = failure_of(error)
+            record.status, record.error = failure.status, failure.reason
             if self.response is None:
                 # A name that no provider knows must not become a row of its own.
                 record.served = record.base

@@ -15,21 +15,13 @@ from dataclasses import dataclass
 from operator import mul
 from typing import Any, Literal
 
-from heddle.errors import Busy, HeddleError, InvalidRequest
+from heddle.errors import Busy, InvalidRequest
 from heddle.http.routing import off_loop
-from heddle.inference.accounts import CLIENT_GONE, Ticket
+from heddle.inference.accounts import Ticket, failure_of
 from heddle.inference.chat.fields import Integer, Part, Texts, refuse_ignored, split_texts, unknown_fields
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.chat.request import known_ids, parse_fields
-from heddle.inference.engine.base import (
-    Engine,
-    EngineBusy,
-    EngineFailed,
-    RequestRefused,
-    Sampling,
-    TokenRequest,
-    as_answer,
-)
+from heddle.inference.engine.base import Engine, EngineFailed, Sampling, TokenRequest
 from heddle.inference.prompt.template import context_exceeded
 from heddle.inference.served_model import ServedModel
 from heddle.inference.service import Inference
@@ -120,8 +112,8 @@ async def create_embeddings(inference: Inference, body: Any, arrival: Arrival) -
         raise
     except BaseException as error:
         record.seconds = time.perf_counter() - started
-        record.status = error.status if isinstance(error, HeddleError) else CLIENT_GONE
-        record.error = error.reason if isinstance(error, HeddleError) else "The client went away"
+        failure = failure_of(error)
+        record.status, record.error = failure.status, failure.reason
         await ticket.close(record)
         raise
     record.seconds = time.perf_counter() - started
@@ -196,14 +188,11 @@ async def _pool_all(engine: Engine, requests: Sequence[TokenRequest]) -> list[_P
 
 
 async def _pool(engine: Engine, request: TokenRequest) -> _Pooled:
-    try:
-        async with contextlib.aclosing(engine.generate(request)) as events:  # type: ignore[type-var]
-            async for event in events:
-                if event.state is not None:
-                    return _Pooled(array("f", event.state), event.cached_tokens or 0)
-    except (EngineFailed, EngineBusy, RequestRefused) as error:
-        raise as_answer(error) from error
-    raise as_answer(EngineFailed("the engine gave no state"))
+    async with contextlib.aclosing(engine.generate(request)) as events:  # type: ignore[type-var]
+        async for event in events:
+            if event.state is not None:
+                return _Pooled(array("f", event.state), event.cached_tokens or 0)
+    raise EngineFailed("the engine gave no state")
 
 
 def _answer(request: EmbeddingRequest, record: Completion, pooled: Sequence[_Pooled]) -> Json:

@@ -1,14 +1,21 @@
 """The trainable models of this server, as training sees them: its checkpoints become versions that answer."""
 
 import logging
+from dataclasses import replace
+from typing import Any
 
+from heddle.auth import Caller
 from heddle.errors import InvalidRequest
 from heddle.inference.adapters import Address, artifact_name
-from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed, RequestRefused
+from heddle.inference.chat.plan import Arrival
+from heddle.inference.chat.text_completions import TextWire
+from heddle.inference.chat.wire import ParsedRequest
+from heddle.inference.engine.base import AdapterRef, EngineBusy, EngineFailed
 from heddle.inference.service import Inference
 from heddle.store.control.inference import AdapterKey, AdapterRow
 from heddle.wire import times
-from heddle.wire.training import BaseModel, PolicyName
+from heddle.wire.jsontypes import Json
+from heddle.wire.training import BaseModel, Drawn, Draws, PolicyName
 
 logger = logging.getLogger("heddle.inference")
 
@@ -45,8 +52,6 @@ class Policies:
         async def ready(ref: AdapterRef) -> None:
             try:
                 await model.engine.load_adapter(ref, start=False)
-            except RequestRefused as error:
-                raise InvalidRequest(str(error)) from error
             except (EngineFailed, EngineBusy) as error:
                 logger.warning("%s will be loaded when it is asked for: %s", ref.id, error)
 
@@ -72,6 +77,41 @@ class Policies:
     async def forget(self, policy: PolicyName, user: str) -> None:
         """Take the whole name away, with all its steps."""
         await self._inference.unload(await self._inference.adapters.withdraw(_key(policy), None, user))
+
+    async def draw(self, body: Json, caller: Caller, project: str) -> Draws:
+        """Let a model write behind a prompt of token ids; counted and limited as other completions, but not traced."""
+        running = await self._inference.begin(TOKENS, body, Arrival(caller, project, traced=True))
+        await self._inference.whole(running)
+        facts = running.plan.facts[0]
+        sequences = [
+            Drawn(
+                choice.token_ids,
+                [item.logprob for item in choice.logprobs],
+                [item.top for item in choice.logprobs],
+                choice.finish_reason != "length",
+            )
+            for choice in running.plan.choices
+        ]
+        told = facts.prompt_logprobs
+        return Draws(
+            sequences,
+            None if told is None else [None if item is None else item.logprob for item in told],
+            None if told is None else [None if item is None else item.top for item in told],
+            facts.cached_tokens,
+        )
+
+
+class TokenWire(TextWire):
+    """Prompts of token ids, for clients that train: an answer may be as long as there is room."""
+
+    op_name = "heddle.draw"
+
+    def read(self, body: Any) -> ParsedRequest:
+        """As text completions."""
+        return replace(super().read(body), clamps_max_tokens=True)
+
+
+TOKENS = TokenWire()
 
 
 def _key(policy: PolicyName) -> AdapterKey:

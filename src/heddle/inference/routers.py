@@ -6,11 +6,9 @@ from heddle.inference.api import (
     conversations,
     embeddings,
     images,
-    messages,
     provider_keys,
     responses,
     runtimes,
-    text_completions,
     tokenization,
 )
 from heddle.inference.api import models as catalogue
@@ -20,7 +18,7 @@ from heddle.inference.api import usage as inference_usage
 ROUTERS = tuple(
     module.router
     for module in (
-        *(chat, text_completions, messages, responses, conversations, embeddings, tokenization, catalogue),
+        *(chat, responses, conversations, embeddings, tokenization, catalogue),
         *(inference_usage, completions, images, runtimes, provider_keys, information),
     )
 )

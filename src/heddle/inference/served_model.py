@@ -1,18 +1,21 @@
-"""The served model: its folder, its tokenizer and defaults, its engine, and loading it."""
+"""The served model: its folder, its tokenizer and defaults, its engine, loading it, and settings that cannot work."""
 
 import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+import shlex
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from heddle.errors import HeddleError, Unavailable
+from heddle.errors import HeddleError, InvalidRequest, Unavailable
 from heddle.extras import install_command
-from heddle.inference.adapters import Version
-from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, EngineInfo, RequestRefused, as_answer
+from heddle.inference.adapters import Address, Version
+from heddle.inference.engine.base import Engine, EngineFailed, EngineInfo
 from heddle.inference.engine.local.client import LocalEngine
 from heddle.inference.engine.local.options import LocalOptions
 from heddle.inference.engine.vllm.client import VllmEngine, VllmOptions
@@ -181,35 +184,20 @@ VLLM_KEY = "VLLM_API_KEY"
 """The variable from which servers of vLLM take their key; ours is the same one."""
 
 
+_SHARED_OPTIONS = ("max_model_len", "kv_memory", "scheduling", "max_running", "max_waiting", "max_adapters")
+
+
 def make_engine(settings: Settings, source: ModelSource) -> Engine:
     """The engine that the settings name, on a model folder; nothing is loaded before `start` or a request.
 
     Raises Unavailable when the settings or the folder cannot be used.
     """
-    return (
-        _vllm(settings, source)
-        if settings.engine == "vllm"
-        else LocalEngine(
-            LocalOptions(
-                folder=source.folder,
-                device=settings.engine_device,
-                dtype=settings.engine_dtype,
-                threads=settings.engine_threads,
-                max_model_len=settings.max_model_len,
-                kv_memory=settings.kv_memory,
-                scheduling="priority" if settings.scheduling == "priority" else "fcfs",
-                max_running=settings.max_running,
-                max_waiting=settings.max_waiting,
-                max_adapters=settings.max_adapters,
-            )
-        )
-    )
-
-
-def _vllm(settings: Settings, source: ModelSource) -> Engine:
+    shared: dict[str, Any] = {name: getattr(settings, name) for name in _SHARED_OPTIONS}
+    shared |= {"folder": source.folder, "dtype": settings.engine_dtype}
+    if settings.engine != "vllm":
+        return LocalEngine(LocalOptions(device=settings.engine_device, threads=settings.engine_threads, **shared))
     return VllmEngine(
         VllmOptions(
-            folder=source.folder,
             model=source.name,
             urls=_words(settings.vllm_urls),
             replicas=settings.vllm_replicas,
@@ -217,14 +205,8 @@ def _vllm(settings: Settings, source: ModelSource) -> Engine:
             arguments=settings.vllm_arguments if settings.vllm_arguments != "none" else "",
             takes=frozenset(_words(settings.vllm_takes)),
             key=os.environ.get(VLLM_KEY, ""),
-            dtype=settings.engine_dtype,
-            max_model_len=settings.max_model_len,
-            kv_memory=settings.kv_memory,
-            scheduling="priority" if settings.scheduling == "priority" else "fcfs",
-            max_running=settings.max_running,
-            max_waiting=settings.max_waiting,
-            max_adapters=settings.max_adapters,
             lora_rank=settings.training_lora_rank,
+            **shared,
         )
     )
 
@@ -291,15 +273,56 @@ class ModelLoader:
         """What failed, and whether it may go well a little later."""
         try:
             await self._load()
-        except Unavailable as error:
-            return error, True
         except EngineFailed as error:
-            return as_answer(error), self._waits_for_engine
-        except (EngineBusy, RequestRefused) as error:
-            return as_answer(error), False
+            return error, self._waits_for_engine
         except HeddleError as error:
-            return error, False
+            return error, isinstance(error, Unavailable)
         except Exception as error:  # whatever it is, the server goes on, says so, and ends in order
             logger.exception("loading the model failed")
             return Unavailable(f"Loading the model failed: {error}"), False
         return None, False
+
+
+_DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "nvmap")
+"""Below /dev: what CUDA needs of a driver, also inside WSL and on Jetson, and ROCm, which torch calls cuda too."""
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise HeddleError for what can never be served; what a hub gives is seen when it loads."""
+    if settings.model != "none":
+        check_model(settings.model)
+    for _, folder in named_adapters(settings):
+        if not (folder / "adapter_config.json").is_file():
+            raise InvalidRequest(f"adapters: there is no adapter_config.json in {str(folder)!r}")
+    for root in settings.adapter_roots.split(",") if settings.adapter_roots not in ("auto", "any") else ():
+        if not Path(root.strip()).is_dir():
+            raise InvalidRequest(f"adapter_roots: there is no folder {root.strip()!r}")
+    if settings.engine == "vllm":
+        _check_vllm(settings)
+    elif settings.engine_device.startswith("cuda"):
+        _check_cuda("engine_device", settings.engine_device)
+    if settings.training == "on" and settings.trainer == "local" and settings.training_device.startswith("cuda"):
+        _check_cuda("training_device", settings.training_device)
+
+
+def named_adapters(settings: Settings) -> Iterator[tuple[Address, Path]]:
+    """The adapters of the setting with their folders; raises InvalidRequest for what is no name of one."""
+    for pair in settings.adapters.split(",") if settings.adapters != "none" else ():
+        name, _, folder = pair.partition("=")
+        address = Address.parse(name)
+        if address is None:
+            raise InvalidRequest(f"adapters: {name!r} is no name of an adapter")
+        yield address, Path(folder)
+
+
+def _check_vllm(settings: Settings) -> None:
+    if settings.engine_dtype == "int8":
+        raise InvalidRequest("engine_dtype int8 is heddle's own engine's; vLLM serves folders with quantized weights")
+    program = shlex.split(settings.vllm_command)[0]
+    if settings.vllm_urls == "none" and "{" not in program and shutil.which(program) is None:
+        raise InvalidRequest(f"vllm_command: there is no program {program!r}")
+
+
+def _check_cuda(name: str, device: str) -> None:
+    if sys.platform == "linux" and not any(any(Path("/dev").glob(pattern)) for pattern in _DEVICES):
+        raise InvalidRequest(f"{name} = {device!r} cannot be used: this machine has no GPU, or its driver is missing")

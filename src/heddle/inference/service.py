@@ -14,8 +14,8 @@ from fastapi import Depends
 
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound, Unavailable
 from heddle.extras import install_command
-from heddle.http.routing import OFF_LOOP_BYTES, Service
-from heddle.inference.accounts import CLIENT_GONE, Accounts, Ticket
+from heddle.http.routing import Service, off_loop
+from heddle.inference.accounts import Accounts, Ticket, failure_of
 from heddle.inference.adapters import Adapters, Address, Version
 from heddle.inference.chat.fields import refuse_ignored
 from heddle.inference.chat.generation import Generation
@@ -23,10 +23,16 @@ from heddle.inference.chat.plan import Arrival, Plan, plan_completion
 from heddle.inference.chat.request import ChatRequest
 from heddle.inference.chat.response import CHAT
 from heddle.inference.chat.wire import ParsedRequest, Wire, count_tokens
-from heddle.inference.check import check_settings, named_adapters
-from heddle.inference.engine.base import Engine, EngineBusy, EngineFailed, RequestRefused, as_answer
+from heddle.inference.engine.base import Engine, EngineFailed
 from heddle.inference.prompt.template import ContextExceeded
-from heddle.inference.served_model import ModelLoader, ModelSource, ServedModel, find_model
+from heddle.inference.served_model import (
+    ModelLoader,
+    ModelSource,
+    ServedModel,
+    check_settings,
+    find_model,
+    named_adapters,
+)
 from heddle.settings import Settings
 from heddle.store.control.coordination import Changes
 from heddle.store.control.inference import Adapters as AdapterRows
@@ -186,8 +192,7 @@ class Inference:
 
     async def admit(self, wire: Wire, body: Any, arrival: Arrival) -> Running:
         """Check a request and give it its place among those that run; raises HeddleError. It has to begin or to end."""
-        is_short = 0 < arrival.size <= OFF_LOOP_BYTES
-        parsed = wire.read(body) if is_short else await asyncio.to_thread(wire.read, body)
+        parsed = await off_loop(arrival.size, lambda: wire.read(body))
         try:
             return await self._admit(wire, parsed, body, arrival)
         except InvalidRequest as error:
@@ -271,16 +276,13 @@ class Inference:
         return self._settings.strict_fields == "on" if arrival.strict_fields is None else arrival.strict_fields
 
     async def start_engine(self, model: ServedModel) -> None:
-        """Wait until the engine has loaded; raises HeddleError."""
-        try:
-            await model.engine.start()
-        except EngineFailed as error:
-            raise as_answer(error) from error
+        """Wait until the engine has loaded; raises EngineFailed."""
+        await model.engine.start()
         self._loading.succeeded()
 
     async def count_prompt(self, wire: Wire, body: Any, arrival: Arrival) -> int:
         """How many tokens the prompt of a request has; nothing runs, and nothing is counted. Raises HeddleError."""
-        parsed = await asyncio.to_thread(wire.read, body)
+        parsed = await off_loop(arrival.size, lambda: wire.read(body))
         shown, version = await self.resolve(parsed.chat.model, arrival)
         try:
             laid_out = await self._plan(parsed, wire, arrival, await self.model(), shown, version)
@@ -348,7 +350,7 @@ class Inference:
         record.first_token_seconds = running.generation.first_token_seconds
         record.seconds = time.perf_counter() - running.generation.started
         if error is not None:
-            failure = running.plan.answer.error = _as_failure(error)
+            failure = running.plan.answer.error = failure_of(error)
             record.status, record.error = failure.status, failure.reason
         record.response = await _body(running) if body is None else body
         keep = running.parsed.keep
@@ -372,10 +374,7 @@ class Inference:
         if not address.entity and address.name == model.source.name:
             raise InvalidRequest(f"{address.name!r} is the base model's own name", param="lora_name")
         async with self.adapters.adding(address, folder, model.source.name, user, next_step) as version:
-            try:
-                await model.engine.load_adapter(version.ref)
-            except (EngineFailed, EngineBusy, RequestRefused) as error:
-                raise as_answer(error) from error
+            await model.engine.load_adapter(version.ref)
         return version
 
     async def remove_adapter(self, address: Address, user: str) -> list[Version]:
@@ -392,20 +391,6 @@ def _asked(request: ChatRequest) -> int:
     """The tokens of an answer that a request names."""
     named = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
     return _UNKNOWN_MANY if named is None else named
-
-
-class _ClientGone(HeddleError):
-    """Nobody waits for the answer any more."""
-
-    status = CLIENT_GONE
-
-
-def _as_failure(error: BaseException) -> HeddleError:
-    if isinstance(error, HeddleError):
-        return error
-    if isinstance(error, GeneratorExit | asyncio.CancelledError):
-        return _ClientGone("The client went away")
-    return HeddleError("Internal server error")
 
 
 async def _body(running: Running) -> Json:

@@ -72,11 +72,12 @@ class Slab:
         size = (shape.layers, self.rows, 2 * shape.kv_heads, capacity, shape.head_dim)
         self.pages: mmap.mmap | None = None
         if shape.device.type == "cpu":
-            self.pages = zero_pages(self.row_bytes * self.rows)
-        if self.pages is None:
-            self.data = torch.zeros(size, dtype=shape.dtype, device=shape.device)
-        else:
+            # Zero, and nothing of it is taken until it is written.
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            self.pages = mmap.mmap(-1, self.row_bytes * self.rows, flags=flags)
             self.data = torch.frombuffer(self.pages, dtype=shape.dtype).view(size)
+        else:
+            self.data = torch.zeros(size, dtype=shape.dtype, device=shape.device)
         self.layers = list(self.data.view(shape.layers, -1, shape.head_dim).unbind(0))
 
     def add(self) -> SlabLane:
@@ -109,7 +110,7 @@ class Slab:
     def release(self) -> None:
         """Give the pages of unused rows back when there are many."""
         unused = self.written_rows - len(self.lanes)
-        if self.pages is None or unused * self.row_bytes <= UNUSED_BYTES or not hasattr(mmap, "MADV_DONTNEED"):
+        if self.pages is None or unused * self.row_bytes <= UNUSED_BYTES:
             return
         row = self.data.stride(1) * self.data.element_size()
         for layer in range(len(self.layers)):
@@ -119,13 +120,6 @@ class Slab:
             if length > 0:
                 self.pages.madvise(mmap.MADV_DONTNEED, start, length)
         self.written_rows = len(self.lanes)
-
-
-def zero_pages(size: int) -> mmap.mmap | None:
-    """Memory that is zero and takes nothing until it is written; None where the system has no such thing."""
-    if not hasattr(mmap, "MAP_ANONYMOUS"):
-        return None
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class LaneCache:

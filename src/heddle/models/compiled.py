@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heddle.models.cache import BLOCK_TOKENS, CacheShape, LaneCache, SlabLane
+from heddle.models.cache import BLOCK_TOKENS, SlabLane
 from heddle.models.folder import ModelConfig, Weights
-from heddle.models.interfaces import Batch
+from heddle.models.interfaces import Batch, Linear
 from heddle.models.kernels import QUERY_ROWS, Kernels
-from heddle.models.linear import Linear
 from heddle.models.lora import ActiveAdapters, AdapterStore
 from heddle.models.native import Layer, NativeModel
 from heddle.models.tiles import HAS_INT8, LANES, PANEL
@@ -22,7 +21,6 @@ from heddle.models.tiles import HAS_INT8, LANES, PANEL
 NONE: NDArray[np.float32] = np.empty(0, np.float32)
 ZERO = np.float32(0.0)
 CACHE_DTYPES = {torch.float32: torch.float32, torch.bfloat16: torch.bfloat16, torch.int8: torch.bfloat16}
-"""What keys and values are kept in, by the precision of a model."""
 
 
 class Unsuitable(Exception):
@@ -105,14 +103,13 @@ class CompiledStep:
     """Where groups of rows begin that go through the same keys together, and the number of rows."""
     rotation: NDArray[np.float32]
     """[rows, head_dim / 2, 2]: cosines and sines."""
-    adapters: list[str | None]
-    counts: list[int]
 
 
 class CompiledModel(NativeModel):
     """See `CausalModel`."""
 
     batch_invariant = True
+    cache_dtypes = CACHE_DTYPES
 
     def __init__(self, config: ModelConfig, weights: Weights, dtype: torch.dtype) -> None:
         if config.head_dim % LANES:
@@ -122,9 +119,8 @@ class CompiledModel(NativeModel):
         if dtype == torch.int8 and not HAS_INT8:
             raise Unsuitable("8-bit products on a processor without AVX-512 VNNI")
         self.kernels = kernels_for(torch.get_num_threads() > 1)
-        self.cache_dtype = CACHE_DTYPES[dtype]
-        self.like = np.empty(0, np.float32 if self.cache_dtype == torch.float32 else np.uint16)
         super().__init__(config, weights, dtype, torch.device("cpu"))
+        self.like = np.empty(0, np.float32 if self.cache_dtype == torch.float32 else np.uint16)
         self.adapters = AdapterStore(
             config, torch.float32, self.device, partial(CompiledLinear, self.kernels, torch.float32)
         )
@@ -141,12 +137,6 @@ class CompiledModel(NativeModel):
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> Any:
         """Weights in the order of the kernels."""
         return CompiledLinear(self.kernels, self.dtype, weight, bias)
-
-    def new_cache(self) -> LaneCache:
-        """An empty cache for this model."""
-        shape = self.config
-        sizes = (shape.layers, shape.kv_heads, shape.head_dim, shape.max_positions)
-        return LaneCache(CacheShape(*sizes, self.cache_dtype, self.device))
 
     def plan_rows(self, batch: Batch) -> CompiledStep:
         """Where each row's keys and values are, and which rows go together."""
@@ -167,8 +157,6 @@ class CompiledModel(NativeModel):
             places=table,
             groups=np.array([*groups, len(places)], np.int64),
             rotation=torch.view_as_real(rotation.squeeze(1)).numpy(),
-            adapters=[span.adapter for span in batch.prefills + batch.decodes],
-            counts=[span.count for span in batch.prefills + batch.decodes],
         )
 
     def states(self, batch: Batch) -> Tensor:
@@ -176,7 +164,8 @@ class CompiledModel(NativeModel):
         if self.kernels.parallel:
             numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
         step = self.plan_rows(batch)
-        adapters = self.adapters.active(step)
+        spans = batch.prefills + batch.decodes
+        adapters = self.adapters.active([span.adapter for span in spans], [span.count for span in spans])
         hidden: NDArray[np.float32] = self.embedding[batch.token_ids].float().numpy()
         rows = np.array(batch.logit_rows, np.int64)
         every = len(rows) == len(hidden)
@@ -191,12 +180,6 @@ class CompiledModel(NativeModel):
         normed = np.empty_like(hidden)
         self.kernels.normalise_rows(hidden, self.norm.numpy(), self.small, normed)
         return torch.from_numpy(normed)
-
-    def logits(self, states: Tensor) -> Tensor:
-        """What the output layer makes of states, float32."""
-        if not states.shape[0]:
-            return states.new_empty(0, self.vocab_size)
-        return self.head(states)
 
     def attend(
         self,

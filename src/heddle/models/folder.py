@@ -1,6 +1,7 @@
 """What a Hugging Face model folder holds: `config.json` of the Llama family, and safetensors."""
 
 import json
+import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -217,13 +218,7 @@ class Weights:
 
     def parameters(self) -> int:
         """Numbers in all tensors."""
-        total = 0
-        for name in self.places:
-            count = 1
-            for size in self.shape(name):
-                count *= size
-            total += count
-        return total
+        return sum(math.prod(self.shape(name)) for name in self.places)
 
 
 def weight_files(folder: Path) -> list[Path]:

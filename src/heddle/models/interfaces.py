@@ -1,11 +1,14 @@
 """What the embedded engine asks of a model: one forward pass over a mixed batch, and a cache of keys and values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import torch
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
+"""weight @ row + bias for each row: [rows, inputs] to [rows, outputs]."""
 
 
 class Lane(Protocol):

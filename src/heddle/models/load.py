@@ -67,8 +67,6 @@ def check_fits(what: str, needed: int, device: torch.device) -> None:
 
 EMBEDDING = "model.embed_tokens.weight"
 SMALL_PARAMETERS = 100_000_000
-COPY_SHARE = 0.05
-"""Of the free memory: what a second copy of the weights may take."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.int8}
 
 
@@ -85,8 +83,7 @@ def load_model(folder: Path, *, device: str = "auto", dtype: str = "auto") -> Ca
     if content.get("quantization_config"):
         raise ModelError(f"{folder}: quantized weights (quantization_config) are not supported")
     with Weights(folder) as weights:
-        parameters = weights.parameters()
-        chosen = choose_dtype(dtype, parameters)
+        chosen = choose_dtype(dtype, weights.parameters())
         check_fits(str(folder), resident_weights_bytes(weights, content, chosen), target)
         try:
             config = parse_config(content)
@@ -103,10 +100,7 @@ def load_model(folder: Path, *, device: str = "auto", dtype: str = "auto") -> Ca
             return model
         if chosen == torch.int8:
             raise ModelError(f"{folder}: int8 needs the package numba and a processor with AVX-512 VNNI")
-        free = available_bytes(target)
-        return NativeModel(
-            config, weights, chosen, target, (free is not None and (2 * parameters) <= free * COPY_SHARE)
-        )
+        return NativeModel(config, weights, chosen, target)
 
 
 def compile_model(config: ModelConfig, weights: Weights, dtype: torch.dtype) -> CausalModel | None:
@@ -132,7 +126,7 @@ def compile_model(config: ModelConfig, weights: Weights, dtype: torch.dtype) -> 
 
 
 def resident_weights_bytes(weights: Weights, config: dict[str, Any], dtype: torch.dtype) -> int:
-    """What the weights of a folder take in memory at most (float32 that float16 keeps takes half of it)."""
+    """What the weights of a folder take in memory at most."""
     numbers = weights.parameters()
     if config.get("tie_word_embeddings") and EMBEDDING in weights:
         # The output head is a matrix of its own there, in the layout of products.

@@ -4,18 +4,19 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn import functional
 
 from heddle.models.attention import interleave
 from heddle.models.folder import ModelConfig, read_json
-from heddle.models.interfaces import ModelError
-from heddle.models.linear import Linear, PlainLinear
+from heddle.models.interfaces import Linear, ModelError
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -47,11 +48,8 @@ class Pair:
     up: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """One adapter: for each layer the pairs of the linears that it changes."""
-
-    layers: list[dict[str, Pair]]
+Adapter = list[dict[str, Pair]]
+"""For each layer the pairs of the linears that it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +99,9 @@ MOST_REPEATS = 2
 """Of a pattern that an adapter brings: they are matched where the model runs."""
 
 
-class StepAdapters(Protocol):
-    """Who asks for an adapter in one step."""
-
-    @property
-    def adapters(self) -> list[str | None]:
-        """Of each span."""
-        ...
-
-    @property
-    def counts(self) -> list[int]:
-        """Rows of each span."""
-        ...
+def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
+    """A product on any device and in any type."""
+    return partial(functional.linear, weight=weight, bias=bias)
 
 
 class AdapterStore:
@@ -123,7 +112,7 @@ class AdapterStore:
         config: ModelConfig,
         dtype: torch.dtype,
         device: torch.device,
-        make_linear: Callable[[Tensor], Linear] = PlainLinear,
+        make_linear: Callable[[Tensor], Linear] = make_linear,
     ) -> None:
         self.make_linear = make_linear
         self.config = config
@@ -142,19 +131,19 @@ class AdapterStore:
         self.adapters.pop(adapter_id, None)
         self.mixed = {names: layers for names, layers in self.mixed.items() if adapter_id not in names}
 
-    def active(self, step: StepAdapters) -> ActiveAdapters | None:
-        """What the rows of a step need; None when no row has an adapter."""
-        names = tuple(sorted({name for name in step.adapters if name is not None}))
+    def active(self, asked: list[str | None], counts: list[int]) -> ActiveAdapters | None:
+        """What a step needs, given the adapter and the rows of each span; None when no row has an adapter."""
+        names = tuple(sorted({name for name in asked if name is not None}))
         if not names:
             return None
         missing = [name for name in names if name not in self.adapters]
         if missing:
             raise KeyError(f"adapter {missing[0]!r} is not loaded")
         row_owner = None
-        if len(names) > 1 or None in step.adapters:
+        if len(names) > 1 or None in asked:
             number = {name: index for index, name in enumerate(names)}
-            owners = torch.tensor([-1 if name is None else number[name] for name in step.adapters], device=self.device)
-            row_owner = owners.repeat_interleave(torch.tensor(step.counts, device=self.device))
+            owners = torch.tensor([-1 if name is None else number[name] for name in asked], device=self.device)
+            row_owner = owners.repeat_interleave(torch.tensor(counts, device=self.device))
         return ActiveAdapters(self.mixture(names), row_owner)
 
     def mixture(self, names: tuple[str, ...]) -> list[dict[str, Mixture]]:
@@ -171,17 +160,17 @@ class AdapterStore:
 def mix(adapters: list[Adapter], make_linear: Callable[[Tensor], Linear]) -> list[dict[str, Mixture]]:
     """Concatenate the pairs of several adapters for every linear."""
     layers = []
-    for layer in range(len(adapters[0].layers)):
+    for layer in range(len(adapters[0])):
         linears = {}
-        for linear in FUSED:
-            pairs = [(index, adapter.layers[layer].get(linear)) for index, adapter in enumerate(adapters)]
+        for name in FUSED:
+            pairs = [(index, adapter[layer].get(name)) for index, adapter in enumerate(adapters)]
             present = [(index, pair) for index, pair in pairs if pair is not None]
             if present:
                 owner = tuple(index for index, pair in present for _ in range(pair.down.shape[0]))
                 downs, ups = [pair.down for _, pair in present], [pair.up for _, pair in present]
                 alone = len(present) == 1
                 down, up = (downs[0], ups[0]) if alone else (torch.cat(downs), torch.cat(ups, dim=1))
-                linears[linear] = Mixture(make_linear(down), make_linear(up), owner)
+                linears[name] = Mixture(make_linear(down), make_linear(up), owner)
         layers.append(linears)
     return layers
 
@@ -208,7 +197,7 @@ def read_adapter(folder: Path, config: ModelConfig, dtype: torch.dtype, device: 
     if not found:
         raise ModelError(f"{folder}: {WEIGHTS} holds no LoRA weight")
     with torch.inference_mode():
-        return Adapter([fuse_pairs(layer, found, settings, config, dtype, device) for layer in range(config.layers)])
+        return [fuse_pairs(layer, found, settings, config, dtype, device) for layer in range(config.layers)]
 
 
 def check_settings(folder: Path, settings: dict[str, Any]) -> None:
@@ -290,7 +279,7 @@ def fuse_pairs(
     """The pairs of one layer, those of one linear joined: up is block-diagonal."""
     shapes = projection_shapes(config)
     pairs = {}
-    for linear, projections in FUSED.items():
+    for fused, projections in FUSED.items():
         present = [name for name in projections if (layer, name) in found]
         if not present:
             continue
@@ -305,7 +294,7 @@ def fuse_pairs(
             block = up[first : first + rows.shape[0], column : column + down.shape[0]]
             torch.mul(rows, scale_of(layer, name, down.shape[0], settings), out=block)
             column += down.shape[0]
-        pairs[linear] = Pair(torch.cat(downs).to(device, dtype), up.to(device, dtype))
+        pairs[fused] = Pair(torch.cat(downs).to(device, dtype), up.to(device, dtype))
     return pairs
 
 

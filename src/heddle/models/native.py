@@ -1,6 +1,6 @@
 """The own forward pass of Llama, Mistral, Qwen2 and Qwen3 over mixed batches of prefill and decode."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,8 @@ from torch.nn import functional
 from heddle.models.attention import Plan, RotaryTable, Step, attend, interleave, plan_step, store
 from heddle.models.cache import CacheShape, LaneCache
 from heddle.models.folder import ModelConfig, Weights
-from heddle.models.interfaces import Batch, KeyValueCache
-from heddle.models.linear import Linear, make_linear
-from heddle.models.lora import ActiveAdapters, AdapterStore
+from heddle.models.interfaces import Batch, KeyValueCache, Linear
+from heddle.models.lora import ActiveAdapters, AdapterStore, make_linear
 
 
 @dataclass(slots=True)
@@ -35,41 +34,81 @@ class NativeModel:
     """See `CausalModel`."""
 
     batch_invariant: bool = False
+    cache_dtypes: Mapping[torch.dtype, torch.dtype] = {}
+    """What keys and values are kept in, by the precision of a model, where it is another one."""
 
-    def __init__(
-        self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device, twofold: bool = False
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
         self.config = config
         self.vocab_size = config.vocab_size
         self.max_positions = config.max_positions
         self.device = device
         self.dtype = dtype
+        self.cache_dtype = self.cache_dtypes.get(dtype, dtype)
         self.epsilon = torch.tensor(config.norm_epsilon, dtype=torch.float32, device=device)
         windows = tuple(dict.fromkeys(config.windows))
         self.plan = Plan(config.heads, config.kv_heads, windows, dtype, device)
         self.rotary = RotaryTable(config.rope, config.head_dim, config.max_positions, device)
         self.adapters = AdapterStore(config, dtype, device)
-        self.twofold = twofold
-        reader = Reader(config, weights, device, self.make_linear)
         with torch.inference_mode():
             # A copy, so that the mapping of the file ends with loading.
             embedding = weights.get("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
             self.embedding = embedding.to(device, copy=True)
-            self.layers = [reader.layer(index) for index in range(config.layers)]
-            self.norm = reader.norm("model.norm.weight", config.hidden_size)
+            self.layers = [self.read_layer(weights, index) for index in range(config.layers)]
+            self.norm = self.read_norm(weights, "model.norm.weight", config.hidden_size)
             head = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
-            self.head = self.make_linear(reader.read_tensor(head, config.vocab_size, config.hidden_size), None)
+            output = weights.get(head, config.vocab_size, config.hidden_size)
+            self.head = self.make_linear(output.to(device), None)
+
+    def read_norm(self, weights: Weights, name: str, size: int) -> Tensor:
+        """The scale of a norm, which works in float32."""
+        return weights.get(name, size).to(self.device, torch.float32)
+
+    def read_layer(self, weights: Weights, index: int) -> Layer:
+        """All weights of one layer."""
+        config, prefix = self.config, f"model.layers.{index}."
+        hidden, inner, size = config.hidden_size, config.intermediate_size, config.head_dim
+        queries, keys = config.heads * size, config.kv_heads * size
+        scale = None
+        if config.query_key_norm:
+            query, key = (
+                interleave(self.read_norm(weights, f"{prefix}self_attn.{name}_norm.weight", size), size)
+                for name in "qk"
+            )
+            scale = torch.stack([query] * config.heads + [key] * config.kv_heads)
+
+        def join(part: str, outputs: dict[str, int], inputs: int, has_bias: bool) -> Linear:
+            """One linear out of projections that share their input, those of queries and keys interleaved."""
+
+            def read(kind: str, *shape: int) -> Tensor:
+                parts = []
+                for name, count in outputs.items():
+                    tensor = weights.get(f"{prefix}{part}.{name}.{kind}", count, *shape).to(self.device)
+                    parts.append(interleave(tensor, size) if name in ("q_proj", "k_proj") else tensor)
+                return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+            return self.make_linear(read("weight", inputs), read("bias") if has_bias else None)
+
+        projections = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        return Layer(
+            attention_norm=self.read_norm(weights, f"{prefix}input_layernorm.weight", hidden),
+            qkv=join("self_attn", projections, hidden, config.qkv_bias),
+            query_key_norm=scale,
+            output=join("self_attn", {"o_proj": hidden}, queries, config.output_bias),
+            mlp_norm=self.read_norm(weights, f"{prefix}post_attention_layernorm.weight", hidden),
+            gate_up=join("mlp", {"gate_proj": inner, "up_proj": inner}, hidden, config.mlp_bias),
+            down=join("mlp", {"down_proj": hidden}, inner, config.mlp_bias),
+            window=config.windows[index],
+        )
 
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
         """A product with these weights, as they were stored."""
-        return make_linear(weight, bias, self.dtype, self.twofold)
+        return make_linear(weight.to(self.dtype, copy=True), bias if bias is None else bias.to(self.dtype, copy=True))
 
     def new_cache(self) -> LaneCache:
         """An empty cache for this model."""
         shape = self.config
-        return LaneCache(
-            CacheShape(shape.layers, shape.kv_heads, shape.head_dim, shape.max_positions, self.dtype, self.device)
-        )
+        sizes = (shape.layers, shape.kv_heads, shape.head_dim, shape.max_positions)
+        return LaneCache(CacheShape(*sizes, self.cache_dtype, self.device))
 
     @torch.inference_mode()
     def forward(self, batch: Batch, cache: KeyValueCache) -> Tensor:  # noqa: ARG002
@@ -89,7 +128,7 @@ class NativeModel:
     def states(self, batch: Batch) -> Tensor:
         """Rows after the last norm, in the type of the model; new keys and values go into the lanes."""
         step = plan_step(batch, self.plan)
-        adapters = self.adapters.active(step)
+        adapters = self.adapters.active(step.adapters, step.counts)
         rotation = self.rotary.at(step.positions, step.limit)
         hidden = self.embedding[step.token_ids].float()
         last = len(self.layers) - 1
@@ -108,9 +147,7 @@ class NativeModel:
         """Mixed values of all rows, [rows, heads * head_dim]; new keys and values go into the lanes."""
         heads, both = self.config.heads, self.config.heads + self.config.kv_heads
         normed = self.norm_rows(hidden, layer.attention_norm)
-        qkv = layer.qkv(normed)
-        if adapters is not None:
-            adapters.add_to(qkv, normed, index, "qkv")
+        qkv = self.apply(layer.qkv, normed, adapters, index, "qkv")
         rows = qkv.view(hidden.shape[0], -1, self.config.head_dim)
         self.rotate(rows[:, :both], layer.query_key_norm, rotation)
         store(rows[:, heads:], step, index)
@@ -119,20 +156,20 @@ class NativeModel:
 
     def mix(self, index: int, layer: Layer, hidden: Tensor, mixed: Tensor, adapters: ActiveAdapters | None) -> None:
         """Add what attention found, and the feed-forward network's answer to it, to the stream `hidden`."""
-        result = layer.output(mixed)
-        if adapters is not None:
-            adapters.add_to(result, mixed, index, "output")
-        hidden.add_(result)
+        hidden.add_(self.apply(layer.output, mixed, adapters, index, "output"))
         normed = self.norm_rows(hidden, layer.mlp_norm)
-        gate_up = layer.gate_up(normed)
-        if adapters is not None:
-            adapters.add_to(gate_up, normed, index, "gate_up")
+        gate_up = self.apply(layer.gate_up, normed, adapters, index, "gate_up")
         size = self.config.intermediate_size
         inner = functional.silu(gate_up[:, :size]).mul_(gate_up[:, size:])
-        result = layer.down(inner)
+        hidden.add_(self.apply(layer.down, inner, adapters, index, "down"))
+
+    @staticmethod
+    def apply(linear: Linear, rows: Tensor, adapters: ActiveAdapters | None, index: int, name: str) -> Tensor:
+        """What a linear of a layer and its adapters make of rows."""
+        result = linear(rows)
         if adapters is not None:
-            adapters.add_to(result, inner, index, "down")
-        hidden.add_(result)
+            adapters.add_to(result, rows, index, name)
+        return result
 
     def norm_rows(self, rows: Tensor, scale: Tensor) -> Tensor:
         """Root-mean-square norm of float32 rows with a learned scale, in the type of the model."""
@@ -159,63 +196,3 @@ class NativeModel:
     def unload_adapter(self, adapter_id: str) -> None:
         """Forget an adapter that no running sequence uses."""
         self.adapters.unload(adapter_id)
-
-
-class Reader:
-    """Tensors of a folder in the type, place and order in which the model uses them."""
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        weights: Weights,
-        device: torch.device,
-        make: Callable[[Tensor, Tensor | None], Linear],
-    ) -> None:
-        self.config = config
-        self.weights = weights
-        self.device = device
-        self.make = make
-
-    def read_tensor(self, name: str, *shape: int) -> Tensor:
-        """One tensor in the type of the file."""
-        return self.weights.get(name, *shape).to(self.device)
-
-    def norm(self, name: str, size: int) -> Tensor:
-        """The scale of a norm, which works in float32."""
-        return self.weights.get(name, size).to(self.device, torch.float32)
-
-    def layer(self, index: int) -> Layer:
-        """All weights of one layer."""
-        config, prefix = self.config, f"model.layers.{index}."
-        hidden = config.hidden_size
-        scale = None
-        if config.query_key_norm:
-            query = interleave(self.norm(f"{prefix}self_attn.q_norm.weight", config.head_dim), config.head_dim)
-            key = interleave(self.norm(f"{prefix}self_attn.k_norm.weight", config.head_dim), config.head_dim)
-            scale = torch.stack([query] * config.heads + [key] * config.kv_heads)
-        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        turned = (("q_proj", queries, True), ("k_proj", keys, True), ("v_proj", keys, False))
-        outer = (("down_proj", hidden, False),)
-        inner = (("gate_proj", config.intermediate_size, False), ("up_proj", config.intermediate_size, False))
-        return Layer(
-            attention_norm=self.norm(f"{prefix}input_layernorm.weight", hidden),
-            qkv=self.linear(f"{prefix}self_attn.", turned, hidden, config.qkv_bias),
-            query_key_norm=scale,
-            output=self.linear(f"{prefix}self_attn.", (("o_proj", hidden, False),), queries, config.output_bias),
-            mlp_norm=self.norm(f"{prefix}post_attention_layernorm.weight", hidden),
-            gate_up=self.linear(f"{prefix}mlp.", inner, hidden, config.mlp_bias),
-            down=self.linear(f"{prefix}mlp.", outer, config.intermediate_size, config.mlp_bias),
-            window=config.windows[index],
-        )
-
-    def linear(self, prefix: str, parts: tuple[tuple[str, int, bool], ...], inputs: int, bias: bool) -> Linear:
-        """One linear out of projections (name, outputs, interleaved) that share their input."""
-        weights, biases = [], []
-        for name, outputs, turned in parts:
-            weight = self.read_tensor(f"{prefix}{name}.weight", outputs, inputs)
-            weights.append(interleave(weight, self.config.head_dim) if turned else weight)
-            if bias:
-                offset = self.read_tensor(f"{prefix}{name}.bias", outputs)
-                biases.append(interleave(offset, self.config.head_dim) if turned else offset)
-        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        return self.make(weight, torch.cat(biases) if bias else None)

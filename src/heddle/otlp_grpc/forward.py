@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import httpx
 
 from heddle.errors import HeddleError, Unavailable
-from heddle.otlp_grpc.configuration import Configuration
+from heddle.otlp_grpc.supervisor import Configuration
 from heddle.wire.otlp import PROTOBUF, decode_status
 
 PASSED_ON = ("authorization", "wandb-api-key", "project_id", "x-request-id")

@@ -1,16 +1,17 @@
-"""The gRPC server: the services of OTLP, each method an HTTP route."""
+"""The gRPC server: the services of OTLP, each method an HTTP route, and how many messages are read at once."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import grpc
 
 from heddle.errors import Busy, HeddleError, Unavailable
-from heddle.otlp_grpc.admission import Admission
-from heddle.otlp_grpc.configuration import Configuration
 from heddle.otlp_grpc.forward import OF_PROXIES, PASSED_ON, Forwarder
+from heddle.otlp_grpc.supervisor import Configuration
 from heddle.wire.otlp import encode_status, status_code
 
 SERVICES = {"trace.v1.TraceService": "/v1/traces", "logs.v1.LogsService": "/v1/logs"}
@@ -29,7 +30,7 @@ class OtlpHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Finds the handler of a method; a message is read only from a caller that may send it."""
 
     def __init__(self, configuration: Configuration, forwarder: Forwarder) -> None:
-        places = max(4, 4 * configuration.max_unfinished // configuration.max_message)
+        places = max(4, 4 * configuration.max_unfinished_bytes // configuration.max_trace_body)
         self._admission = Admission(places, min(_PATIENCE_SECONDS, configuration.body_timeout))
         self._timeout = configuration.body_timeout
         self._forwarder = forwarder
@@ -76,11 +77,11 @@ class OtlpHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
 def make_server(configuration: Configuration, forwarder: Forwarder) -> Any:
     """The server, which does not listen yet."""
     options = [
-        ("grpc.max_receive_message_length", configuration.max_message),
+        ("grpc.max_receive_message_length", configuration.max_trace_body),
         # Messages are passed on as they come: what undoes their compression stands behind, and is bounded.
         ("grpc.per_message_decompression", 0),
-        ("grpc.max_metadata_size", configuration.max_header),
-        ("grpc.absolute_max_metadata_size", configuration.max_header),
+        ("grpc.max_metadata_size", configuration.max_header_bytes),
+        ("grpc.absolute_max_metadata_size", configuration.max_header_bytes),
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.max_allowed_incoming_connections", configuration.max_connections),
         ("grpc.server_handshake_timeout_ms", int(1000 * configuration.header_timeout)),
@@ -92,3 +93,42 @@ def make_server(configuration: Configuration, forwarder: Forwarder) -> Any:
     ]
     handler = OtlpHandler(configuration, forwarder)
     return grpc.aio.server(handlers=[handler], options=options)
+
+
+_SHARE = 4
+"""One address may have a quarter of all places."""
+
+
+class Admission:
+    """Places for messages that are being read."""
+
+    def __init__(self, places: int, patience: float) -> None:
+        """`patience` is how long a message waits for a place, in seconds."""
+        self._free = places
+        self._most_of_address = max(1, places // _SHARE)
+        self._patience = patience
+        self._of_address: Counter[str] = Counter()
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def place(self, address: str) -> AsyncIterator[None]:
+        """A place for one message; raises Busy when none becomes free in time."""
+        try:
+            async with asyncio.timeout(self._patience), self._changed:
+                await self._changed.wait_for(lambda: self._is_free(address))
+                self._free -= 1
+                self._of_address[address] += 1
+        except TimeoutError:
+            raise Busy("Too many messages arrive at the same time", retry_after=2) from None
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._free += 1
+                self._of_address[address] -= 1
+                if not self._of_address[address]:
+                    del self._of_address[address]
+                self._changed.notify_all()
+
+    def _is_free(self, address: str) -> bool:
+        return self._free > 0 and self._of_address[address] < self._most_of_address

@@ -1,18 +1,19 @@
-"""The server's side: it starts the process, starts it anew when it dies, and ends it."""
+"""The server's side: it starts the process and says what it must know, starts it anew when it dies, and ends it."""
 
 import asyncio
 import contextlib
 import importlib.util
+import json
 import logging
 import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, fields
 
 from heddle.errors import ExtraMissing, HeddleError
 from heddle.extras import install_command
 from heddle.ipc.child import ConnectedChild, Restarts, keep_running
-from heddle.otlp_grpc.configuration import Configuration
 from heddle.settings import Settings
 
 logger = logging.getLogger("heddle.otlp_grpc")
@@ -21,6 +22,49 @@ MODULE = "heddle.otlp_grpc"
 _RESTARTS = Restarts(first=0.1, longest=10.0, steady=10.0)
 _START_SECONDS = 60.0
 _END_SECONDS = 5.0
+
+
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where a server is reached that listens on every address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Where to listen, where the server is, and settings; sizes in bytes, times in seconds."""
+
+    address: str
+    server: str
+    """Of HTTP, without a path."""
+    needs_key: bool
+    max_trace_body: int
+    max_unfinished_bytes: int
+    max_header_bytes: int
+    max_connections: int
+    header_timeout: float
+    body_timeout: float
+
+    @classmethod
+    def of(cls, settings: Settings, listener: socket.socket) -> "Configuration":
+        """The configuration for the server that listens there."""
+        host, port = listener.getsockname()[:2]
+        return cls(
+            address=f"{_bracketed(settings.host)}:{settings.otlp_grpc_port}",
+            server=f"http://{_bracketed(_LOOPBACK.get(host, host))}:{port}",
+            **{field.name: getattr(settings, field.name) for field in fields(cls)[2:]},
+        )
+
+    def dump(self) -> str:
+        """As JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> "Configuration":
+        """The configuration of a JSON text."""
+        return cls(**json.loads(text))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 @asynccontextmanager

@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from heddle import paths
 from heddle.trainer_process.serve import Trainer, serve
-from heddle.training.messages import Message, Request, Task, Warm
+from heddle.training.messages import Behind, Failed, Message, Operation, Performed, Request, Task, Warm
 from heddle.training.sequences import Renderer
+
+if TYPE_CHECKING:
+    from heddle.training.trainer.operations import Runs
 
 
 class TorchTrainer:
@@ -20,6 +23,7 @@ class TorchTrainer:
 
         self._ranks = join_ranks()
         self._cache = PolicyCache()
+        self._runs: Runs | None = None
         self._renderers: dict[str, Renderer] = {}
         self.rank = self._ranks.rank
 
@@ -35,6 +39,14 @@ class TorchTrainer:
         """Read a base model."""
         self._renderer(warm.base_folder)
         self._cache.load(warm.base_folder, warm.device, warm.dtype)
+
+    def perform(self, operation: Operation) -> Performed | Behind | Failed:
+        """Do one request of a run of Tinker's protocol."""
+        if self._runs is None:
+            from heddle.training.trainer.operations import Runs
+
+            self._runs = Runs(self._cache)
+        return self._runs.perform(operation)
 
     def run(self, task: Task, report: Callable[[Message], None], cancelled: Callable[[], bool]) -> None:
         """Do a task."""

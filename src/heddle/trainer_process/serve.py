@@ -20,11 +20,14 @@ from heddle.training import handover
 from heddle.training.messages import (
     Answer,
     Beat,
+    Behind,
     Cancel,
     Crashed,
     Failed,
     Finished,
     Message,
+    Operation,
+    Performed,
     Request,
     Stopped,
     Task,
@@ -54,6 +57,10 @@ class Trainer(Protocol):
 
     def warm(self, warm: Warm) -> None:
         """Read a base model."""
+        ...
+
+    def perform(self, operation: Operation) -> Performed | Behind | Failed:
+        """Do one request of a run of Tinker's protocol."""
         ...
 
     def run(self, task: Task, report: Callable[[Message], None], cancelled: Callable[[], bool]) -> None:
@@ -249,6 +256,9 @@ def _for_server(socket: Path, beat: float, start: Start) -> NoReturn:
             request = trainer.share(server.next_request() if server is not None else None)
             if isinstance(request, Warm):
                 trainer.warm(request)
+            elif isinstance(request, Operation):
+                assert server is not None, "ranks train no runs of Tinker's protocol"
+                server.say(trainer.perform(request))
             elif server is None:
                 take_part(request, trainer)
             else:

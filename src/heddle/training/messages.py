@@ -119,8 +119,47 @@ class Beat:
     """The process lives."""
 
 
-Request = Task | Warm
-Answer = Message | Stopped | Crashed | Beat
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One request of a run of Tinker's protocol. Paths are absolute."""
+
+    run: str
+    seq: int
+    """Its number among the requests of the run."""
+    after: int
+    """The last request before it that changed the run."""
+    kind: str
+    body: bytes
+    origin: str
+    """The folder that the run began with."""
+    work: str
+    """The folder of its snapshots."""
+    place: str | None
+    """The folder to make (save_weights, save_weights_for_sampler) or to read (load_weights)."""
+    base_folder: str
+    device: str
+    dtype: str
+    threads: int
+
+
+@dataclass(slots=True)
+class Behind:
+    """The process holds a run as it was after this request; those behind it are to be given first."""
+
+    seq: int
+
+
+@dataclass(slots=True)
+class Performed:
+    """An operation is done."""
+
+    result: bytes
+    kept: int
+    """A state is durable that holds the requests up to this one."""
+
+
+Request = Task | Warm | Operation
+Answer = Message | Stopped | Crashed | Beat | Behind | Performed
 _KINDS = {kind.__name__.lower(): kind for kind in (*Message.__args__, Stopped, Crashed, Beat)}
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,10 @@ class TrainableModels:
             raise NotFound("Model not found")
         return row
 
+    async def find_row(self, model_id: str) -> ModelRow | None:
+        """A model, whoever asks."""
+        return await self._table.find(model_id)
+
     async def list_reached(self, caller: Caller) -> list[ModelRow]:
         """Every model that the caller's key reaches, oldest first."""
         return [row for row in await self._table.all() if caller.reaches(row.project_id)]
@@ -144,11 +148,16 @@ class TrainableModels:
         settings, shape, model_id, at = self._settings, await self.shape(base), str(uuid.uuid4()), times.now()
         lora = initial_adapter.lora_of(shape, base.id, settings.training_lora_rank, settings.training_lora_alpha)
         row = ModelRow(model_id, entity, wanted.project, wanted.name, base.id, secrets.token_hex(4), lora, at, user)
-        folder = files.checkpoint_folder(model_id, 0)
+        await self.add(row, lambda folder: initial_adapter.make_adapter(folder, shape, base.id, lora, model_id))
+        return row
+
+    async def add(self, row: ModelRow, make: Callable[[Path], None]) -> None:
+        """Make a model known and served; `make` makes the folder of its step 0. Raises Conflict, StorageFull, ..."""
+        folder, user = files.checkpoint_folder(row.id, 0), row.created_by
         try:
-            await asyncio.to_thread(initial_adapter.make_adapter, self._data / folder, shape, base.id, lora, model_id)
+            await asyncio.to_thread(make, self._data / folder)
             digest, size = await asyncio.to_thread(files.measure, self._data / folder)
-            first = CheckpointRow(str(uuid.uuid4()), model_id, 0, None, None, folder, digest, size, {}, at)
+            first = CheckpointRow(str(uuid.uuid4()), row.id, 0, None, None, folder, digest, size, {}, row.created_at)
             await self._table.create(row, first)
             await self._serve(row, [first])
         except Conflict:  # the name serves an adapter that was loaded by hand, which stays
@@ -157,7 +166,32 @@ class TrainableModels:
         except BaseException:
             await asyncio.shield(self._forget(row, user))
             raise
-        return row
+
+    async def save(self, row: ModelRow, step: int, is_served: bool) -> CheckpointRow:
+        """List a step whose folder is made, and let the name mean it where it is served; may be done twice."""
+        folder = files.checkpoint_folder(row.id, step)
+        digest, size = await asyncio.to_thread(files.measure, self._data / folder)
+        listed = CheckpointRow(str(uuid.uuid4()), row.id, step, None, None, folder, digest, size, {}, times.now())
+        listed = await self._table.add_checkpoint(listed)
+        if is_served:
+            await self._serve(row, [listed])
+        return listed
+
+    async def offer(self, row: ModelRow, step: int) -> None:
+        """Make a step addressable that is listed and was not served; raises InvalidRequest."""
+        folder = files.checkpoint_folder(row.id, step)
+        await self._policies.offer(policy_name(row), step, row.base_model, folder, row.created_by)
+
+    async def drop(self, row: ModelRow, step: int, user: str) -> None:
+        """Take a step away that its client gave up; the name then means the newest that is left."""
+        async with self._changing:
+            if await self.latest(row) == step:
+                for left in reversed(await self._table.checkpoints(row.id)):
+                    if left.step != step:
+                        await self.offer(row, left.step)
+                        await self._policies.point(policy_name(row), left.step)
+                        break
+            await self._delete_steps(row, [step], user)
 
     async def _serve(self, row: ModelRow, checkpoints: list[CheckpointRow]) -> None:
         """Offer checkpoints and let the name mean the newest."""

@@ -129,6 +129,7 @@ class Training:
         self.intake = Intake(store.blobs, Path(settings.data) / TRAINING, count_refusal)
         self._table = store.train_models
         self._jobs = store.train_jobs
+        self._tinker = store.tinker
         self._blobs = store.blobs
         self._calls = calls
         self._datasets = datasets
@@ -221,6 +222,8 @@ class Training:
     async def _add_job(self, model: ModelRow, kind: str, config: Json, key: str, caller: Caller) -> JobRow:
         if model.id in self.models.ending:
             raise Conflict(f"The model {model.name!r} is being deleted")
+        if await self._tinker.is_run(model.id):
+            raise Conflict(f"The model {model.name!r} is trained by Tinker's protocol")
         row = JobRow(
             id=str(uuid.uuid4()),
             model_id=model.id,

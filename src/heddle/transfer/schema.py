@@ -65,6 +65,11 @@ NOT_EXPORTED = {
     "conversations": "they are kept for some days, for the clients of that server",
     "conversation_items": "they are kept for some days, for the clients of that server",
     "alert_deliveries": "messages that were sent are not sent again",
+    "tinker_sessions": "client programs go on at the server that they speak to",
+    "tinker_runs": "their weights are moved as trainable models",
+    "tinker_samplers": "client programs go on at the server that they speak to",
+    "tinker_checkpoints": "their weights are moved as steps of trainable models",
+    "tinker_requests": "what was asked of a server is answered there",
 }
 """Tables that stay where they are, and why."""
 OF_ROWS = ("tables", "table_chunks", "table_rows")

@@ -22,6 +22,10 @@ _PLACE = re.compile(r"/(?![/\\])[!-~]{0,2000}")
 ProviderDep = Annotated[Provider | None, Depends(Service("provider"))]
 
 
+class _KeptOut(Forbidden):
+    """An admin revoked the sign-in of somebody."""
+
+
 class SignInReq(RequestModel):
     """Where to go after it: the path of a page of this server."""
 
@@ -62,14 +66,15 @@ async def finish(
         person = await provider.finish(Attempt(secret), request.query_params, _callback(request, settings))
         row = await store.keys.sign_in(person.identity, person.user, person.grants)
         if problem := row.problem(times.now()):
-            raise Forbidden(f"The sign-in of {row.user} {problem}")
+            raise _KeptOut(f"The sign-in of {row.user} {problem}")
         seconds = settings.oidc_hours * 3600
         token = await store.sessions.begin(row, times.now(), seconds * times.SECOND)
         session = cookie_header(request, settings.root_path, token, seconds)
     except HeddleError as error:
         state.tally.count("login.failed", "", error.reason)
         # A fixed word: the page must not show what a link says.
-        place = f"{root}/?sign_in={'no_role' if isinstance(error, Forbidden) else 'failed'}"
+        words = ((_KeptOut, "kept_out"), (Forbidden, "no_role"), (HeddleError, "failed"))
+        place = f"{root}/?sign_in={next(word for kind, word in words if isinstance(error, kind))}"
     response = forbid_caching(Response(status_code=303, headers={"Location": place}))
     response.headers.append("Set-Cookie", _cookie(request, settings, "", 0))
     if session is not None:

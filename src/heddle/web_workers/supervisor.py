@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,35 +36,29 @@ STORE_METHODS = frozenset((
 ))  # fmt: skip
 
 
-class Methods:
-    """The methods, on the state of the writing process."""
+async def call_method(state: ServerState, ready: Callable[[], None], method: str, arguments: tuple[Any, ...]) -> Any:
+    """Do what a worker asks for; raises HeddleError, also for what went wrong here, which the log tells.
 
-    def __init__(self, state: ServerState, ready: Callable[[], None]) -> None:
-        """`ready` is called when a worker says that it can answer."""
-        self._state = state
-        self._ready = ready
-
-    async def __call__(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Do what a worker asks for; raises HeddleError, also for what went wrong here, which the log tells."""
-        try:
-            if method in STORE_METHODS:
-                group, _, name = method.partition(".")
-                return await getattr(getattr(self._state.store, group), name)(*arguments)
-            if method == READY:
-                return self._ready()
-            if method == SETTINGS:
-                return self._state.settings
-            if method == WISH:
-                store = self._state.store
-                assert isinstance(store, SqliteStore), "workers are for SQLite"
-                return store.indexes.wish(*arguments)
-            assert method == COUNTED, method
-            return self._state.metrics.add(*arguments)
-        except HeddleError:
-            raise
-        except Exception as error:  # whatever it is, the worker must not wait for ever
-            logger.exception("%s failed", method)
-            raise HeddleError("Internal server error") from error
+    `ready` is called when a worker says that it can answer.
+    """
+    try:
+        if method in STORE_METHODS:
+            group, _, name = method.partition(".")
+            return await getattr(getattr(state.store, group), name)(*arguments)
+        if method == READY:
+            return ready()
+        if method == SETTINGS:
+            return state.settings
+        if method == WISH:
+            assert isinstance(state.store, SqliteStore), "workers are for SQLite"
+            return state.store.indexes.wish(*arguments)
+        assert method == COUNTED, method
+        return state.metrics.add(*arguments)
+    except HeddleError:
+        raise
+    except Exception as error:  # whatever it is, the worker must not wait for ever
+        logger.exception("%s failed", method)
+        raise HeddleError("Internal server error") from error
 
 
 MODULE = "heddle.web_workers"
@@ -88,7 +83,7 @@ async def serve_with_workers(
     folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
     try:
         supervisor = _Supervisor(state, folder, listener, say)
-        methods = RpcServer(Methods(state, supervisor.is_ready))
+        methods = RpcServer(partial(call_method, state, supervisor.is_ready))
         await methods.listen(folder / METHODS)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as requests:
             requests.bind(str(folder / REQUESTS))

@@ -5,6 +5,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from heddle.errors import HeddleError
+from heddle.wire.protobuf import varint_bytes
 
 SIGNALS = ("traces", "logs", "metrics")
 OTLP_PATHS = frozenset(f"/v1/{signal}" for signal in SIGNALS)
@@ -100,16 +101,6 @@ def _number(field: int, value: int) -> bytes:
 
 def _bytes(field: int, value: bytes) -> bytes:
     return bytes((field << 3 | 2,)) + varint_bytes(len(value)) + value
-
-
-def varint_bytes(value: int) -> bytes:
-    """A number as its variable-length bytes."""
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
 
 
 _SERVER, _ERROR = 2, 2

@@ -108,6 +108,26 @@ class PolicyName:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One sequence that a model wrote; `best` has the best tokens for each of its tokens."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    best: list[tuple[tuple[int, float], ...]]
+    has_stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What came of a prompt; for each of its tokens but the first the logprob and the best tokens, where asked for."""
+
+    sequences: list[Drawn]
+    prompt: list[float | None] | None
+    prompt_best: list[tuple[tuple[int, float], ...] | None] | None
+    cached_tokens: int
+
+
 class PolicyHost(Protocol):
     """Serves the versions of trainable models."""
 
@@ -132,3 +152,6 @@ class PolicyHost(Protocol):
 
     async def forget(self, policy: PolicyName, user: str) -> None:
         """Take the whole name away, with all its steps."""
+
+    async def draw(self, body: Json, caller: Any, project: str) -> Draws:
+        """Let a model write behind a prompt of token ids; `body` is that of /v1/completions. Raises HeddleError."""

@@ -27,9 +27,9 @@ from heddle.http.routing import (
     line,
     validate,
 )
-from heddle.inference.accounts import ProviderAccount
+from heddle.inference.accounts import ClientGone, ProviderAccount
 from heddle.inference.api.respond import run_while_connected
-from heddle.inference.api.traced_request import GONE, TracedBody, TracedRequest
+from heddle.inference.api.traced_request import TracedBody, TracedRequest
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.prompt.stored_prompts import resolve_prompt
 from heddle.inference.providers import LONGEST_SECONDS, Provider, ProviderClient, Targets
@@ -121,7 +121,7 @@ async def completions_create(
     """Run a chat completion and store it as a call."""
     _check_scope(caller, body)
     wanted = CompletionRequest(settings, store, inference, caller, body)
-    response = await run_while_connected(request, wanted.respond())
+    response = await run_while_connected(request.receive, wanted.respond())
     return answer({"response": response, **wanted.call_ids})
 
 
@@ -332,7 +332,7 @@ class CompletionRequest(TracedRequest):
                     self.failure = error
             await self.store(assemble(chunks) if chunks else self.error_body())
         except asyncio.CancelledError:
-            self.failure = HeddleError(GONE)
+            self.failure = ClientGone("The client went away")
             await self.store(assemble(chunks))
             raise
         except HeddleError as error:

@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from heddle.auth import Caller, Scope
-from heddle.errors import InvalidRequest, NotFound, ValidationFailed
+from heddle.errors import InvalidRequest, NotFound
 from heddle.http.routing import BearerDeleter, BearerReader, BearerWriter, ResponseModel, StoreDep, body_schema, group
 from heddle.inference.api.respond import read_arrival, read_body
 from heddle.inference.api.responses import ItemList, Limit, Order, item_page, plain_answer
@@ -168,11 +168,7 @@ async def _parsed(model: type[M], request: Request) -> M:
     body = await read_body(request)
     if isinstance(body, dict):
         check_types(body.get("items"), "items")
-    try:
-        return parse_fields(model, body)
-    except ValidationFailed as error:
-        error.status = 400
-        raise
+    return parse_fields(model, body, status=400)
 
 
 def _normal(items: list[InputItem]) -> list[Json]:

@@ -19,7 +19,7 @@ async def create_embedding(request: Request, caller: BearerWriter, inference: In
     """The vector of one text or of several: the model's state at the last token, of length 1."""
     body = await read_body(request)
     arrival = replace(read_arrival(request, caller), size=len(await request.body()))
-    made = await run_while_connected(request, create_embeddings(inference, body, arrival))
+    made = await run_while_connected(request.receive, create_embeddings(inference, body, arrival))
     headers = describe_run(made.policy, made.ticket, made.ignored)
     text = await off_loop(made.size, lambda: orjson.dumps(made.body))
     return Response(text, headers=headers, media_type="application/json")

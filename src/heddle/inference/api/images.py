@@ -157,7 +157,7 @@ async def image_create(
 ) -> Response:
     """Let a provider make images, keep them as files, and store a call."""
     wanted = ImageRequest(settings, store, inference, records, caller, body)
-    response = await run_while_connected(request, wanted.respond())
+    response = await run_while_connected(request.receive, wanted.respond())
     return answer({"response": response, "weave_call_id": wanted.call_id if wanted.tracked else None})
 
 

@@ -35,11 +35,11 @@ _MOST_IGNORED = 50
 async def respond(request: Request, caller: Caller, inference: Inference, wire: Wire, body: Json) -> Response:
     """The answer to the parsed body of a request: whole, or as a stream of events. Raises HeddleError."""
     arrival = replace(read_arrival(request, caller), size=len(await request.body()))
-    running = await run_while_connected(request, inference.begin(wire, body, arrival))
+    running = await run_while_connected(request.receive, inference.begin(wire, body, arrival))
     headers = describe_run(running.policy, running.ticket, running.plan.ignored)
     if running.plan.wants_stream:
         return EventStream(inference, running, headers)
-    whole = await run_while_connected(request, inference.whole(running))
+    whole = await run_while_connected(request.receive, inference.whole(running))
     return Response(orjson.dumps(whole), headers=headers, media_type="application/json")
 
 
@@ -87,10 +87,10 @@ def _header_text(text: str) -> str:
     return "".join(c if " " <= c <= "~" else "?" for c in text)
 
 
-async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work, which is cancelled when the client goes away; raises ClientDisconnect then."""
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_wait_for_disconnect(request.receive))
+    watching = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -121,23 +121,14 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything; stops the work at once when the client goes away."""
-        sending = asyncio.ensure_future(self._send(scope, send))
-        watching = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
-            await asyncio.wait((sending, watching), return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
+            await run_while_connected(receive, self._send(scope, send))
+        except ClientDisconnect:
+            pass
         except asyncio.CancelledError:  # the server ends and waits no longer
-            sending.cancel()
-            with contextlib.suppress(BaseException):
-                await sending
             await self._send_failure(send, Unavailable("The server is stopping"))
             await self._send_last(send)
         finally:
-            for task in (sending, watching):
-                task.cancel()
-            with contextlib.suppress(BaseException):
-                await sending
             # A stream that was cut before its first part has not ended itself.
             await self._inference.end(self._running, asyncio.CancelledError())
 

@@ -8,6 +8,7 @@ from typing import Any
 from heddle.auth import Caller
 from heddle.errors import ExtraMissing, HeddleError
 from heddle.http.routing import ProjectReq
+from heddle.inference.accounts import ClientGone
 from heddle.inference.providers import Provider, Target
 from heddle.inference.service import Inference
 from heddle.inference.tracing import usage_entry
@@ -16,8 +17,6 @@ from heddle.store.base import Store
 from heddle.wire import times
 from heddle.wire.inference import Completion, InferenceCall
 from heddle.wire.jsontypes import Json
-
-GONE = "The client went away"
 
 
 class TracedBody(ProjectReq):
@@ -75,7 +74,7 @@ class TracedRequest(ABC):
             self.failure = error
             response = self.error_body()
         except asyncio.CancelledError:
-            self.failure = HeddleError(GONE)
+            self.failure = ClientGone("The client went away")
             await self.store(self.error_body())
             raise
         await self.store(response)

@@ -13,6 +13,7 @@ from heddle.http.routing import BearerAdmin, BearerReader, RequestModel, Respons
 from heddle.inference.accounts import LOCAL_KEY
 from heddle.inference.limits import KINDS, PROJECT
 from heddle.inference.service import Inference, InferenceDep
+from heddle.inference.tracing import COUNTED
 from heddle.store.base import Store
 from heddle.store.control.inference import BOUNDS, FIRST, MOST_GROUPS, SUMMED, TOOK, Row
 from heddle.wire import refs, times
@@ -23,6 +24,7 @@ router: APIRouter = group("Inference")
 _DEFAULT_DAYS = 30
 _EPOCH = date(1970, 1, 1)
 _SHOWN = ("day", "project", "model", "user", "key")
+_SUMS = ("requests", "errors", "seconds", "cost", *COUNTED)
 _PRICED_BY = ("project", "day", "model")
 Dimension = Literal["day", "project", "model", "user", "key"]
 
@@ -153,17 +155,10 @@ def _name_dimensions(by: Sequence[str], key: Sequence[Any]) -> Row:
 def _row(sums: Row) -> Row:
     return {
         "object": "usage",
-        "requests": sums["requests"],
-        "errors": sums["errors"],
-        "prompt_tokens": sums["prompt_tokens"],
-        "completion_tokens": sums["completion_tokens"],
+        **{name: sums[name] for name in _SUMS},
         "total_tokens": sums["prompt_tokens"] + sums["completion_tokens"],
-        "cached_tokens": sums["cached_tokens"],
-        "reasoning_tokens": sums["reasoning_tokens"],
-        "seconds": sums["seconds"],
         "latency": _latency([sums[name] for name in TOOK], sums["seconds"]),
         "first_token": _latency([sums[name] for name in FIRST], sums["first_token_seconds"]),
-        "cost": sums["cost"],
     }
 
 

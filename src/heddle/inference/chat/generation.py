@@ -8,16 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from heddle.inference.detokenizer import Detokenizer, StopStrings
-from heddle.inference.engine.base import (
-    Engine,
-    EngineBusy,
-    EngineFailed,
-    RequestRefused,
-    TokenEvent,
-    TokenLogprobs,
-    TokenRequest,
-    as_answer,
-)
+from heddle.inference.engine.base import Engine, TokenEvent, TokenLogprobs, TokenRequest
 from heddle.inference.prompt.reasoning import ReasoningSplitter
 from heddle.inference.tools.parser import (
     CallArguments,
@@ -36,7 +27,8 @@ class Delta:
 
     content: str = ""
     reasoning: str = ""
-    calls: list[CallStart | CallArguments] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    """Content, reasoning and calls in the order in which the model wrote them."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: str | None = None
@@ -48,7 +40,19 @@ class Delta:
     @property
     def is_silent(self) -> bool:
         """True when there is nothing to say about it."""
-        return not (self.content or self.reasoning or self.calls or self.finish_reason)
+        return not (self.pieces or self.finish_reason)
+
+    def add(self, piece: Piece) -> None:
+        """Append a piece; two of one kind after another are one."""
+        match (self.pieces[-1] if self.pieces else None, piece):
+            case (ContentDelta(before), ContentDelta(text)):
+                self.pieces[-1] = ContentDelta(before + text)
+            case (ReasoningDelta(before), ReasoningDelta(text)):
+                self.pieces[-1] = ReasoningDelta(before + text)
+            case (CallArguments(number, before), CallArguments(index, text)) if number == index:
+                self.pieces[-1] = CallArguments(index, before + text)
+            case _:
+                self.pieces.append(piece)
 
 
 @dataclass(slots=True)
@@ -183,9 +187,17 @@ class Choice:
         self._reason(delta, reasoning)
         self._parse(delta, content)
 
+    def text_of(self, number: int) -> str:
+        """The text of a section of reasoning or content so far."""
+        section = self.sections[number]
+        later = (other.start for other in self.sections[number + 1 :] if other.kind == section.kind)
+        whole = self.reasoning if section.kind == "reasoning" else self.content
+        return whole[section.start : next(later, None)]
+
     def _reason(self, delta: Delta, text: str) -> None:
         if text and self._reading.shows_reasoning:
             self._enter("reasoning", len(self.reasoning))
+            delta.add(ReasoningDelta(text))
             delta.reasoning += text
             self.reasoning += text
 
@@ -202,16 +214,17 @@ class Choice:
 
     def _add(self, delta: Delta, parts: list[Piece]) -> None:
         for part in parts:
-            if isinstance(part, ContentDelta):
-                if part.text:
-                    self._enter("content", len(self.content))
-                delta.content += part.text
-                self.content += part.text
-                continue
             if isinstance(part, ReasoningDelta):
                 self._reason(delta, part.text)
                 continue
-            delta.calls.append(part)
+            if isinstance(part, ContentDelta):
+                if part.text:
+                    self._enter("content", len(self.content))
+                    delta.add(part)
+                    delta.content += part.text
+                    self.content += part.text
+                continue
+            delta.add(part)
             if isinstance(part, CallStart):
                 self._enter("call", len(self.calls))
                 self.calls.append(Call(part.id, part.name))
@@ -236,6 +249,8 @@ class Choice:
         written = self._parser is not None and self._parser.num_complete
         if written and reason == "stop" and not self._is_named:
             reason = "tool_calls"
+        if not self.sections:  # an answer without a word is an empty text
+            self.sections.append(Section("content", 0, 0))
         self.finish_reason = delta.finish_reason = reason
         self.stop_reason = delta.stop_reason = stop_reason
 
@@ -286,22 +301,18 @@ class Generation:
         choice = self.choices[index]
         prompt, number = divmod(index, len(self.choices) // len(self.facts))
         facts = self.facts[prompt]
-        events = self._engine.generate(self._requests[index])
-        try:
-            async with contextlib.aclosing(events):  # type: ignore[type-var]
-                async for event in events:
-                    if self.first_token_seconds is None:
-                        self.first_token_seconds = time.perf_counter() - self.started
-                    facts.prompt_logprobs = event.prompt_logprobs or facts.prompt_logprobs
-                    if number == 0:
-                        facts.cached_tokens = event.cached_tokens or facts.cached_tokens
-                        if event.kv_transfer_params is not None:
-                            facts.kv_transfer_params = dict(event.kv_transfer_params)
-                    yield index, choice.feed(event)
-                    if choice.finish_reason is not None:
-                        return
-        except (EngineFailed, EngineBusy, RequestRefused) as error:
-            raise as_answer(error) from error
+        async with contextlib.aclosing(self._engine.generate(self._requests[index])) as events:  # type: ignore[type-var]
+            async for event in events:
+                if self.first_token_seconds is None:
+                    self.first_token_seconds = time.perf_counter() - self.started
+                facts.prompt_logprobs = event.prompt_logprobs or facts.prompt_logprobs
+                if number == 0:
+                    facts.cached_tokens = event.cached_tokens or facts.cached_tokens
+                    if event.kv_transfer_params is not None:
+                        facts.kv_transfer_params = dict(event.kv_transfer_params)
+                yield index, choice.feed(event)
+                if choice.finish_reason is not None:
+                    return
 
     async def _run_all(self) -> AsyncGenerator[Step]:
         """All choices at once; the first failure ends them all."""

@@ -1,16 +1,17 @@
 """From a checked request to what the engine runs and how its tokens are read: every refusal happens here."""
 
-import asyncio
 import hashlib
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
+from heddle.http.routing import OFF_LOOP_BYTES, off_loop
 from heddle.inference.adapters import Version
 from heddle.inference.chat.compile_process import CompileJob, Reasoning, compile_constraint
 from heddle.inference.chat.generation import Choice, Facts, Reading
@@ -101,11 +102,7 @@ class Rollout:
         )
 
 
-T = TypeVar("T")
 _TEXT = ResponseFormat(type="text")
-
-_MANY = 16_384
-"""Bytes; a short request takes less time than handing it to a thread."""
 _SALT = re.compile(r"[^@/\\\0]{1,128}")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,256}")
 
@@ -121,8 +118,8 @@ class Arrival:
     request_id: str | None = None
     """Goes before the field of the body, and so does the priority."""
     priority: int | None = None
-    size: int = 0
-    """Bytes of the body; 0 where nobody counted."""
+    size: int = OFF_LOOP_BYTES + 1
+    """Bytes of the body; as many as a thread works on where nobody counted."""
     traced: bool = False
     """True when the one who asks shows the completion in a trace already."""
     strict_fields: bool | None = None
@@ -209,16 +206,19 @@ async def plan_completion(
         request = request.model_copy(update={"max_tokens": min(request.max_tokens, model.info.max_model_len)})
     _check_engine_fields(request, model)
     priority, salt = arrival.choose_priority(request.priority, model.info), arrival.salt_cache(request.cache_salt)
-    # Rendering and tokenizing a long one may take so long that the event loop should serve others meanwhile.
-    run = _run_here if 0 < arrival.size <= _MANY else _run_in_thread
-    tools = await run(plan_tools, request, model)
+    # Rendering and tokenizing take longer than parsing: the event loop should serve others meanwhile.
+    run = partial(off_loop, 2 * arrival.size)
+    tools = await run(lambda: plan_tools(request, model))
     await check_parameters(request.tools or ())
+
+    def render() -> list[Prompt]:
+        return _prompts(request, parsed.prompts, model, tools)
+
     # A template of the request is rendered by a process; this waits until one is free.
     has_template = request.chat_template is not None or "chat_template" in (request.chat_template_kwargs or ())
-    render = SHARED_PROCESSES.run if has_template else run
-    prompts = await render(_prompts, request, parsed.prompts, model, tools)
+    prompts = await (SHARED_PROCESSES.run(render) if has_template else run(render))
     facts = tuple(Facts(_truncate(request, prompt.token_ids, model.info.max_model_len)) for prompt in prompts)
-    samplings = await run(_samplings, request, facts, model)
+    samplings = await run(lambda: _samplings(request, facts, model))
     if rollout is not None:
         samplings = [rollout.sampling(sampling, model.info) for sampling in samplings]
     constraint = await _constraint(request, model, tools, prompts[0]) if _may_constrain(request) else None
@@ -232,11 +232,7 @@ async def plan_completion(
     for prompt, fact, sampling in zip(prompts, facts, samplings, strict=True):
         for number in range(request.choices):
             index = len(choices)
-            choices.append(
-                _plain_choice(index, request, model, prompt)
-                if parsed.prompts
-                else _choice(index, request, model, tools, prompt, rollout is not None)
-            )
+            choices.append(_choice(index, request, model, tools, prompt, rollout is not None))
             requests.append(
                 TokenRequest(
                     id=f"{name}-{uuid.uuid4().hex[:8]}-{index}",
@@ -267,14 +263,6 @@ def _samplings(request: ChatRequest, facts: Sequence[Facts], model: ServedModel)
         read_sampling(request, len(fact.prompt_token_ids), model.defaults, model.tokenizer, model.info)
         for fact in facts
     ]
-
-
-async def _run_here(work: Callable[..., T], *arguments: Any) -> T:
-    return work(*arguments)
-
-
-async def _run_in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.to_thread(work, *arguments)
 
 
 def _may_constrain(request: ChatRequest) -> bool:
@@ -422,16 +410,6 @@ def _shape(
     )
 
 
-def _plain_choice(index: int, request: ChatRequest, model: ServedModel, prompt: Prompt) -> Choice:
-    """What follows a prompt without messages is text, whatever marks are in it."""
-    detokenizer = model.tokenizer.detokenizer(
-        request.skip_special_tokens is not False,
-        request.spaces_between_special_tokens is not False,
-        before=prompt.token_ids[-8:],
-    )
-    return Choice(index, _reading(request, model, is_rollout=False), detokenizer, None, None, is_named=False)
-
-
 def _reading(request: ChatRequest, model: ServedModel, is_rollout: bool) -> Reading:
     return Reading(
         stops=tuple(request.stops),
@@ -447,15 +425,19 @@ def _choice(
     index: int, request: ChatRequest, model: ServedModel, tools: ToolPlan | None, prompt: Prompt, is_rollout: bool
 ) -> Choice:
     reading = _reading(request, model, is_rollout)
-    marks = model.reasoning.token_ids if model.reasoning is not None else frozenset()
+    marks: frozenset[int] = frozenset()
+    if request.messages:
+        marks |= model.reasoning.token_ids if model.reasoning is not None else frozenset()
+        marks |= tools.style.token_ids(model.tokenizer) if tools is not None else frozenset()
+        marks |= mark_ids(model.tokenizer) if model.harmony else frozenset()
     detokenizer = model.tokenizer.detokenizer(
         request.skip_special_tokens is not False,
         request.spaces_between_special_tokens is not False,
         before=prompt.token_ids[-8:],
-        keep=marks
-        | (tools.style.token_ids(model.tokenizer) if tools is not None else frozenset())
-        | (mark_ids(model.tokenizer) if model.harmony else frozenset()),
+        keep=marks,
     )
+    if not request.messages:  # what follows a prompt without messages is text, whatever marks are in it
+        return Choice(index, reading, detokenizer, None, None)
     splitter = ReasoningSplitter(model.reasoning, prompt.opens_reasoning) if model.reasoning is not None else None
     parser = tools.parser(early=bool(request.stream)) if tools is not None else None
     if model.harmony and parser is None:

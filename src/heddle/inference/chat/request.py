@@ -111,25 +111,28 @@ def parse_request(body: Any) -> ChatRequest:
     return parse_body(ChatRequest, body)
 
 
-def parse_body(model: type[R], body: Any) -> R:
+def parse_body(model: type[R], body: Any, status: int = 422) -> R:
     """The typed request of any interface for completions; raises ValidationFailed naming each place that is wrong."""
-    request = parse_fields(model, body)
+    request = parse_fields(model, body, status)
     if request.engine_xargs and request.vllm_xargs and request.engine_xargs != request.vllm_xargs:
         raise InvalidRequest("engine_xargs and vllm_xargs are one field and differ", param="engine_xargs")
     return request
 
 
-def parse_fields(model: type[B], body: Any) -> B:
+def parse_fields(model: type[B], body: Any, status: int = 422) -> B:
     """The typed body of a request; raises ValidationFailed naming each place that is wrong."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
         if error.error_count() > MOST_ERRORS:
-            raise validation_failure(error, ["body"]) from None
-        items = error.errors(include_url=False, include_context=False, include_input=False)
-        found = {(_locate(body, item["loc"], item["type"]), item["msg"]): item["type"] for item in items}
-        places = ({"loc": ("body", *place), "msg": message, "type": kind} for (place, message), kind in found.items())
-        raise ValidationFailed(details(places)) from None
+            failure = validation_failure(error, ["body"])
+        else:
+            items = error.errors(include_url=False, include_context=False, include_input=False)
+            found = {(_locate(body, item["loc"], item["type"]), item["msg"]): item["type"] for item in items}
+            places = ({"loc": ("body", *at), "msg": message, "type": kind} for (at, message), kind in found.items())
+            failure = ValidationFailed(details(places))
+        failure.status = status
+        raise failure from None
 
 
 def _locate(body: Any, location: tuple[int | str, ...], kind: str) -> tuple[int | str, ...]:

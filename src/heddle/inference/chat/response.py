@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import orjson
-
 from heddle.errors import HeddleError
 from heddle.http import failures
 from heddle.inference.chat.fields import unknown_fields
@@ -76,17 +74,7 @@ def _for_training(shape: Shape, facts: Facts) -> Json:
 def _logprobs(shape: Shape, items: Sequence[TokenLogprobs]) -> Json | None:
     if not shape.logprobs or not items:
         return None
-    return {"content": [_logprob_item(shape, item) for item in items]}
-
-
-def _logprob_item(shape: Shape, item: TokenLogprobs) -> Json:
-    top = [_token(shape, token_id, logprob) for token_id, logprob in item.top]
-    return {**_token(shape, item.token_id, item.logprob), "top_logprobs": top}
-
-
-def _token(shape: Shape, token_id: int, logprob: float) -> Json:
-    name = f"token_id:{token_id}" if shape.names_as_ids else shape.tokenizer.token_text(token_id)
-    return {"token": name, "logprob": logprob, "bytes": list(shape.tokenizer.token_bytes(token_id))}
+    return {"content": shape.describe_logprobs(items)}
 
 
 def show_prompt_logprobs(shape: Shape, facts: Facts) -> list[Json | None] | None:
@@ -183,10 +171,11 @@ class ChatAnswer(ChunkedAnswer):
             said["reasoning"] = delta.reasoning
         if delta.content:
             said["content"] = delta.content
-        if delta.calls and shape.function_call:
-            said["function_call"] = _function_delta(delta.calls)
-        elif delta.calls:
-            said["tool_calls"] = _call_deltas(delta.calls)
+        calls = [piece for piece in delta.pieces if isinstance(piece, CallStart | CallArguments)]
+        if calls and shape.function_call:
+            said["function_call"] = _function_delta(calls)
+        elif calls:
+            said["tool_calls"] = _call_deltas(calls)
         part: Json = {
             "index": index,
             "delta": said,
@@ -240,15 +229,12 @@ class ChatWire(Wire):
     op_name = "heddle.chat.completions"
     id_prefix = "chatcmpl-"
     last_event = b"data: [DONE]\n\n"
+    names_events = False
     carries_rollouts = True
 
     def read(self, body: Any) -> ParsedRequest:
         """The request as it stands."""
         return ParsedRequest(parse_request(body), ChatAnswer, ignored=tuple(unknown_fields(ChatRequest, body)))
-
-    def encode(self, events: Sequence[Json]) -> bytes:
-        """Chunks have no names."""
-        return b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events)
 
 
 CHAT = ChatWire()

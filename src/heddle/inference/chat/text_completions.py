@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import orjson
-
 from heddle.errors import InvalidRequest
 from heddle.inference.chat.fields import Integer, StreamOptions, Texts, split_texts, unknown_fields
 from heddle.inference.chat.generation import Choice, Delta, Facts
@@ -112,7 +110,7 @@ class TextAnswer(ChunkedAnswer):
         """Four lists side by side; `offset` is that of the first token in the text, in characters."""
         if not self.shape.logprobs or not items:
             return None
-        tokens = [self._token(token) for token, _ in items]
+        tokens = [self.shape.name_token(token) for token, _ in items]
         offsets = []
         for token in tokens:
             offsets.append(offset)
@@ -129,11 +127,8 @@ class TextAnswer(ChunkedAnswer):
         ranked = [(item.token_id, item.logprob), *item.top[: self._request.logprobs]]
         best: dict[str, float] = {}
         for token, logprob in ranked:
-            best.setdefault(self._token(token), max(logprob, _LEAST_LOGPROB))
+            best.setdefault(self.shape.name_token(token), max(logprob, _LEAST_LOGPROB))
         return best
-
-    def _token(self, token_id: int) -> str:
-        return f"token_id:{token_id}" if self.shape.names_as_ids else self.shape.tokenizer.token_text(token_id)
 
     def opening(self) -> list[Json]:
         """Nothing: a prompt that is echoed comes with the first token of each choice."""
@@ -181,6 +176,7 @@ class TextWire(Wire):
     op_name = "heddle.completions"
     id_prefix = "cmpl-"
     last_event = b"data: [DONE]\n\n"
+    names_events = False
     field_names = {"messages": "prompt", "top_logprobs": "logprobs"}  # noqa: RUF012 (declared by the base class)
 
     def read(self, body: Any) -> ParsedRequest:
@@ -208,10 +204,6 @@ class TextWire(Wire):
         )
         ignored = tuple(unknown_fields(TextCompletionRequest, body))
         return ParsedRequest(chat, partial(TextAnswer, request, prompts), prompts, ignored)
-
-    def encode(self, events: Sequence[Json]) -> bytes:
-        """Chunks have no names."""
-        return b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events)
 
 
 def _max_tokens(request: TextCompletionRequest) -> int:

@@ -15,7 +15,7 @@ import orjson
 from heddle.errors import HeddleError, InvalidRequest
 from heddle.inference.chat.generation import Choice, Delta, Facts
 from heddle.inference.chat.request import ChatRequest
-from heddle.inference.engine.base import Sampling
+from heddle.inference.engine.base import Sampling, TokenLogprobs
 from heddle.inference.tokenizer import Tokenizer
 from heddle.wire.jsontypes import Json
 
@@ -49,6 +49,24 @@ class Shape:
     """A tool call is told as `function_call`, which came before `tool_calls`."""
     reasons: bool = False
     """Whether the model has reasoning blocks; usage then counts their tokens."""
+
+    def name_token(self, token_id: int) -> str:
+        """A token beside its log-probability."""
+        return f"token_id:{token_id}" if self.names_as_ids else self.tokenizer.token_text(token_id)
+
+    def describe_logprobs(self, items: Sequence[TokenLogprobs]) -> list[Json]:
+        """Log-probabilities of tokens, each with its best alternatives."""
+        return [
+            {
+                **self._describe_token(item.token_id, item.logprob),
+                "top_logprobs": [self._describe_token(token_id, logprob) for token_id, logprob in item.top],
+            }
+            for item in items
+        ]
+
+    def _describe_token(self, token_id: int, logprob: float) -> Json:
+        text, data = self.name_token(token_id), list(self.tokenizer.token_bytes(token_id))
+        return {"token": text, "logprob": logprob, "bytes": data}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +121,7 @@ class Answer(ABC):
         """The events that end a stream which cannot go on."""
 
 
+Keep = Callable[[Json], Coroutine[Any, Any, None]]
 MakeAnswer = Callable[[Shape, Sequence[Facts], Sequence[Choice]], Answer]
 
 
@@ -125,7 +144,7 @@ class ParsedRequest:
     """The same request without so many of its oldest messages, where it may be shortened to fit the context."""
     most_dropped: int = 0
     """How many messages it can do without."""
-    keep: Callable[[Json], Coroutine[Any, Any, None]] | None = None
+    keep: Keep | None = None
     """Stores the finished answer; the client gets nothing that says it is complete before that."""
     places: tuple[str, ...] = ()
     """Where in the body each message stands, for refusals; empty where that is `messages.N`."""
@@ -142,6 +161,7 @@ class Wire(ABC):
     """Of the ids of answers."""
     last_event: ClassVar[bytes] = b""
     """What ends each stream."""
+    names_events: ClassVar[bool] = True
     field_names: ClassVar[Mapping[str, str]] = {}
     """What fields of `ChatRequest` are called here, for refusals."""
     carries_rollouts: ClassVar[bool] = False
@@ -152,9 +172,11 @@ class Wire(ABC):
         """The typed request; takes long for a long body. Raises ValidationFailed or InvalidRequest naming the field."""
 
     def encode(self, events: Sequence[Json]) -> bytes:
-        """Server-sent events, each named by its `type`."""
+        """Server-sent events, each named by its `type`; chunks have no names."""
         return b"".join(
-            b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event) + b"\n\n" for event in events
+            (b"event: " + event["type"].encode() + b"\n" if self.names_events else b"")
+            + (b"data: " + orjson.dumps(event) + b"\n\n")
+            for event in events
         )
 
     def name_ignored(self, names: Sequence[str], parsed: ParsedRequest) -> list[str]:

@@ -5,11 +5,11 @@ engines and speaks only what stands here.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from heddle.errors import Busy, HeddleError, InvalidRequest, Unavailable
+from heddle.errors import Busy, InvalidRequest, Unavailable
 from heddle.inference.structured.guidance import Constraint
 
 FinishReason = Literal["stop", "length", "repetition"]
@@ -127,6 +127,28 @@ class TokenEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings that every engine has; 0 always means "find out yourself"."""
+
+    folder: Path
+    """A Hugging Face model folder."""
+    _: KW_ONLY
+    dtype: str = "auto"
+    """Precision of weights; auto = for the embedded engine float32 below 100 million parameters, bfloat16 above."""
+    max_model_len: int = 0
+    """Prompt and output together, in tokens; 0 = what the model was made for."""
+    kv_memory: int = 0
+    """Bytes for keys and values, of one server; 0 = a share of the memory that is free at the start."""
+    scheduling: Literal["fcfs", "priority"] = "fcfs"
+    max_running: int = 64
+    """Sequences that are worked on at the same time, by one server."""
+    max_waiting: int = 1024
+    """Requests that may wait beyond those that run; one more is refused with EngineBusy."""
+    max_adapters: int = 8
+    """Adapter versions that are kept; the least recently used idle one makes room."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What the front must know about an engine."""
 
@@ -178,29 +200,16 @@ class EngineStats:
     adapters: tuple[str, ...] = ()
 
 
-class EngineFailed(Exception):
-    """The engine died or cannot start; the request may be sent again. The front answers 503."""
+class EngineFailed(Unavailable):
+    """The engine died or cannot start; the request may be sent again."""
 
 
-class EngineBusy(Exception):
-    """More waits than the engine takes. The front answers 429 with Retry-After."""
+class EngineBusy(Busy):
+    """More waits than the engine takes."""
 
 
-class RequestRefused(Exception):
+class RequestRefused(InvalidRequest):
     """The engine cannot do this request (too long for its memory, an adapter that does not fit the model)."""
-
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-def as_answer(error: EngineFailed | EngineBusy | RequestRefused) -> HeddleError:
-    """The failure of an engine as the client learns it."""
-    if isinstance(error, EngineBusy):
-        return Busy(str(error))
-    if isinstance(error, RequestRefused):
-        return InvalidRequest(str(error), param=error.param)
-    return Unavailable(str(error))
 
 
 class Engine(Protocol):

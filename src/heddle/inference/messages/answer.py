@@ -2,19 +2,14 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
-from heddle.errors import HeddleError, InvalidRequest
+from heddle.errors import HeddleError
 from heddle.http import failures
 from heddle.inference.chat.generation import Choice, Delta, Facts
-from heddle.inference.chat.wire import Answer, ParsedRequest, Shape, Wire, count_tokens
+from heddle.inference.chat.wire import Answer, Shape, count_tokens
 from heddle.inference.messages.conversation import seal
-from heddle.inference.messages.request import parse_messages, read_messages
-from heddle.inference.prompt.template import ContextExceeded
-from heddle.inference.tools.parser import CallArguments, CallStart
+from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, ReasoningDelta
 from heddle.wire.jsontypes import Json
 
 
@@ -59,9 +54,7 @@ class MessagesAnswer(Answer):
         if section.kind == "call":
             call = choice.calls[section.start]
             return [{"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}]
-        later = (other.start for other in choice.sections[number + 1 :] if other.kind == section.kind)
-        whole = choice.reasoning if section.kind == "reasoning" else choice.content
-        text = whole[section.start : next(later, None)]
+        text = choice.text_of(number)
         if section.kind == "reasoning":
             shown = "" if self._omits_thoughts else text
             return [{"type": "thinking", "thinking": shown, "signature": self._signature(text)}]
@@ -78,24 +71,24 @@ class MessagesAnswer(Answer):
     def delta(self, index: int, delta: Delta) -> list[Json]:  # noqa: ARG002 (there is one choice)
         """The blocks that a token begins, adds to and ends."""
         events: list[Json] = []
-        if delta.reasoning:
-            self._blank = ""
-            if self._open != "thinking":
-                self._thought = ""
-            events += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-            self._thought += delta.reasoning
-            if not self._omits_thoughts:
-                events.append(self._grow({"type": "thinking_delta", "thinking": delta.reasoning}))
-        if delta.content:
-            events += self._write(delta.content)
-        for part in delta.calls:
-            if isinstance(part, CallStart):
-                self._blank = ""
-                events += self._end()
-                block = {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
-                events += self._begin("tool_use", block)
-            elif isinstance(part, CallArguments):
-                events.append(self._grow({"type": "input_json_delta", "partial_json": part.text}))
+        for piece in delta.pieces:
+            match piece:
+                case ReasoningDelta(text):
+                    self._blank = ""
+                    if self._open != "thinking":
+                        self._thought = ""
+                    events += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+                    self._thought += text
+                    if not self._omits_thoughts:
+                        events.append(self._grow({"type": "thinking_delta", "thinking": text}))
+                case ContentDelta(text):
+                    events += self._write(text)
+                case CallStart(_, call_id, name):
+                    self._blank = ""
+                    events += self._end()
+                    events += self._begin("tool_use", {"type": "tool_use", "id": call_id, "name": name, "input": {}})
+                case CallArguments(_, text):
+                    events.append(self._grow({"type": "input_json_delta", "partial_json": text}))
         return events
 
     def closing(self) -> list[Json]:
@@ -182,70 +175,3 @@ def _input(arguments: str) -> Json:
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {"unfinished": arguments}
-
-
-_FUNCTION_FIELDS = (("function.parameters", "input_schema"), ("function.", ""))
-
-
-class MessagesWire(Wire):
-    """POST /v1/messages; with `counts`, POST /v1/messages/count_tokens."""
-
-    op_name = "heddle.messages"
-    id_prefix = "msg_"
-    field_names = {  # noqa: RUF012 (declared like this by the base class)
-        "stop": "stop_sequences",
-        "user": "metadata.user_id",
-        "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-        "response_format": "output_config.format",
-        "reasoning_effort": "output_config.effort",
-        "continue_final_message": "messages",
-        "chat_template_kwargs.enable_thinking": "thinking",
-    }
-
-    def __init__(self, counts: bool = False) -> None:
-        self._counts = counts
-
-    def read(self, body: Any) -> ParsedRequest:
-        """The chat request that the messages stand for."""
-        request = parse_messages(body, self._counts)
-        found = read_messages(request, body)
-        omits = request.thinking is not None and request.thinking.display == "omitted"
-        return ParsedRequest(
-            found.chat,
-            partial(
-                MessagesAnswer,
-                max_tokens=request.max_tokens,
-                omits_thoughts=omits,
-                continues=bool(found.chat.continue_final_message),
-            ),
-            ignored=found.ignored,
-            thread_id=found.thread_id,
-            places=found.places,
-            clamps_max_tokens=True,
-        )
-
-    def name_ignored(self, names: Sequence[str], parsed: ParsedRequest) -> list[str]:
-        """That a model which cannot think does not think has no need to be told."""
-        thinks = (parsed.chat.chat_template_kwargs or {}).get("enable_thinking")
-        shown = names if thinks else [name for name in names if name != "chat_template_kwargs.enable_thinking"]
-        return super().name_ignored(shown, parsed)
-
-    def rename(self, error: InvalidRequest, parsed: ParsedRequest) -> InvalidRequest:
-        """Tools are no functions here; a long prompt is told in the words by which clients begin to compact it."""
-        if isinstance(error, ContextExceeded):
-            told = f"prompt is too long: {error.count} tokens > {error.limit} maximum"
-            return InvalidRequest(told, error.headers, "messages", **error.extra)
-        renamed = super().rename(error, parsed)
-        if renamed.param is None or not renamed.param.startswith("tools."):
-            return renamed
-        shown, reason = renamed.param, renamed.reason
-        for ours, theirs in _FUNCTION_FIELDS:
-            shown, reason = (
-                shown.replace(ours, theirs),
-                re.sub(rf"(tools\.\d+\.){re.escape(ours)}", rf"\1{theirs}", reason),
-            )
-        return InvalidRequest(reason, renamed.headers, shown, **renamed.extra)
-
-
-MESSAGES = MessagesWire()
-COUNTED = MessagesWire(counts=True)

@@ -2,18 +2,21 @@
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from heddle.errors import InvalidRequest, ValidationFailed
+from heddle.errors import InvalidRequest
 from heddle.inference.chat.fields import Integer, Part, unknown_fields
 from heddle.inference.chat.request import ChatRequest, SamplingFields, parse_body
+from heddle.inference.chat.wire import ParsedRequest, Wire
+from heddle.inference.messages.answer import MessagesAnswer
 from heddle.inference.messages.conversation import ContentBlock, Conversation, InputMessage, read_conversation
+from heddle.inference.prompt.template import ContextExceeded
 from heddle.inference.structured.constraints import JsonSchemaFormat, ResponseFormat
-from heddle.inference.tools.formats import FunctionDefinition, FunctionName, NamedToolChoice, Tool, ToolChoice
+from heddle.inference.tools.formats import FunctionName, NamedToolChoice, Tool, ToolChoice, make_tool
 from heddle.wire.jsontypes import Json
 
 
@@ -92,27 +95,7 @@ class CountRequest(MessagesRequest):
     max_tokens: Integer = 1
 
 
-def parse_messages(body: Any, counts: bool = False) -> MessagesRequest:
-    """The typed request; raises ValidationFailed, with status 400, naming each place that is wrong."""
-    try:
-        return parse_body(CountRequest if counts else MessagesRequest, body)
-    except ValidationFailed as error:
-        error.status = 400
-        raise
-
-
-@dataclass(frozen=True, slots=True)
-class ReadMessages:
-    """A request of messages as a chat request."""
-
-    chat: ChatRequest
-    places: tuple[str, ...]
-    """Where each of its messages stands in the body."""
-    ignored: tuple[str, ...]
-    thread_id: str | None
-
-
-def read_messages(request: MessagesRequest, body: Json) -> ReadMessages:
+def read_messages(request: MessagesRequest, body: Json) -> ParsedRequest:
     """The chat request; InvalidRequest, with the name of the place, for what this server cannot do."""
     if not request.messages:
         raise InvalidRequest("messages: at least one message is required", param="messages")
@@ -152,7 +135,19 @@ def read_messages(request: MessagesRequest, body: Json) -> ReadMessages:
         add_generation_prompt=not conversation.is_prefilled,
         continue_final_message=conversation.is_prefilled,
     )
-    return ReadMessages(chat, conversation.places, tuple(_ignored(request, body, conversation)), session)
+    return ParsedRequest(
+        chat,
+        partial(
+            MessagesAnswer,
+            max_tokens=request.max_tokens,
+            omits_thoughts=request.thinking is not None and request.thinking.display == "omitted",
+            continues=conversation.is_prefilled,
+        ),
+        ignored=tuple(_ignored(request, body, conversation)),
+        thread_id=session,
+        places=conversation.places,
+        clamps_max_tokens=True,
+    )
 
 
 def _response_format(schema: OutputFormat | None) -> ResponseFormat | None:
@@ -172,9 +167,7 @@ def _tool(tool: InputTool, at: str) -> Tool:
         )
     if tool.input_schema is None:
         raise InvalidRequest(f"{at}.input_schema: Field required", param=f"{at}.input_schema")
-    given = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema, "strict": tool.strict}
-    function = FunctionDefinition.model_validate({key: value for key, value in given.items() if value is not None})
-    return Tool(type="function", function=function)
+    return make_tool(tool.name, tool.description, tool.input_schema, tool.strict)
 
 
 def _tool_choice(request: MessagesRequest) -> ToolChoice | None:
@@ -218,3 +211,55 @@ def read_user(user_id: str | None) -> tuple[str | None, str | None]:
         return user, session if isinstance(session, str) and session else None
     joined = _OLDER_USER.fullmatch(user_id)
     return (joined["user"], joined["session"]) if joined is not None else (user_id, None)
+
+
+_FUNCTION_FIELDS = (("function.parameters", "input_schema"), ("function.", ""))
+
+
+class MessagesWire(Wire):
+    """POST /v1/messages; with `counts`, POST /v1/messages/count_tokens."""
+
+    op_name = "heddle.messages"
+    id_prefix = "msg_"
+    field_names = {  # noqa: RUF012 (declared like this by the base class)
+        "stop": "stop_sequences",
+        "user": "metadata.user_id",
+        "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+        "response_format": "output_config.format",
+        "reasoning_effort": "output_config.effort",
+        "continue_final_message": "messages",
+        "chat_template_kwargs.enable_thinking": "thinking",
+    }
+
+    def __init__(self, counts: bool = False) -> None:
+        self._counts = counts
+
+    def read(self, body: Any) -> ParsedRequest:
+        """The chat request that the messages stand for; a request of a wrong shape is 400 here."""
+        return read_messages(parse_body(CountRequest if self._counts else MessagesRequest, body, status=400), body)
+
+    def name_ignored(self, names: Sequence[str], parsed: ParsedRequest) -> list[str]:
+        """That a model which cannot think does not think has no need to be told."""
+        thinks = (parsed.chat.chat_template_kwargs or {}).get("enable_thinking")
+        shown = names if thinks else [name for name in names if name != "chat_template_kwargs.enable_thinking"]
+        return super().name_ignored(shown, parsed)
+
+    def rename(self, error: InvalidRequest, parsed: ParsedRequest) -> InvalidRequest:
+        """Tools are no functions here; a long prompt is told in the words by which clients begin to compact it."""
+        if isinstance(error, ContextExceeded):
+            told = f"prompt is too long: {error.count} tokens > {error.limit} maximum"
+            return InvalidRequest(told, error.headers, "messages", **error.extra)
+        renamed = super().rename(error, parsed)
+        if renamed.param is None or not renamed.param.startswith("tools."):
+            return renamed
+        shown, reason = renamed.param, renamed.reason
+        for ours, theirs in _FUNCTION_FIELDS:
+            shown, reason = (
+                shown.replace(ours, theirs),
+                re.sub(rf"(tools\.\d+\.){re.escape(ours)}", rf"\1{theirs}", reason),
+            )
+        return InvalidRequest(reason, renamed.headers, shown, **renamed.extra)
+
+
+MESSAGES = MessagesWire()
+COUNTED = MessagesWire(counts=True)

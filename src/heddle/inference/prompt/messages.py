@@ -22,23 +22,10 @@ TEXT_KEYS = {
 }
 """Types of content parts that are text, and the key that holds it."""
 
-MEDIA_TYPES = frozenset(
-    {
-        "image",
-        "image_url",
-        "image_pil",
-        "image_embeds",
-        "input_image",
-        "audio",
-        "audio_url",
-        "audio_embeds",
-        "input_audio",
-        "video",
-        "video_url",
-        "file",
-        "input_file",
-    }
-)
+MEDIA_TYPES = frozenset((
+    "image", "image_url", "image_pil", "image_embeds", "input_image", "audio", "audio_url", "audio_embeds",
+    "input_audio", "video", "video_url", "file", "input_file",
+))  # fmt: skip
 
 NOT_JSON = "not_json"
 """The argument that holds the text of a call's arguments where that is no JSON object."""

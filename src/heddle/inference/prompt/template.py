@@ -84,14 +84,13 @@ def build_prompt(
     template_kwargs: Mapping[str, Any] | None = None,
     reasoning_effort: str | None = None,
     find_reasoning: bool = False,
-    processes: RenderProcesses | None = None,
     max_tokens: int = 1 << 24,
     keeps_end: bool = False,
 ) -> Prompt:
     """Render and tokenize; blocks for as long as that takes, so call it in a thread.
 
     `messages` come from `template_messages`; `tools` only those that the model shall see. A template of the request is
-    rendered by `processes`. With `find_reasoning` the result says whether a reasoning block may come: needed where the
+    rendered by a process. With `find_reasoning` the result says whether a reasoning block may come: needed where the
     output is constrained, for the price of a second rendering. What has more than `max_tokens` is refused before all of
     it is tokenized; with `keeps_end` only its end is. InvalidRequest, with `param`, for everything that cannot be
     rendered.
@@ -124,7 +123,7 @@ def build_prompt(
     most = max_tokens * tokenizer.longest_token
     max_chars = _MAX_CHARS if keeps_end else min(_MAX_CHARS, most + _MARK_CHARS)
     job = RenderJob(chosen.source, final.add_mark() if final else list(messages), variables, max_chars)
-    rendered = _render(job, chosen, processes, max_tokens)
+    rendered = _render(job, chosen, max_tokens)
     text = final.cut(rendered.text) if final else rendered.text
     _check_use(rendered, text, messages, tools, chosen)
     read = text.encode("utf-8", "replace").decode()
@@ -136,28 +135,15 @@ def build_prompt(
     opens = _opens_reasoning(tokenizer, text, final)
     may_reason = False
     if find_reasoning and not opens and final is None and detect_marks(tokenizer) is not None:
-        may_reason = (
-            _render(
-                replace(job, variables=job.variables | {"enable_thinking": False, "reasoning_effort": "none"}),
-                chosen,
-                processes,
-                max_tokens,
-            ).text
-            != text
-        )
+        silent = job.variables | {"enable_thinking": False, "reasoning_effort": "none"}
+        may_reason = _render(replace(job, variables=silent), chosen, max_tokens).text != text
     known = rendered.names | {"chat_template", "add_generation_prompt", "continue_final_message"}
     ignored = [f"chat_template_kwargs.{name}" for name in (template_kwargs or {}) if name not in known]
     if reasoning_effort is not None and not known & {"reasoning_effort", "enable_thinking"}:
         ignored.append("reasoning_effort")
     if documents and "documents" not in known:
         ignored.append("documents")
-    return Prompt(
-        token_ids=token_ids,
-        text=text,
-        ignored=tuple(ignored),
-        opens_reasoning=opens,
-        may_reason=may_reason,
-    )
+    return Prompt(token_ids, text, tuple(ignored), opens, may_reason)
 
 
 class _FinalMessage:
@@ -231,13 +217,13 @@ def context_exceeded(max_tokens: int, prompt_tokens: int | None = None) -> Conte
     return error
 
 
-def _render(job: RenderJob, chosen: ChosenTemplate, processes: RenderProcesses | None, max_tokens: int) -> Rendered:
+def _render(job: RenderJob, chosen: ChosenTemplate, max_tokens: int) -> Rendered:
     try:
         if not chosen.from_request:
             from heddle.inference.prompt.render import render
 
             return render(job)
-        return (processes or SHARED_PROCESSES).render(job)
+        return SHARED_PROCESSES.render(job)
     except TemplateFailed as error:
         if job.max_chars < _MAX_CHARS and str(error) == too_long(job.max_chars):
             raise context_exceeded(max_tokens) from error

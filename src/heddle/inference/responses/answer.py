@@ -1,38 +1,21 @@
 """What a client of the Responses interface receives: the response as a whole, or the events of a stream."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 from heddle.errors import HeddleError
 from heddle.http import failures
-from heddle.inference.chat.generation import Choice, Delta, Facts, Section
+from heddle.inference.accounts import ClientGone
+from heddle.inference.chat.generation import Choice, Delta, Facts
 from heddle.inference.chat.wire import Answer, Shape, count_tokens
-from heddle.inference.engine.base import TokenLogprobs
 from heddle.inference.responses.items import conceal, output_id
 from heddle.inference.responses.request import ENCRYPTED, AllowedTools, FunctionChoice, ResponsesRequest
-from heddle.inference.tools.parser import CallStart
+from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, Piece
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-CANCELLED_STATUS = 499
-"""Of the failure that stands for a client that went away, or that cancelled the response."""
 _CODES = {429: "rate_limit_exceeded"}
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseContext:
-    """What of a response is settled before its first token, beside the request."""
-
-    request: ResponsesRequest
-    key: str
-    """What the ids of the response and of its items have in common."""
-
-    @property
-    def response_id(self) -> str:
-        """The id of the response."""
-        return f"resp_{self.key}"
 
 
 def response_error(error: HeddleError) -> Json:
@@ -41,59 +24,26 @@ def response_error(error: HeddleError) -> Json:
     return {"code": code, "message": error.reason}
 
 
-@dataclass(slots=True)
-class _Seen:
-    """How much of a choice was seen, a token after the other; the choice itself may be some tokens ahead."""
-
-    content: int = 0
-    reasoning: int = 0
-    calls: int = 0
-    logprobs: int = 0
-    arguments: dict[int, int] = field(default_factory=dict)
-
-    def add(self, delta: Delta) -> None:
-        """Take a token in."""
-        self.content += len(delta.content)
-        self.reasoning += len(delta.reasoning)
-        self.logprobs += len(delta.logprobs)
-        for part in delta.calls:
-            if isinstance(part, CallStart):
-                self.calls += 1
-            else:
-                self.arguments[part.index] = self.arguments.get(part.index, 0) + len(part.text)
-
-    def all(self, choice: Choice) -> None:
-        """Everything was seen."""
-        self.content, self.reasoning, self.calls = len(choice.content), len(choice.reasoning), len(choice.calls)
-        self.logprobs = len(choice.logprobs)
-        self.arguments = {number: len(call.arguments) for number, call in enumerate(choice.calls)}
-
-    def holds(self, section: Section) -> bool:
-        """True when something of a section was seen."""
-        if section.kind == "content":
-            return section.start < self.content
-        return section.start < (self.calls if section.kind == "call" else self.reasoning)
-
-
 class ResponsesAnswer(Answer):
     """A `response`, or its events; items come in the order in which the model wrote them."""
 
     def __init__(
-        self, context: ResponseContext, shape: Shape, facts: Sequence[Facts], choices: Sequence[Choice]
+        self, request: ResponsesRequest, key: str, shape: Shape, facts: Sequence[Facts], choices: Sequence[Choice]
     ) -> None:
+        """`key`: what the ids of the response and of its items have in common."""
         super().__init__(shape, facts, choices)
         (self._choice,) = choices
-        self._context = context
-        self._request = context.request
+        self._request = request
+        self._key = key
         self._numbers = 0
         """The events so far."""
-        self._at = 0
-        """The section that is being told, and whether it was begun and how much of it is told."""
+        self._at = -1
+        """The section that is being told, and whether it has not ended."""
         self._is_open = False
         self._open_id = ""
-        self._told = 0
+        self._logprobs_seen = 0
+        """Those of the tokens so far (the choice itself may be some tokens ahead), and which was told last."""
         self._logprobs_told = 0
-        self._seen = _Seen()
         self._ended: Json | None = None
 
     def queued(self) -> Json:
@@ -116,18 +66,13 @@ class ResponsesAnswer(Answer):
 
     def delta(self, index: int, delta: Delta) -> list[Json]:  # noqa: ARG002
         """What a token adds."""
-        self._seen.add(delta)
-        return self._advance()
+        self._logprobs_seen += len(delta.logprobs)
+        return [event for piece in delta.pieces for event in self._tell(piece)]
 
     def closing(self) -> list[Json]:
         """The rest of the last item, and the end of the response."""
-        self._seen.all(self._choice)
-        events = self._advance()
-        sections = self._sections()
-        if sections and self._at < len(sections):
-            if not self._is_open:
-                events += self._open(sections[self._at])
-            events += self._close(sections[self._at])
+        events = self._open() if self._at < 0 and self._choice.sections else []
+        events += self._close()
         return [*events, self._event(f"response.{self._end_status()}", response=self.body())]
 
     def failure(self, error: HeddleError) -> list[Json]:
@@ -143,7 +88,7 @@ class ResponsesAnswer(Answer):
 
     def _end_status(self) -> Status:
         if self.error is not None:
-            return "cancelled" if self.error.status == CANCELLED_STATUS else "failed"
+            return "cancelled" if isinstance(self.error, ClientGone) else "failed"
         return "completed" if self._choice.finish_reason in ("stop", "tool_calls") else "incomplete"
 
     def _response(self, status: Status) -> Json:
@@ -166,7 +111,7 @@ class ResponsesAnswer(Answer):
             "max_output_tokens": request.max_output_tokens,
             "max_tool_calls": request.max_tool_calls,
             "model": shape.model,
-            "output": [self._item(number) for number in range(len(self._sections()))] if has_ended else [],
+            "output": [self._item(number) for number in range(len(self._choice.sections))] if has_ended else [],
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": request.previous_response_id,
             "prompt_cache_key": request.prompt_cache_key,
@@ -210,29 +155,10 @@ class ResponsesAnswer(Answer):
 
     # Items
 
-    def _sections(self) -> Sequence[Section]:
-        """The stretches of the output; an answer without a word is an empty message."""
-        sections = self._choice.sections
-        if not sections and self.error is None and self._choice.finish_reason is not None:
-            return [Section("content", 0, 0)]
-        return sections
-
-    def _text(self, number: int, first: int = 0, most: int | None = None) -> str:
-        """The text of a section so far, from the `first` character on, up to `most`."""
-        sections = self._sections()
-        section = sections[number]
-        whole = self._choice.reasoning if section.kind == "reasoning" else self._choice.content
-        end = None if most is None else section.start + most
-        for other in sections[number + 1 :]:
-            if other.kind == section.kind:
-                end = other.start if end is None else min(end, other.start)
-                break
-        return whole[section.start + first : end]
-
     def _item(self, number: int, *, is_new: bool = False) -> Json:
         """An output item: as it is when it begins, else as it ended."""
-        section = self._sections()[number]
-        is_cut = number == len(self._sections()) - 1 and self._end_status() != "completed"
+        section = self._choice.sections[number]
+        is_cut = number == len(self._choice.sections) - 1 and self._end_status() != "completed"
         status = "in_progress" if is_new else "incomplete" if is_cut else "completed"
         if section.kind == "call":
             call = self._choice.calls[section.start]
@@ -252,7 +178,7 @@ class ResponsesAnswer(Answer):
 
     def _reasoning_item(self, number: int, status: str, is_new: bool) -> Json:
         item: Json = {"id": self._item_id(number), "type": "reasoning", "status": status, "summary": []}
-        text = "" if is_new else self._text(number)
+        text = "" if is_new else self._choice.text_of(number)
         if self._request.summary is None:
             item["content"] = [] if is_new else [{"type": "reasoning_text", "text": text}]
         elif not is_new:
@@ -262,30 +188,22 @@ class ResponsesAnswer(Answer):
         return item
 
     def _item_id(self, number: int) -> str:
-        kind = self._sections()[number].kind
+        kind = self._choice.sections[number].kind
         prefix = "fc" if kind == "call" else "msg" if kind == "content" else "rs"
-        return output_id(prefix, self._context.key, number)
+        return output_id(prefix, self._key, number)
 
     def _text_part(self, number: int, *, is_new: bool = False) -> Json:
-        text, logprobs = ("", []) if is_new else (self._text(number), self._logprobs(number))
+        text, logprobs = ("", []) if is_new else (self._choice.text_of(number), self._logprobs(number))
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
-    def _logprobs(self, number: int, first: int = 0, seen: int | None = None) -> list[Json]:
-        """Those of the tokens of a section, from the `first` on, of as many of the choice as were `seen`."""
-        if not self._request.wants_logprobs:
-            return []
-        sections = self._sections()
-        end = sections[number + 1].token if number + 1 < len(sections) else seen
-        return [self._logprob(item) for item in self._choice.logprobs[sections[number].token + first : end]]
+    def _logprobs(self, number: int) -> list[Json]:
+        """Those of the tokens of a section."""
+        sections = self._choice.sections
+        end = sections[number + 1].token if number + 1 < len(sections) else None
+        return self._describe_logprobs(sections[number].token, end)
 
-    def _logprob(self, item: TokenLogprobs) -> Json:
-        top = [self._token(token_id, logprob) for token_id, logprob in item.top]
-        return {**self._token(item.token_id, item.logprob), "top_logprobs": top}
-
-    def _token(self, token_id: int, logprob: float) -> Json:
-        tokenizer = self.shape.tokenizer
-        text, data = tokenizer.token_text(token_id), list(tokenizer.token_bytes(token_id))
-        return {"token": text, "bytes": data, "logprob": logprob}
+    def _describe_logprobs(self, first: int, end: int | None) -> list[Json]:
+        return self.shape.describe_logprobs(self._choice.logprobs[first:end]) if self._request.wants_logprobs else []
 
     # Events
 
@@ -294,23 +212,29 @@ class ResponsesAnswer(Answer):
         self._numbers += 1
         return event
 
-    def _advance(self) -> list[Json]:
-        """The events up to what was seen of the choice."""
-        events: list[Json] = []
-        sections = self._choice.sections
-        while self._at < len(sections) and self._seen.holds(sections[self._at]):
-            section = sections[self._at]
-            if not self._is_open:
-                events += self._open(section)
-            events += self._news(section)
-            if self._at == len(sections) - 1 or not self._seen.holds(sections[self._at + 1]):
-                break
-            events += self._close(section)
-            self._at += 1
-        return events
+    def _tell(self, piece: Piece) -> list[Json]:
+        """The events of what the model wrote next, which ends the section before where it is of another kind."""
+        match piece:
+            case CallStart():
+                return [*self._close(), *self._open()]
+            case CallArguments(_, text):
+                return [self._item_event("response.function_call_arguments.delta", delta=text)]
+        kind = "content" if isinstance(piece, ContentDelta) else "reasoning"
+        is_same = self._is_open and self._choice.sections[self._at].kind == kind
+        events = [] if is_same else [*self._close(), *self._open()]
+        if kind == "reasoning":
+            return [*events, self._reasoning_event("delta", delta=piece.text)]
+        following = self._choice.sections[self._at + 1 : self._at + 2]
+        end = min([self._logprobs_seen, *(section.token for section in following)])
+        logprobs = self._describe_logprobs(self._logprobs_told, end)
+        self._logprobs_told = end
+        told = self._part_event("response.output_text.delta", "content_index", delta=piece.text, logprobs=logprobs)
+        return [*events, told]
 
-    def _open(self, section: Section) -> list[Json]:
-        self._is_open, self._told, self._logprobs_told = True, 0, 0
+    def _open(self) -> list[Json]:
+        self._at += 1
+        section = self._choice.sections[self._at]
+        self._is_open, self._logprobs_told = True, section.token
         self._open_id = self._item_id(self._at)
         item = self._item(self._at, is_new=True)
         events = [self._event("response.output_item.added", output_index=self._at, item=item)]
@@ -321,26 +245,10 @@ class ResponsesAnswer(Answer):
             events.append(self._reasoning_part_event("added", ""))
         return events
 
-    def _news(self, section: Section) -> list[Json]:
-        """What the section has gained since it was told last."""
-        seen = self._seen
-        if section.kind == "call":
-            text = self._choice.calls[section.start].arguments[self._told : seen.arguments.get(section.start, 0)]
-            self._told += len(text)
-            return [self._item_event("response.function_call_arguments.delta", delta=text)] if text else []
-        most = (seen.reasoning if section.kind == "reasoning" else seen.content) - section.start
-        text = self._text(self._at, self._told, most)
-        self._told += len(text)
-        if not text:
+    def _close(self) -> list[Json]:
+        if not self._is_open:
             return []
-        if section.kind == "reasoning":
-            return [self._reasoning_event("delta", delta=text)]
-        logprobs = self._logprobs(self._at, self._logprobs_told, seen.logprobs)
-        self._logprobs_told += len(logprobs)
-        return [self._part_event("response.output_text.delta", "content_index", delta=text, logprobs=logprobs)]
-
-    def _close(self, section: Section) -> list[Json]:
-        number = self._at
+        number, section = self._at, self._choice.sections[self._at]
         events: list[Json]
         if section.kind == "call":
             call = self._choice.calls[section.start]
@@ -348,14 +256,13 @@ class ResponsesAnswer(Answer):
             events = [self._item_event(done, name=call.name, arguments=call.arguments)]
         elif section.kind == "content":
             part = self._text_part(number)
-            done = "response.output_text.done"
             told = {"text": part["text"], "logprobs": part["logprobs"]}
             events = [
-                self._part_event(done, "content_index", **told),
+                self._part_event("response.output_text.done", "content_index", **told),
                 self._part_event("response.content_part.done", "content_index", part=part),
             ]
         else:
-            text = self._text(number)
+            text = self._choice.text_of(number)
             events = [self._reasoning_event("done", text=text), self._reasoning_part_event("done", text)]
         self._is_open = False
         return [*events, self._event("response.output_item.done", output_index=number, item=self._item(number))]

@@ -10,6 +10,7 @@ from heddle.inference.chat.request import ChatRequest, SamplingFields, parse_bod
 from heddle.inference.prompt.messages import ChatMessage
 from heddle.inference.responses.items import InputItem, check_types
 from heddle.inference.structured.constraints import ResponseFormat
+from heddle.inference.tools.formats import make_tool
 from heddle.wire.jsontypes import Json
 
 INCLUDABLE = (
@@ -157,20 +158,16 @@ def parse_request(body: Any) -> ResponsesRequest:
             body = {**body, "tools": [tool for number, tool in enumerate(body["tools"]) if number not in spared]}
         _check_tools(body)
     try:
-        request = parse_body(ResponsesRequest, body)
+        request = parse_body(ResponsesRequest, body, status=400)
     except ValidationFailed as error:
-        raise _refine(error, body) from None
+        is_list = isinstance(body, dict) and isinstance(body.get("input"), list)
+        # That a list of items is no text need not be told.
+        deeper = [item for item in error.detail if not is_list or list(item["loc"]) != ["body", "input"]]
+        failure = ValidationFailed(deeper or error.detail)
+        failure.status = 400
+        raise failure from None
     _check_fields(request)
     return request
-
-
-def _refine(error: ValidationFailed, body: Any) -> ValidationFailed:
-    """The failure as 400, without the remark that a list of items is no text."""
-    if isinstance(body, dict) and isinstance(body.get("input"), list):
-        deeper = [item for item in error.detail if list(item["loc"]) != ["body", "input"]]
-        error = ValidationFailed(deeper or error.detail)
-    error.status = 400
-    return error
 
 
 def ignored_fields(request: ResponsesRequest, body: dict[str, Any]) -> list[str]:
@@ -278,7 +275,8 @@ def chat_request(request: ResponsesRequest, messages: list[ChatMessage]) -> Chat
         "user": request.user if request.user is not None else request.safety_identifier,
     }
     if request.tools:
-        fields["tools"] = [_chat_tool(tool) for tool in request.tools]
+        given = ((tool.name, tool.description, tool.parameters, tool.strict) for tool in request.tools)
+        fields["tools"] = [make_tool(*parts) for parts in given]
         fields["tool_choice"] = _chat_choice(request)
     elif request.tool_choice not in (None, "none", "auto"):
         raise _refuse("tool_choice needs tools", "tool_choice")
@@ -291,12 +289,6 @@ def chat_request(request: ResponsesRequest, messages: list[ChatMessage]) -> Chat
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise _refuse(f"{place}: {first['msg']}", place) from None
-
-
-def _chat_tool(tool: FunctionTool) -> Json:
-    named = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
-    given = {name: value for name, value in named.items() if value is not None}
-    return {"type": "function", "function": {"name": tool.name, **given}}
 
 
 def _chat_choice(request: ResponsesRequest) -> Any:

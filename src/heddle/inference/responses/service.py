@@ -13,6 +13,7 @@ from heddle.auth import Caller, Scope
 from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound
 from heddle.http.routing import Service, off_loop
 from heddle.inference.chat.plan import Arrival
+from heddle.inference.chat.wire import Keep
 from heddle.inference.responses.answer import ResponsesAnswer, response_error
 from heddle.inference.responses.items import (
     ITEMS,
@@ -24,7 +25,7 @@ from heddle.inference.responses.items import (
     normal_items,
 )
 from heddle.inference.responses.request import ResponsesRequest, parse_request
-from heddle.inference.responses.wire import Keep, ResponsesInput, ResponsesWire
+from heddle.inference.responses.wire import ResponsesWire
 from heddle.inference.service import Inference, Running
 from heddle.jobs.runner import Loop
 from heddle.settings import Settings
@@ -117,7 +118,7 @@ class Responses:
         key = new_key()
         items = await self._resolve(owner, request.input) if isinstance(request.input, list) else []
         history, thread_id = await self._history(owner, request)
-        given = ResponsesInput(request, key, items, history, thread_id)
+        wire = ResponsesWire(request, key, items, history, thread_id)
         row: ResponseRow | None = None
         if request.is_stored:
             own = items if isinstance(request.input, list) else _as_items(request.input)
@@ -132,8 +133,8 @@ class Responses:
                 created_at=times.now(),
             )
             keep = self._keeper(row, request.conversation_id, arrival.size)
-            given = replace(given, thread_id=row.thread_id, keep=keep)
-        return request, ResponsesWire(given), row
+            wire = replace(wire, thread_id=row.thread_id, keep=keep)
+        return request, wire, row
 
     def _keeper(self, row: ResponseRow, conversation_id: str | None, size: int) -> Keep:
         async def keep(body: Json) -> None:

@@ -1,19 +1,17 @@
 """The Responses interface as one of those for completions."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from heddle.errors import InvalidRequest
-from heddle.inference.chat.wire import ParsedRequest, Wire
+from heddle.inference.chat.wire import Keep, ParsedRequest, Wire
 from heddle.inference.prompt.messages import ChatMessage
-from heddle.inference.responses.answer import ResponseContext, ResponsesAnswer
+from heddle.inference.responses.answer import ResponsesAnswer
 from heddle.inference.responses.items import InputItem, MessageBuilder
 from heddle.inference.responses.request import ResponsesRequest, chat_request, ignored_fields
-from heddle.wire.jsontypes import Json
 
-Keep = Callable[[Json], Coroutine[Any, Any, None]]
 _FIELDS = {
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
@@ -24,9 +22,9 @@ _FIELDS = {
 _SYSTEM = ("system", "developer")
 
 
-@dataclass(frozen=True, slots=True)
-class ResponsesInput:
-    """What one request is made of, when all that it refers to was found."""
+@dataclass(frozen=True)
+class ResponsesWire(Wire):
+    """POST /v1/responses; one object for each request, with all that the request refers to."""
 
     request: ResponsesRequest
     key: str
@@ -38,42 +36,33 @@ class ResponsesInput:
     thread_id: str | None = None
     keep: Keep | None = None
 
-
-class ResponsesWire(Wire):
-    """POST /v1/responses; one object for each request, as it needs what the request refers to."""
-
     op_name = "heddle.responses"
     id_prefix = "resp_"
     last_event = b"data: [DONE]\n\n"
     field_names = _FIELDS
 
-    def __init__(self, given: ResponsesInput) -> None:
-        self._given = given
-
     def read(self, body: Any) -> ParsedRequest:
         """The chat completion that the items stand for."""
-        given = self._given
-        request = given.request
+        request = self.request
         builder = MessageBuilder()
         if request.instructions is not None:
             builder.add_message("system", request.instructions, "instructions")
         named = "conversation" if request.conversation is not None else "previous_response_id"
-        builder.add(given.history, named)
+        builder.add(self.history, named)
         if isinstance(request.input, str):
             builder.add_message("user", request.input, "input")
         else:
-            builder.add(given.items, "input")
+            builder.add(self.items, "input")
         if not builder.messages:
             raise InvalidRequest("input is empty: send a text or at least one item", param="input")
-        context = ResponseContext(request, given.key)
         parsed = ParsedRequest(
             chat=chat_request(request, builder.messages),
-            make_answer=partial(ResponsesAnswer, context),
+            make_answer=partial(ResponsesAnswer, request, self.key),
             ignored=tuple(ignored_fields(request, body)),
-            answer_id=context.response_id,
-            thread_id=given.thread_id,
+            answer_id=f"{self.id_prefix}{self.key}",
+            thread_id=self.thread_id,
             places=tuple(builder.places),
-            keep=given.keep,
+            keep=self.keep,
         )
         if request.truncation != "auto":
             return parsed

@@ -27,53 +27,27 @@ from heddle.inference.structured.checks import (
 from heddle.inference.structured.guidance import refusal, shorten
 from heddle.inference.structured.patterns import FORMATS, HINTS, INTEGER_FORMATS, translate_pattern
 
-ANNOTATIONS = frozenset(
-    [
-        "$anchor",
-        "$comment",
-        "$defs",
-        "$schema",
-        "$vocabulary",
-        "contentEncoding",
-        "contentMediaType",
-        "contentSchema",
-        "default",
-        "definitions",
-        "deprecated",
-        "description",
-        "discriminator",
-        "example",
-        "examples",
-        "externalDocs",
-        "readOnly",
-        "title",
-        "writeOnly",
-        "xml",
-    ]
-)
+ANNOTATIONS = frozenset((
+    "$anchor", "$comment", "$defs", "$schema", "$vocabulary", "contentEncoding", "contentMediaType", "contentSchema",
+    "default", "definitions", "deprecated", "description", "discriminator", "example", "examples", "externalDocs",
+    "readOnly", "title", "writeOnly", "xml",
+))  # fmt: skip
 """Say nothing about which values are valid; taken as they are. So do all names that begin with `x-`."""
 
-REFUSED = {
-    "$dynamicAnchor": "dynamic references are not supported; use $ref",
-    "$dynamicRef": "dynamic references are not supported; use $ref",
-    "$recursiveAnchor": "dynamic references are not supported; use $ref",
-    "$recursiveRef": "dynamic references are not supported; use $ref",
-    "additionalItems": "use prefixItems and items of draft 2020-12",
-    "contains": "it cannot be enforced while text is generated",
-    "dependencies": "it cannot be enforced; use anyOf of two object schemas",
-    "dependentRequired": "it cannot be enforced; use anyOf of two object schemas",
-    "dependentSchemas": "it cannot be enforced; use anyOf of two object schemas",
-    "divisibleBy": "use multipleOf",
-    "else": "it cannot be enforced; use anyOf",
-    "extends": "use allOf",
-    "id": "use $id at the root",
-    "if": "it cannot be enforced; use anyOf",
-    "maxContains": "it cannot be enforced while text is generated",
-    "minContains": "it cannot be enforced while text is generated",
-    "not": "it cannot be enforced; say what is allowed",
-    "nullable": "it is not a keyword of JSON Schema; add 'null' to type",
-    "then": "it cannot be enforced; use anyOf",
-}
+_REFUSALS = {
+    "dynamic references are not supported; use $ref":
+        ("$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"),
+    "it cannot be enforced while text is generated": ("contains", "maxContains", "minContains"),
+    "it cannot be enforced; use anyOf of two object schemas": ("dependencies", "dependentRequired", "dependentSchemas"),
+    "it cannot be enforced; use anyOf": ("if", "then", "else"),
+    "it cannot be enforced; say what is allowed": ("not",),
+    "it is not a keyword of JSON Schema; add 'null' to type": ("nullable",),
+    "use prefixItems and items of draft 2020-12": ("additionalItems",),
+    "use multipleOf": ("divisibleBy",),
+    "use allOf": ("extends",),
+    "use $id at the root": ("id",),
+}  # fmt: skip
+REFUSED = {keyword: what for what, keywords in _REFUSALS.items() for keyword in keywords}
 """Refused wherever they stand, with what to do."""
 
 
@@ -166,12 +140,10 @@ class _Reader:
                 continue
             if keyword in REFUSED:
                 raise Refused(place, f"{keyword!r} is not supported: {REFUSED[keyword]}")
-            if keyword not in KEYWORDS:
-                raise Refused(place, f"{shorten(repr(keyword))} is not a keyword of JSON Schema 2020-12")
             if keyword in _VALUES:
                 built[keyword] = _VALUES[keyword](value, f"{place}/{keyword}")
-            else:
-                self._read_keyword(built, keyword, value, f"{place}/{keyword}", depth + 1)
+            elif not self._read_keyword(built, keyword, value, f"{place}/{keyword}", depth + 1):
+                raise Refused(place, f"{shorten(repr(keyword))} is not a keyword of JSON Schema 2020-12")
         if "propertyNames" in schema:
             self._property_names(schema, built, f"{place}/propertyNames")
         self.numbers.add(built)
@@ -187,8 +159,8 @@ class _Reader:
             built.setdefault("additionalProperties", False)
         return built
 
-    def _read_keyword(self, built: SchemaObject, keyword: str, value: Any, place: str, depth: int) -> None:
-        """Rebuild a keyword that holds schemas, or a value that the compiler does not take as it is."""
+    def _read_keyword(self, built: SchemaObject, keyword: str, value: Any, place: str, depth: int) -> bool:
+        """Rebuild a keyword that holds schemas, or a value that the compiler does not take as it is. False for none."""
         match keyword:
             case "allOf" | "anyOf" | "oneOf":
                 self._read_branches(built, keyword, read_list(value, place), place, depth)
@@ -224,9 +196,12 @@ class _Reader:
                 _add_pattern(built, translate_pattern(read_text(value, place)))
             case "format":
                 _add_format(built, read_text(value, place), place)
-            case _:  # uniqueItems, unevaluatedItems, unevaluatedProperties
+            case "uniqueItems" | "unevaluatedItems" | "unevaluatedProperties":
                 if value is not (keyword != "uniqueItems"):
                     raise Refused(place, "it cannot be enforced while text is generated")
+            case _:
+                return False
+        return True
 
     def _read_branches(self, built: SchemaObject, keyword: str, branches: list[Any], place: str, depth: int) -> None:
         read = [self.read(branch, f"{place}/{index}", depth) for index, branch in enumerate(branches)]
@@ -350,42 +325,12 @@ def _step(value: Any, place: str) -> int | float:
 
 
 _VALUES: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), read_number),
+    **dict.fromkeys(("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"), read_count),
     "const": read_constant,
     "enum": read_constants,
-    "exclusiveMaximum": read_number,
-    "exclusiveMinimum": read_number,
-    "maxItems": read_count,
-    "maxLength": read_count,
-    "maxProperties": read_count,
-    "maximum": read_number,
-    "minItems": read_count,
-    "minLength": read_count,
-    "minProperties": read_count,
-    "minimum": read_number,
     "multipleOf": _step,
     "required": read_names,
     "type": read_types,
 }
 """Keywords that hold a value, which is checked and taken as it is."""
-
-KEYWORDS = frozenset(
-    [
-        "$id",
-        "$ref",
-        "additionalProperties",
-        "allOf",
-        "anyOf",
-        "format",
-        "items",
-        "oneOf",
-        "pattern",
-        "patternProperties",
-        "prefixItems",
-        "properties",
-        "propertyNames",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "uniqueItems",
-    ]
-).union(_VALUES)
-"""All that are enforced."""

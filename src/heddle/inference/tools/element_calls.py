@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from heddle.inference.detokenizer import overlap
-from heddle.inference.tools.calls import CharacterCallReader
+from heddle.inference.tools.calls import CallReader
 from heddle.inference.tools.values import find_types, property_schema, read_value
 from heddle.wire.jsontypes import Json
 
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[^\s<>{}\[\]\"'=]{1,256}")
 _State = Literal["open", "name", "between", "key", "value mark", "value", "after value", "done", "broken"]
 
 
-class ElementCall(CharacterCallReader):
+class ElementCall(CallReader):
     """Reads the elements of one call, and writes their values as a JSON object by the types of the schema."""
 
     def __init__(self, marks: ElementMarks, schemas: Mapping[str, Json | None]) -> None:

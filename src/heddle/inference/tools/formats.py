@@ -33,6 +33,13 @@ class Tool(BaseModel):
     function: FunctionDefinition
 
 
+def make_tool(name: str, description: str | None, parameters: dict[str, Any] | None, strict: bool | None) -> Tool:
+    """A function of another interface; templates see only what it says."""
+    said = {"description": description, "parameters": parameters, "strict": strict}
+    function = {"name": name, **{key: value for key, value in said.items() if value is not None}}
+    return Tool.model_validate({"type": "function", "function": function})
+
+
 class FunctionName(BaseModel):
     """The function that must be called."""
 

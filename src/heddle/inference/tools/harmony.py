@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection
 from typing import Literal
 
 from heddle.inference.detokenizer import overlap
+from heddle.inference.tools.calls import JsonCall
 from heddle.inference.tools.channels import CALL, CHANNEL, CONSTRAIN, END, MARKS, MESSAGE, RETURN, START
-from heddle.inference.tools.json_calls import JsonCall
-from heddle.inference.tools.parser import CallArguments, CallStart, ContentDelta, Piece, ReasoningDelta, new_call_id
+from heddle.inference.tools.parser import ContentDelta, OutputParser, Piece, ReasoningDelta, new_call_id
 
 _MARK = re.compile("|".join(re.escape(text) for text in MARKS))
 _LONGEST = max(len(text) for text in MARKS)
@@ -19,8 +19,8 @@ _State = Literal["header", "body", "between"]
 _Kind = Literal["reasoning", "content", "call"]
 
 
-class HarmonyParser:
-    """Splits one output into reasoning, content and calls; what comes out does not depend on how the text was cut.
+class HarmonyParser(OutputParser):
+    """Splits one output into reasoning, content and calls.
 
     The channel `analysis` is reasoning, `final` and a `commentary` without recipient are content; whatever goes to a
     recipient is a call where it is a JSON object, and content as it stands otherwise.
@@ -33,14 +33,11 @@ class HarmonyParser:
         only_first: bool = False,
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
-        """`names`: the request's tools; `early`: a call is given out while it is being written."""
+        """`names`: the request's tools."""
+        super().__init__(early, only_first, new_id)
         self._names = names
-        self._early = early
-        self._only_first = only_first
-        self._new_id = new_id
         self._state: _State = "header"
         self._kind: _Kind = "content"
-        self._pending = ""
         self._header = ""
         self._given = 0
         """Characters of the header that the prompt has written."""
@@ -51,9 +48,6 @@ class HarmonyParser:
         self._call = JsonCall()
         self._has_rest = False
         """Something follows the object of the call."""
-        self._pieces: list[Piece] = []
-        self.num_calls = 0
-        self.num_complete = 0
 
     def begin_after(self, prompt: str) -> None:
         """Go on where a prompt ends: behind the head of a message, or inside one that is continued."""
@@ -62,11 +56,9 @@ class HarmonyParser:
 
     @property
     def inside_reasoning(self) -> bool:
-        """Whether the output so far ends inside a message of thoughts."""
         return self._state == "body" and self._kind == "reasoning"
 
     def push(self, text: str) -> list[Piece]:
-        """Add text; what is certain now."""
         self._pending += text
         while self._pending:
             found = _MARK.search(self._pending)
@@ -81,7 +73,7 @@ class HarmonyParser:
         return self._take_pieces()
 
     def finish(self) -> list[Piece]:
-        """What is still held back, at the end of the output; what never had a body is content as it stands."""
+        """What never had a body is content as it stands."""
         rest, self._pending = self._pending, ""
         self._take_text(rest)
         written = self._header[self._given :]
@@ -156,21 +148,6 @@ class HarmonyParser:
             elif call.index is None and not call.hidden:
                 self._pieces.append(ContentDelta(self._raw))
         self._raw, self._blank, self._kind, self._state = "", "", "content", "between"
-
-    def _give_out(self, call: JsonCall) -> None:
-        name = call.name()
-        if call.index is None and not call.hidden and name is not None:
-            call.hidden = self._only_first and self.num_calls > 0
-            if not call.hidden:
-                call.index = self.num_calls
-                self.num_calls += 1
-                self._pieces.append(CallStart(call.index, self._new_id(), name))
-        if call.index is not None and (text := call.take_arguments()):
-            self._pieces.append(CallArguments(call.index, text))
-
-    def _take_pieces(self) -> list[Piece]:
-        pieces, self._pieces = self._pieces, []
-        return pieces
 
 
 def _length_of_possible_mark(text: str) -> int:

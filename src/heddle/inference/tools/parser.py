@@ -2,16 +2,15 @@
 
 import secrets
 import string
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from heddle.inference.detokenizer import overlap
-from heddle.inference.tools.calls import CallReader
+from heddle.inference.tools.calls import CallReader, JsonCall, PythonicCall
 from heddle.inference.tools.element_calls import ElementCall
 from heddle.inference.tools.formats import ToolFormat
-from heddle.inference.tools.json_calls import JsonCall
-from heddle.inference.tools.pythonic_calls import PythonicCall
 from heddle.wire.jsontypes import Json
 
 
@@ -49,26 +48,6 @@ class CallArguments:
 Piece = ContentDelta | ReasoningDelta | CallStart | CallArguments
 
 
-class OutputParser(Protocol):
-    """Splits one output into its pieces while it grows."""
-
-    num_complete: int
-    """Calls given out that were written to their end."""
-
-    @property
-    def inside_reasoning(self) -> bool:
-        """Whether the output so far ends inside thoughts that this parser finds."""
-        ...
-
-    def push(self, text: str) -> list[Piece]:
-        """Add text; what is certain now."""
-        ...
-
-    def finish(self) -> list[Piece]:
-        """What is still held back, at the end of the output."""
-        ...
-
-
 def new_call_id() -> str:
     """A fresh id in the form that clients know."""
     return f"chatcmpl-tool-{secrets.token_hex(8)}"
@@ -82,8 +61,57 @@ def new_short_call_id() -> str:
 _LETTERS = string.ascii_letters + string.digits
 
 
-class ToolParser:
-    """Splits one output into content and calls; what comes out does not depend on how the text was cut into pieces.
+class OutputParser(ABC):
+    """Splits one output into its pieces while it grows; what comes out does not depend on how the text was cut."""
+
+    def __init__(self, early: bool, only_first: bool, new_id: Callable[[], str]) -> None:
+        """`early`: a call is given out while it is being written (streams), otherwise once it is complete and valid."""
+        self._early = early
+        self._only_first = only_first
+        self._new_id = new_id
+        self._pending = ""
+        self._pieces: list[Piece] = []
+        self.num_calls = 0
+        """Calls given out."""
+        self.num_complete = 0
+        """Calls given out that were written to their end."""
+
+    @property
+    def inside_reasoning(self) -> bool:
+        """Whether the output so far ends inside thoughts that this parser finds."""
+        return False
+
+    @abstractmethod
+    def push(self, text: str) -> list[Piece]:
+        """Add text; what is certain now."""
+
+    @abstractmethod
+    def finish(self) -> list[Piece]:
+        """What is still held back, at the end of the output; an unfinished call is content unless it was given out."""
+
+    def _allows(self, call: CallReader) -> bool:  # noqa: ARG002
+        """Whether the request has such a function."""
+        return True
+
+    def _give_out(self, call: CallReader) -> None:
+        """Show what is known of a call; a call too many is read and not shown."""
+        name = call.name()
+        if call.index is None and not call.hidden and name is not None and self._allows(call):
+            call.hidden = self._only_first and self.num_calls > 0
+            if not call.hidden:
+                call.index = self.num_calls
+                self.num_calls += 1
+                self._pieces.append(CallStart(call.index, self._new_id(), name))
+        if call.index is not None and (text := call.take_arguments()):
+            self._pieces.append(CallArguments(call.index, text))
+
+    def _take_pieces(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+
+class ToolParser(OutputParser):
+    """Splits one output into content and calls.
 
     Text that turns out to be no call is content, as it stands; white space before the first call, between calls and
     after the last is dropped.
@@ -97,17 +125,11 @@ class ToolParser:
         only_first: bool = False,
         new_id: Callable[[], str] | None = None,
     ) -> None:
-        """`schemas`: the parameters of the request's tools; where a syntax has no marks, only their names make a call.
-
-        `early`: a call is given out while it is being written (streams), otherwise once it is complete and valid.
-        """
+        """`schemas`: the parameters of the request's tools; without marks only their names make a call."""
+        super().__init__(early, only_first, new_id or (new_short_call_id if style.has_short_ids else new_call_id))
         self._style = style
         self._schemas = schemas
-        self._early = early
-        self._only_first = only_first
-        self._new_id = new_id or (new_short_call_id if style.has_short_ids else new_call_id)
         self._state: Literal["content", "between", "call"] = "content"
-        self._pending = ""
         self._raw: list[str] = []
         """Read since the last content or complete call; content after all if no call comes of it."""
         self._call: CallReader = JsonCall()
@@ -116,19 +138,8 @@ class ToolParser:
         self._blank = ""
         self._all_blank = True
         """No content but white space (kept in `_blank`) since the beginning or the last call."""
-        self._pieces: list[Piece] = []
-        self.num_calls = 0
-        """Calls given out."""
-        self.num_complete = 0
-        """Calls given out that were written to their end."""
-
-    @property
-    def inside_reasoning(self) -> bool:
-        """False: thoughts are cut off before this parser reads."""
-        return False
 
     def push(self, text: str) -> list[Piece]:
-        """Add text; what is certain now."""
         self._pending += text
         steps = {"content": self._read_content, "between": self._read_between, "call": self._read_call}
         while self._pending and steps[self._state]():
@@ -136,7 +147,6 @@ class ToolParser:
         return self._take_pieces()
 
     def finish(self) -> list[Piece]:
-        """What is still held back, at the end of the output; an unfinished call is content unless it was given out."""
         if not (self._state == "between" and self._in_group):
             self._give_up()
         self._add_content(self._read(len(self._pending)))
@@ -254,18 +264,6 @@ class ToolParser:
         self._state, self._in_group = "between", True
         return True
 
-    def _give_out(self, call: CallReader) -> None:
-        """Show what is known of a call; a call too many is read and not shown."""
-        name = call.name()
-        if call.index is None and not call.hidden and name is not None and self._allows(call):
-            call.hidden = self._only_first and self.num_calls > 0
-            if not call.hidden:
-                call.index = self.num_calls
-                self.num_calls += 1
-                self._pieces.append(CallStart(call.index, self._new_id(), name))
-        if call.index is not None and (text := call.take_arguments()):
-            self._pieces.append(CallArguments(call.index, text))
-
     def _allows(self, call: CallReader) -> bool:
         return not self._style.needs_known_names or call.name() in self._schemas
 
@@ -290,7 +288,3 @@ class ToolParser:
     def _read(self, length: int) -> str:
         read, self._pending = self._pending[:length], self._pending[length:]
         return read
-
-    def _take_pieces(self) -> list[Piece]:
-        pieces, self._pieces = self._pieces, []
-        return pieces

@@ -67,7 +67,7 @@ def read_value(text: str, types: frozenset[str]) -> Any:
     if types == {"string"}:
         return text
     value = read_literal(text)
-    if value is _NO_VALUE:
+    if value is NO_VALUE:
         return text
     found = _type_of(value)
     if found == "string":
@@ -78,28 +78,28 @@ def read_value(text: str, types: frozenset[str]) -> Any:
     return value if fits or "string" not in types else text
 
 
-_NO_VALUE = object()
+NO_VALUE = object()
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text; NO_VALUE when it is none."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return NO_VALUE
 
 
 def read_literal(text: str) -> Any:
-    """The value of a JSON text or a Python literal; a value of its own when it is neither, see `is_literal`."""
+    """The value of a JSON text or a Python literal; NO_VALUE when it is neither."""
     plain = text.strip()
     if plain.lower() in _WORDS:
         return _WORDS[plain.lower()]
+    if (value := parse_json(plain)) is not NO_VALUE:
+        return value
     try:
-        return json.loads(plain, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        value = ast.literal_eval(plain)
-        return json.loads(json.dumps(value, allow_nan=False))
+        return json.loads(json.dumps(ast.literal_eval(plain), allow_nan=False))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return _NO_VALUE
-
-
-def is_literal(value: Any) -> bool:
-    """Whether `read_literal` found a value."""
-    return value is not _NO_VALUE
+        return NO_VALUE
 
 
 def _refuse(name: str) -> None:

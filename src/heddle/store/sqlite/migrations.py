@@ -28,6 +28,7 @@ from heddle.store.control.projects import providers, runtimes
 from heddle.store.control.rejections import rejections
 from heddle.store.control.repository import metadata
 from heddle.store.control.responses import RESPONSE_TABLES
+from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import JOB_TABLES, train_checkpoints, train_logs, train_models
 from heddle.store.data_folder import FILES
 from heddle.store.sqlite import blocks, search, usage_repeats
@@ -193,6 +194,7 @@ MIGRATIONS = (
     Migration(20, "the index of calls with large texts", _run(search.LARGE_CALLS)),
     Migration(21, "dumps of spans are stored compressed", _drop_dump_indexes),
     Migration(22, "roles of keys, their ends, and where requests came from", _add_roles, changes_data=True),
+    Migration(23, "what clients of Tinker's protocol make", _create(*TINKER_TABLES)),
 )
 CURRENT = MIGRATIONS[-1].number
 

@@ -6,28 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.errors import InvalidRequest, TooLarge
+from heddle.wire.protobuf import Malformed
 
 MAX_PARTS = 200_000
 """How many spans, events and links, log records or data points one export may hold together."""
 MAX_DEPTH = 40
 """How deep values nest; the packages of OTLP stop at about 45."""
-
-
-class Malformed(ValueError):
-    """A body that is no message; `place` says where in it, where the encoding has names for places."""
-
-    def __init__(self, problem: str, place: str = "") -> None:
-        super().__init__(problem)
-        self.place = place
-
-    def __str__(self) -> str:
-        problem = super().__str__()
-        return f"{self.place.lstrip('.')}: {problem}" if self.place else problem
-
-    def within(self, place: str) -> "Malformed":
-        """The same, seen from what holds it."""
-        self.place = place + self.place
-        return self
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from heddle.trace.otel.decoding import MAX_DEPTH, Malformed
+from heddle.trace.otel.decoding import MAX_DEPTH
 from heddle.wire import jsontext
 from heddle.wire.jsontypes import Json
+from heddle.wire.protobuf import Malformed
 
 T = TypeVar("T")
 _INT64 = 2**63

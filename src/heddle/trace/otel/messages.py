@@ -6,10 +6,12 @@ from functools import cached_property, partial
 from struct import Struct
 from typing import Any
 
-from heddle.trace.otel import json_decode, protobuf
-from heddle.trace.otel.decoding import Export, Malformed
-from heddle.trace.otel.protobuf import BYTES, FIXED32, FIXED64, VARINT
+from heddle.trace.otel import json_decode
+from heddle.trace.otel.decoding import Export
+from heddle.trace.otel.protobuf import any_value, attribute
+from heddle.wire import protobuf
 from heddle.wire.jsontypes import Json
+from heddle.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed
 
 _UINT64, _UINT32 = 2**64 - 1, 2**32 - 1
 _double, _fixed64, _sfixed64, _fixed32 = (Struct(f"<{code}").unpack_from for code in "dQqI")
@@ -65,9 +67,7 @@ UINT32 = Scalar(VARINT, lambda data, start, _: protobuf.varint(data, start)[0] &
 SINT32 = Scalar(VARINT, _sint32, json_decode.integer_between(-(2**31), 2**31 - 1, "a 32-bit integer"))
 FLAGS = Scalar(FIXED32, lambda data, start, _: _fixed32(data, start)[0], _whole(_UINT32))
 BOOLEAN = Scalar(VARINT, lambda data, start, _: protobuf.varint(data, start)[0] != 0, json_decode.to_boolean, False)
-ANY_VALUE = Scalar(
-    BYTES, lambda data, start, stop: protobuf.any_value(data, start, stop, 0), json_decode.to_value, None
-)
+ANY_VALUE = Scalar(BYTES, lambda data, start, stop: any_value(data, start, stop, 0), json_decode.to_value, None)
 
 
 def enum(prefix: str, *words: str) -> Scalar:
@@ -248,7 +248,7 @@ def _read_attribute(data: bytes, start: int, stop: int, made: Any, export: Expor
     raw = data[start:stop] if stop - start <= _SHORT else b""
     pair = export.known.get(raw)
     if pair is None:
-        pair = protobuf.attribute(data, start, stop)
+        pair = attribute(data, start, stop)
         if raw and type(pair[1]) not in _STRUCTURES:
             export.known[raw] = pair
     made.attributes[pair[0]] = pair[1]

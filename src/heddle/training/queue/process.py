@@ -26,6 +26,7 @@ from heddle.training.messages import (
     Crashed,
     Failed,
     Finished,
+    Operation,
     Request,
     Started,
     Stepped,
@@ -43,7 +44,8 @@ TORCHRUN = "torch.distributed.run"
 START_SECONDS = 120.0
 """How long the interpreter (and torchrun) may take until the process says its first word."""
 BEATS_PER_LEASE = 6
-MESSAGE_BYTES = 8 << 20
+MESSAGE_BYTES = 128 << 20
+"""Of the outputs of one request of Tinker's protocol."""
 KILLED_RANK = re.compile(r"\s*exitcode\s*:\s*-9\b")
 CONNECT_LOOK_SECONDS = 0.05
 GRACE_SECONDS = 1.0
@@ -328,6 +330,19 @@ class Slot:
         finally:
             if canceller is not None:
                 canceller.cancel()
+            if not is_clean:
+                await self._end()
+
+    async def ask(self, operation: Operation) -> Answer:
+        """Let the process do one operation. Raises ProcessEnded; cancelling ends the process."""
+        is_clean = False
+        try:
+            process = await self._ready()
+            process.send(operation)
+            answer = await process.receive()
+            is_clean = True
+            return answer
+        finally:
             if not is_clean:
                 await self._end()
 

@@ -171,6 +171,10 @@ class Supervisor(Runner[JobRow]):
         with contextlib.suppress(HeddleError):  # leases end by themselves
             await self._jobs.release_leases()
 
+    def make_slot(self, silence: float) -> Slot:
+        """A place of its own for work that is no job of this queue, on this machine."""
+        return Slot(ProcessOptions(silence=silence), self._settings.training_idle, self.events, self._metrics)
+
     def warm(self, base_folder: Path, device: str, dtype: str) -> None:
         """A base model will soon be trained: let a process read it now, if none is there yet."""
         if self._taker.is_running and self._settings.training_idle and not self.pids():

@@ -25,6 +25,12 @@ EPSILON = 1e-8
 SMALL_NORM = 1e-6
 
 
+def joint_norm(gradients: list[Tensor]) -> Tensor:
+    """The norm of all gradients together."""
+    norm: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]))
+    return norm
+
+
 class AdamW:
     """Moments of each tensor's gradient, and how many steps they have seen."""
 
@@ -34,20 +40,30 @@ class AdamW:
         self.steps = 0
         self.moments = [(torch.zeros_like(tensor), torch.zeros_like(tensor)) for tensor in tensors]
 
+    def gradients(self) -> list[Tensor]:
+        """What has been gathered for each tensor."""
+        return [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in self.tensors]
+
     @torch.no_grad()
-    def step(self, learning_rate: float, largest_norm: float) -> float:
+    def step(
+        self,
+        learning_rate: float,
+        largest_norm: float,
+        betas: tuple[float, float] = BETAS,
+        epsilon: float = EPSILON,
+    ) -> float:
         """Cut the gradients to a norm of all together, move, and forget them; returns the norm they had."""
-        gradients = [torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in self.tensors]
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]))
+        gradients = self.gradients()
+        norm = joint_norm(gradients)
         cut = (largest_norm / (norm + SMALL_NORM)).clamp(max=1.0)
         self.steps += 1
-        first_rest, second_rest = (1 - beta**self.steps for beta in BETAS)
+        first_rest, second_rest = (1 - beta**self.steps for beta in betas)
         for tensor, gradient, (first, second) in zip(self.tensors, gradients, self.moments, strict=True):
             gradient.mul_(cut)
             tensor.mul_(1 - learning_rate * self.weight_decay)
-            first.lerp_(gradient, 1 - BETAS[0])
-            second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-            deviation = second.sqrt().div_(second_rest**0.5).add_(EPSILON)
+            first.lerp_(gradient, 1 - betas[0])
+            second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+            deviation = second.sqrt().div_(second_rest**0.5).add_(epsilon)
             tensor.addcdiv_(first, deviation, value=-learning_rate / first_rest)
             tensor.grad = None
         return float(norm)
@@ -234,20 +250,12 @@ class Policy:
         self.state = read_state(folder)
         if self.state.kind == kind and self.state.optimizer_steps:
             self.optimizer.steps = self.state.optimizer_steps
-            kept = load_file(folder / OPTIMIZER)
-            for name, moments in zip(self.adapter.named(), self.optimizer.moments, strict=True):
-                for moment, tensor in zip(MOMENTS, moments, strict=True):
-                    tensor.copy_(kept[f"{name}.{moment}"])
+            read_moments(folder, self.adapter, self.optimizer)
 
     def save(self, folder: Path) -> None:
         """Write the adapter, the optimizer and the state into a folder that exists."""
         self.adapter.write(folder)
-        kept = {
-            f"{name}.{moment}": tensor.to("cpu").contiguous()
-            for name, moments in zip(self.adapter.named(), self.optimizer.moments, strict=True)
-            for moment, tensor in zip(MOMENTS, moments, strict=True)
-        }
-        save_file(kept, folder / OPTIMIZER, metadata={"format": "pt"})
+        write_moments(folder, self.adapter, self.optimizer)
         write_state(folder, self.state)
 
     def score(self, layout: Layout, chunk: int, which: Which = "policy") -> tuple[Tensor, Tensor]:
@@ -273,6 +281,24 @@ class Policy:
         norm = self.optimizer.step(learning_rate, LARGEST_NORM[self.kind])
         self.state.optimizer_steps = self.optimizer.steps
         return norm
+
+
+def read_moments(folder: Path, adapter: Adapter, optimizer: AdamW) -> None:
+    """Take over the moments that `write_moments` wrote."""
+    kept = load_file(folder / OPTIMIZER)
+    for name, moments in zip(adapter.named(), optimizer.moments, strict=True):
+        for moment, tensor in zip(MOMENTS, moments, strict=True):
+            tensor.copy_(kept[f"{name}.{moment}"])
+
+
+def write_moments(folder: Path, adapter: Adapter, optimizer: AdamW) -> None:
+    """Write optimizer.safetensors; the same moments give the same bytes."""
+    kept = {
+        f"{name}.{moment}": tensor.to("cpu").contiguous()
+        for name, moments in zip(adapter.named(), optimizer.moments, strict=True)
+        for moment, tensor in zip(MOMENTS, moments, strict=True)
+    }
+    save_file(kept, folder / OPTIMIZER, metadata={"format": "pt"})
 
 
 def read_state(folder: Path) -> State:

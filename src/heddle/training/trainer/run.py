@@ -72,7 +72,7 @@ def run_task(
     attempt reports Started and all steps that are done already, with the same numbers.
     """
     ranks = Ranks() if ranks is None else ranks
-    make_deterministic(task)
+    make_deterministic(task.threads, task.device)
     target = Path(task.target)
     if ranks.share(target.exists() if ranks.rank == 0 else None):
         if ranks.rank == 0:
@@ -90,11 +90,11 @@ def run_task(
         report(read_result(target))
 
 
-def make_deterministic(task: Task) -> None:
+def make_deterministic(threads: int, device: str) -> None:
     """Let torch compute the same way each time; on the CPU the number of threads is all that matters."""
-    if torch.get_num_threads() != task.threads:
-        torch.set_num_threads(task.threads)
-    if choose_device(task.device).type == "cuda":
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+    if choose_device(device).type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         # It imports torch's compiler. Only a warning, as some attention kernels have no deterministic gradient.
         torch.use_deterministic_algorithms(True, warn_only=True)

@@ -16,6 +16,7 @@ import uvloop
 
 pytest.importorskip("torch")
 
+from heddle.errors import Unavailable
 from heddle.inference.engine.base import (
     AdapterRef,
     EngineFailed,
@@ -249,10 +250,10 @@ def test_a_model_that_cannot_be_loaded_says_why_to_everybody(loop: Loop, folder:
 
 
 def test_a_folder_without_a_config_is_an_error_at_once(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"config\.json"):
+    with pytest.raises(Unavailable, match=r"config\.json"):
         LocalEngine(LocalOptions(folder=tmp_path))
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json"):
+    with pytest.raises(Unavailable, match=r"config\.json"):
         LocalEngine(LocalOptions(folder=tmp_path))
 
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from heddle.errors import InvalidRequest, Unavailable
+from heddle.inference.api.models import page_of
 from heddle.inference.chat.generation import Choice, Facts, Reading
 from heddle.inference.chat.wire import Shape
 from heddle.inference.engine.base import Sampling, TokenEvent
-from heddle.inference.messages.answer import MESSAGES, MessagesAnswer
-from heddle.inference.messages.models import page_of
+from heddle.inference.messages.answer import MessagesAnswer
+from heddle.inference.messages.request import MESSAGES
 from heddle.inference.prompt.reasoning import ReasoningSplitter, detect_marks
 from heddle.inference.tools.formats import HERMES
 from heddle.inference.tools.parser import ToolParser

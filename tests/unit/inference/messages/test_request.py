@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.errors import InvalidRequest, ValidationFailed
-from heddle.inference.messages.answer import MESSAGES
+from heddle.inference.chat.wire import ParsedRequest
 from heddle.inference.messages.conversation import seal, unseal
-from heddle.inference.messages.request import ReadMessages, parse_messages, read_messages, read_user
+from heddle.inference.messages.request import MESSAGES, read_user
 from heddle.inference.prompt.messages import template_messages
 
 USER = [{"role": "user", "content": "hi"}]
@@ -21,10 +21,10 @@ TOOL = {"name": "f", "description": "d", "input_schema": {"type": "object", "pro
 CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
 
 
-def read(messages: Any = USER, **fields: Any) -> ReadMessages:
+def read(messages: Any = USER, **fields: Any) -> ParsedRequest:
     """The chat request of a body."""
     body = {"model": "m", "max_tokens": 9, "messages": messages, **fields}
-    return read_messages(parse_messages(body), body)
+    return MESSAGES.read(body)
 
 
 def rendered(messages: Any, **fields: Any) -> list[dict[str, Any]]:

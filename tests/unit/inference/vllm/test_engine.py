@@ -133,7 +133,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> AdapterRef:
 async def running(*servers: Served, **options: Any) -> AsyncIterator[VllmEngine]:
     """The engine before these servers, all of them known to be ready."""
     urls = tuple(server.url for server in servers)
-    engine = VllmEngine(VllmOptions(TINY_FOLDER, TINY, urls, **options))
+    engine = VllmEngine(VllmOptions(TINY_FOLDER, model=TINY, urls=urls, **options))
     try:
         await engine.start()
         await until(lambda: all(one.state == "ready" for one in engine.replicas), "every server is ready")
@@ -324,7 +324,7 @@ async def test_the_shortest_context_counts() -> None:
 
 @on_loop
 async def test_no_server_is_a_failure_at_once(adapter: AdapterRef) -> None:
-    engine = VllmEngine(VllmOptions(TINY_FOLDER, TINY, (f"http://127.0.0.1:{free_port()}",)))
+    engine = VllmEngine(VllmOptions(TINY_FOLDER, model=TINY, urls=(f"http://127.0.0.1:{free_port()}",)))
     try:
         with pytest.raises(EngineFailed, match="no connection"):
             await engine.start()

@@ -12,14 +12,16 @@ import socket
 import sys
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from heddle.inference.engine.base import EngineBusy, EngineFailed, EngineStats, RequestRefused
+from heddle.errors import HeddleError
+from heddle.inference.engine.base import EngineFailed, EngineStats
 from heddle.inference.engine.local.engine import EngineCore
-from heddle.inference.engine.local.options import LocalOptions, Ready, read_facts
+from heddle.inference.engine.local.options import NAME, LocalOptions, read_info
 from heddle.inference.engine.local.threads import ThreadPolicy, first_threads, usable_cores
 from heddle.ipc.child import die_with_parent, log_to_parent
 from heddle.ipc.rpc import BlockingConnection, Reply
@@ -42,7 +44,8 @@ class Runner:
         self._policy = ThreadPolicy(first_threads(options.threads, options.dedicated, usable_cores()))
         torch.set_num_threads(self._policy.threads)
         began = time.perf_counter()
-        eos = read_facts(options).eos_token_ids
+        info = read_info(NAME, options)
+        eos = info.eos_token_ids
         model = load_model(options.folder, device=options.device, dtype=options.dtype)
         self.core = core = EngineCore(model, options, eos, options.kv_memory or share_of_memory(model.device))
         seconds = time.perf_counter() - began
@@ -51,7 +54,7 @@ class Runner:
             *(options.folder.name, seconds, model.device, str(model.dtype).removeprefix("torch.")),
             *(self._policy.threads, core.scheduler.pool.total * core.cache.block_tokens),
         )
-        self.ready = Ready(model.vocab_size, core.max_model_len, eos, seconds)
+        self.ready = (replace(info, max_model_len=core.max_model_len, vocab_size=model.vocab_size), seconds)
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
 
     def serve(self) -> None:
@@ -116,7 +119,7 @@ class Runner:
 
     def _failure(self, error: Exception) -> Exception:
         """An error that the server knows; others are logged here with their trace."""
-        if isinstance(error, RequestRefused | EngineBusy | EngineFailed):
+        if isinstance(error, HeddleError):
             return error
         logger.error("a request failed", exc_info=error)
         return EngineFailed(f"{type(error).__name__}: {error}")

@@ -16,7 +16,7 @@ from heddle.inference.engine.base import (
     TokenLogprobs,
     TokenRequest,
 )
-from heddle.inference.engine.local.options import LocalOptions, Ready, read_facts
+from heddle.inference.engine.local.options import NAME, LocalOptions, read_info
 from heddle.ipc.child import ConnectedChild
 from heddle.ipc.rpc import Client, Request
 
@@ -113,7 +113,8 @@ class EngineProcess(Client):
     which has none. Tokens come as one list of packed events (`Event.packed`) per step.
     """
 
-    ready: Ready
+    ready: tuple[EngineInfo, float]
+    """What it loaded, and in how many seconds."""
 
     def __init__(self, child: ConnectedChild, lost: Callable[["EngineProcess", str | None], None]) -> None:
         super().__init__(EngineFailed("the engine's process has ended"))
@@ -203,16 +204,9 @@ class LocalEngine:
     """Starts its process with the first request, and again with the next one after it died."""
 
     def __init__(self, options: LocalOptions) -> None:
-        """Reads the small files of the model folder; raises OSError or ValueError."""
-        facts = read_facts(options)
+        """Reads the small files of the model folder; raises Unavailable."""
         self.options = options
-        self._info = EngineInfo(
-            name="heddle-local",
-            max_model_len=min(options.max_model_len or facts.max_positions, facts.max_positions),
-            vocab_size=facts.vocab_size,
-            eos_token_ids=facts.eos_token_ids,
-            scheduling=options.scheduling,
-        )
+        self._info = read_info(NAME, options)
         self._process: EngineProcess | None = None
         self._starting: asyncio.Task[EngineProcess] | None = None
         self._last = EngineStats()
@@ -246,14 +240,7 @@ class LocalEngine:
         Raises EngineFailed, EngineBusy, RequestRefused.
         """
         process = await self._ensure_process()
-        stream = process.generate(
-            dataclasses.replace(
-                request,
-                sampling=dataclasses.replace(request.sampling, logit_bias=dict(request.sampling.logit_bias)),
-                kv_transfer_params=None,
-                xargs=None,
-            )
-        )
+        stream = process.generate(request)
         try:
             while True:
                 event = await stream.take()
@@ -302,14 +289,7 @@ class LocalEngine:
 
     async def _start(self) -> EngineProcess:
         process = await EngineProcess.start(self.options, self._lost)
-        ready = process.ready
-        self._load_seconds = ready.load_seconds
-        self._info = dataclasses.replace(
-            self._info,
-            max_model_len=ready.max_model_len,
-            vocab_size=ready.vocab_size,
-            eos_token_ids=ready.eos_token_ids,
-        )
+        self._info, self._load_seconds = process.ready
         self._process = process
         return process
 

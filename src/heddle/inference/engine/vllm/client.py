@@ -24,7 +24,7 @@ from heddle.inference.engine.base import (
     TokenEvent,
     TokenRequest,
 )
-from heddle.inference.engine.local.options import LocalOptions, read_facts
+from heddle.inference.engine.local.options import read_info
 from heddle.inference.engine.vllm.http import Client
 from heddle.inference.engine.vllm.replica import Replica, ReplicaFailed, add_metrics
 from heddle.inference.engine.vllm.server import KV_TRANSFER, Supervisor, VllmOptions
@@ -107,15 +107,11 @@ class VllmEngine:
     """Routes requests to servers of vLLM, which it starts or finds running."""
 
     def __init__(self, options: VllmOptions) -> None:
-        """Reads the small files of the model folder; raises OSError or ValueError."""
-        facts = read_facts(LocalOptions(options.folder))
+        """Reads the small files of the model folder; raises Unavailable."""
         self.options = options
-        self._info = EngineInfo(
-            name="vllm",
-            max_model_len=min(options.max_model_len or facts.max_positions, facts.max_positions),
-            vocab_size=facts.vocab_size,
-            eos_token_ids=facts.eos_token_ids,
-            scheduling=options.scheduling,
+        self._info = read_info(
+            "vllm",
+            options,
             takes_kv_transfer=KV_TRANSFER in options.takes,
             xargs=options.xargs,
             scales_logprobs=False,

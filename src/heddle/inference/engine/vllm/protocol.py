@@ -1,6 +1,7 @@
 """POST /v1/completions of vLLM: requests with token ids, and answers as token events."""
 
 import base64
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -13,6 +14,11 @@ from heddle.wire.jsontypes import Json
 Decode = Callable[[tuple[int, ...]], str]
 _SIGN = 1 << 63
 _MOST = 2**31 - 1
+_SAME_WORDS = (
+    *("max_tokens", "temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty"),
+    *("repetition_penalty", "min_tokens", "ignore_eos"),
+)
+"""Fields of `Sampling` that the server calls the same."""
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\\n])+/|@(\w+)')
 """A string, a regular expression, or a reference to another grammar."""
 
@@ -29,46 +35,25 @@ def make_body(request: TokenRequest, model: str, decode: Decode) -> bytes:
     """
     if request.pools:
         return _embedding_body(request, model)
-    words: Json = {
-        "max_tokens": request.sampling.max_tokens,
-        "temperature": request.sampling.temperature,
-        "top_p": request.sampling.top_p,
-        "top_k": request.sampling.top_k if request.sampling.top_k <= _MOST else 0,
-        "min_p": request.sampling.min_p,
-        "frequency_penalty": request.sampling.frequency_penalty,
-        "presence_penalty": request.sampling.presence_penalty,
-        "repetition_penalty": request.sampling.repetition_penalty,
-        "min_tokens": request.sampling.min_tokens,
-        "stop_token_ids": list(request.sampling.stop_token_ids),
-        "ignore_eos": request.sampling.ignore_eos,
-    }
+    sampling = request.sampling
+    body = _common_body(request, model) | {name: getattr(sampling, name) for name in _SAME_WORDS}
+    body |= {"prompt": list(request.prompt), "return_token_ids": True, "return_tokens_as_token_ids": True}
+    body["top_k"] = sampling.top_k if sampling.top_k <= _MOST else 0
+    body["stop_token_ids"] = list(sampling.stop_token_ids)
     # A seed makes the server draw row by row, so a random one is left to it.
-    if request.sampling.is_seeded:
-        words["seed"] = (request.sampling.seed ^ _SIGN) - _SIGN
-    if request.sampling.logit_bias:
-        words["logit_bias"] = {str(token): bias for token, bias in request.sampling.logit_bias.items()}
-    if request.sampling.allowed_token_ids is not None:
-        words["allowed_token_ids"] = list(request.sampling.allowed_token_ids)
-    if request.sampling.bad_words:
-        words["bad_words"] = list(
-            dict.fromkeys(decode(sequence).lstrip() or decode(sequence) for sequence in request.sampling.bad_words)
-        )
-    if (rule := request.sampling.repetition) is not None:
-        names = ("max_pattern_size", "min_pattern_size", "min_count")
-        words["repetition_detection"] = {name: min(getattr(rule, name), _MOST) for name in names}
-    body: Json = {
-        "model": request.adapter.id if request.adapter is not None else model,
-        "prompt": list(request.prompt),
-        "request_id": request.id,
-        "return_token_ids": True,
-        "return_tokens_as_token_ids": True,
-        **words,
-        **_output(request),
-    }
-    if request.priority:
-        body["priority"] = request.priority
-    if request.cache_salt is not None:
-        body["cache_salt"] = request.cache_salt
+    if sampling.is_seeded:
+        body["seed"] = (sampling.seed ^ _SIGN) - _SIGN
+    if sampling.logit_bias:
+        body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    if sampling.allowed_token_ids is not None:
+        body["allowed_token_ids"] = list(sampling.allowed_token_ids)
+    if sampling.bad_words:
+        texts = (decode(sequence) for sequence in sampling.bad_words)
+        body["bad_words"] = list(dict.fromkeys(text.lstrip() or text for text in texts))
+    if sampling.repetition is not None:
+        rule = dataclasses.asdict(sampling.repetition)
+        body["repetition_detection"] = {name: min(value, _MOST) for name, value in rule.items()}
+    body |= _output(request)
     if request.kv_transfer_params:
         body["kv_transfer_params"] = dict(request.kv_transfer_params)
     if request.xargs:
@@ -80,17 +65,17 @@ def make_body(request: TokenRequest, model: str, decode: Decode) -> bytes:
 
 def _embedding_body(request: TokenRequest, model: str) -> bytes:
     """The same for POST /v1/embeddings."""
-    body: Json = {
-        "model": request.adapter.id if request.adapter is not None else model,
-        "input": list(request.prompt),
-        "encoding_format": "base64",
-        "request_id": request.id,
-    }
+    pooling = {"input": list(request.prompt), "encoding_format": "base64"}
+    return orjson.dumps(_common_body(request, model) | pooling)
+
+
+def _common_body(request: TokenRequest, model: str) -> Json:
+    body: Json = {"model": request.adapter.id if request.adapter is not None else model, "request_id": request.id}
     if request.priority:
         body["priority"] = request.priority
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt
-    return orjson.dumps(body)
+    return body
 
 
 def _output(request: TokenRequest) -> Json:

@@ -18,6 +18,20 @@ from heddle.wire.jsontypes import Json
 _LINE = re.compile(r"^(vllm:\w+|process_resident_memory_bytes)(?:\{(.*)\})? ([-+.\deE]+)$", re.MULTILINE)
 _BLOCKS = re.compile(r'num_gpu_blocks="(\d+)"')
 
+_FIGURES = {
+    "running": "num_requests_running",
+    "waiting": "num_requests_waiting",
+    "kv_blocks_total": "blocks",
+    "prefix_query_tokens": "prefix_cache_queries_total",
+    "prefix_hit_tokens": "prefix_cache_hits_total",
+    "preemptions": "num_preemptions_total",
+    "prompt_tokens": "prompt_tokens_total",
+    "generated_tokens": "generation_tokens_total",
+    "steps": "iteration_tokens_total_count",
+    "resident_bytes": "process_resident_memory_bytes",
+}
+"""Fields of EngineStats, and the metrics of a server that add up to them."""
+
 Metrics = Mapping[str, float]
 
 
@@ -36,19 +50,9 @@ def parse_metrics(text: str) -> dict[str, float]:
 def add_metrics(stats: EngineStats, servers: Iterable[Metrics]) -> None:
     """Add what the servers say to the stats of the engine."""
     for found in servers:
-        value = found.get
-        blocks = value("blocks", 0.0)
-        stats.running += int(value("num_requests_running", 0.0))
-        stats.waiting += int(value("num_requests_waiting", 0.0))
-        stats.kv_blocks_total += int(blocks)
-        stats.kv_blocks_used += round(value("kv_cache_usage_perc", 0.0) * blocks)
-        stats.prefix_query_tokens += int(value("prefix_cache_queries_total", 0.0))
-        stats.prefix_hit_tokens += int(value("prefix_cache_hits_total", 0.0))
-        stats.preemptions += int(value("num_preemptions_total", 0.0))
-        stats.prompt_tokens += int(value("prompt_tokens_total", 0.0))
-        stats.generated_tokens += int(value("generation_tokens_total", 0.0))
-        stats.steps += int(value("iteration_tokens_total_count", 0.0))
-        stats.resident_bytes += int(value("process_resident_memory_bytes", 0.0))
+        for name, theirs in _FIGURES.items():
+            setattr(stats, name, getattr(stats, name) + int(found.get(theirs, 0.0)))
+        stats.kv_blocks_used += round(found.get("kv_cache_usage_perc", 0.0) * found.get("blocks", 0.0))
 
 
 logger = logging.getLogger("heddle.inference.engine")
@@ -194,24 +198,19 @@ class Replica:
     async def _answers(self, request: TokenRequest, eos: tuple[int, ...], decode: Decode) -> AsyncGenerator[TokenEvent]:
         adapter = request.adapter
         body = make_body(request, self.model, decode)
-        if adapter is not None:
-            await self.load_adapter(adapter)
-        try:
-            async for event in self._events(request, body, eos):
-                yield event
-        except Refused as error:
-            if error.status != 404 or adapter is None:
-                raise self._refusal(error) from error
-        else:
-            return
-        # The server was started anew between two looks, or somebody else took the adapter away.
-        self._adapters.discard(adapter.id)
-        await self.load_adapter(adapter)
-        try:
-            async for event in self._events(request, body, eos):
-                yield event
-        except Refused as error:
-            raise self._refusal(error) from error
+        for attempt in (1, 2):
+            if adapter is not None:
+                await self.load_adapter(adapter)
+            try:
+                async for event in self._events(request, body, eos):
+                    yield event
+            except Refused as error:
+                if error.status != 404 or adapter is None or attempt == 2:
+                    raise self._refusal(error) from error
+                # The server was started anew between two looks, or somebody else took the adapter away.
+                self._adapters.discard(adapter.id)
+            else:
+                return
 
     async def _events(self, request: TokenRequest, body: bytes, eos: tuple[int, ...]) -> AsyncGenerator[TokenEvent]:
         if request.pools:

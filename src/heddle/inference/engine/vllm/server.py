@@ -13,9 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
+from heddle.inference.engine.base import EngineOptions
 from heddle.ipc.child import ConnectedChild, Restarts, die_with_parent, keep_running
 
 KV_TRANSFER = "kv_transfer_params"
@@ -24,12 +23,10 @@ RANKS = (64, 128, 256, 320, 512)
 """Highest ranks of LoRA adapters that a server can be made for; the first is enough for most."""
 
 
-@dataclass(frozen=True, slots=True)
-class VllmOptions:
-    """Settings of the servers behind one engine."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmOptions(EngineOptions):
+    """Settings of the servers behind one engine; the weights of the folder are read by those that we start."""
 
-    folder: Path
-    """The model folder; its small files are read here, its weights by the servers."""
     model: str
     """What servers that we start call the model."""
     urls: tuple[str, ...] = ()
@@ -44,18 +41,7 @@ class VllmOptions:
     """Names of extra arguments of the servers' plug-ins, and `kv_transfer_params` where they have a connector."""
     key: str = ""
     """What the servers want as a bearer token; empty = nothing."""
-    dtype: str = "auto"
-    max_model_len: int = 0
-    """Prompt and output together, in tokens; 0 = what the model was made for."""
-    kv_memory: int = 0
-    """Bytes for keys and values on one server; 0 = what vLLM takes by itself."""
-    scheduling: Literal["fcfs", "priority"] = "fcfs"
-    max_running: int = 64
-    """Sequences that one server works on at the same time."""
-    max_waiting: int = 1024
-    """Requests that may wait beyond those that run; one more is refused with EngineBusy."""
     max_adapters: int = 32
-    """Adapter versions that servers keep; the least recently used idle one makes room."""
     lora_rank: int = 8
     """The highest rank of adapters that servers that we start make room for, at the least."""
 

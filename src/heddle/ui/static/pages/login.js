@@ -32,6 +32,7 @@ export function logInAgain() {
 
 const PROBLEMS = {
   no_role: "You signed in, but none of your groups has a role here. Ask whoever runs this server.",
+  kept_out: "You signed in, but an admin of this server keeps you out.",
   failed: "The sign-in did not succeed. Try again; the audit log says why.",
 };
 

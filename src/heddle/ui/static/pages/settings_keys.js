@@ -56,14 +56,14 @@ function list(keys, reload) {
   return card("API keys", [ended ? which : null, create(reload)], listing("API keys", rows, (row) => row.id, [
     ...columns, { key: "ends", label: "Ends", render: (row) => ends(row) },
     { key: "id", label: "Id", render: (row) => h("code.dim", { title: row.id }, row.id.slice(0, 13)) },
-    { key: "state", label: "", render: (row) => keyActions(row, reload) },
+    { key: "state", label: "Change", render: (row) => keyActions(row, reload) },
   ]));
 }
 
 function people(rows, reload) {
   if (!rows.length) return null;
   return card("People who sign in", null, listing("People who sign in", () => rows, (row) => row.id, [
-    ...columns, { key: "state", label: "", render: (row) => personActions(row, reload) },
+    ...columns, { key: "state", label: "Change", render: (row) => personActions(row, reload) },
   ]));
 }
 

@@ -1,0 +1,1 @@
+"""Tinker's protocol: client programs that say each gradient and each optimizer step."""

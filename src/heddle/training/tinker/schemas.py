@@ -1,0 +1,233 @@
+"""The bodies of Tinker's protocol that are JSON (tinker 0.38); fields that are not known are refused."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+Id = Annotated[str, Field(min_length=1, max_length=200)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
+Seq = Annotated[int, Field(ge=0, lt=2**31)]
+Metadata = dict[str, Any] | None
+Ttl = Annotated[int, Field(ge=3600, le=315_360_000)] | None
+Token = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Body(BaseModel):
+    """A request body."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=True)
+    type: str | None = None
+
+
+class ClientConfig(Body):
+    """What a client says before it begins."""
+
+    sdk_version: str
+
+
+class CreateSession(Body):
+    """A client program."""
+
+    tags: list[str] = []
+    user_metadata: Metadata = None
+    sdk_version: str
+    project_id: Annotated[str, Field(max_length=300)] | None = None
+    display_name: Annotated[str, Field(max_length=1000)] | None = None
+
+
+class SessionId(Body):
+    """A session."""
+
+    session_id: Id
+
+
+class FinishSession(Body):
+    """The end of a client program."""
+
+    reason: dict[str, Any]
+    detail: str | None = None
+
+
+class LoraConfig(BaseModel):
+    """What of a model is trained."""
+
+    model_config = ConfigDict(extra="forbid")
+    rank: Annotated[int, Field(ge=1, le=1024)] = 32
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    train_unembed: bool = True
+    train_mlp: bool = True
+    train_attn: bool = True
+
+
+class OptimizerConfig(BaseModel):
+    """The optimizer of a model."""
+
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["adamw"] = "adamw"
+
+
+class CreateRun(SessionId):
+    """A model to train."""
+
+    model_seq_id: Seq
+    base_model: str
+    user_metadata: Metadata = None
+    lora_config: LoraConfig = LoraConfig()
+    optimizer_config: OptimizerConfig = OptimizerConfig()
+
+
+class RunId(Body):
+    """A model in training."""
+
+    model_id: Id
+
+
+class RunRequest(RunId):
+    """One request among those of a model."""
+
+    seq_id: Annotated[int, Field(ge=1, lt=2**31)]
+    kind: ClassVar[str]
+
+
+class AdamParams(BaseModel):
+    """Of one optimizer step; torch.optim.AdamW has the formula."""
+
+    model_config = ConfigDict(extra="forbid")
+    learning_rate: Annotated[FiniteFloat, Field(ge=0)] = 0.0001
+    beta1: Annotated[FiniteFloat, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[FiniteFloat, Field(ge=0, lt=1)] = 0.95
+    eps: Annotated[FiniteFloat, Field(ge=0)] = 1e-12
+    weight_decay: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    grad_clip_norm: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    """0: the gradient is not cut."""
+
+
+class OptimStep(RunRequest):
+    """One optimizer step along the gradient that has been gathered."""
+
+    kind = "optim_step"
+    adam_params: AdamParams
+
+
+class SaveWeights(RunRequest):
+    """Keep the weights and the optimizer under a name."""
+
+    kind = "save_weights"
+    path: Name
+    ttl_seconds: Ttl = None
+    overwrite: bool = False
+    user_metadata: dict[str, str] | None = None
+
+
+class SaveForSampler(RunRequest):
+    """Keep the weights to sample from: under a name, or for one new sampler of the session."""
+
+    kind = "save_weights_for_sampler"
+    path: Name | None = None
+    sampling_session_seq_id: Seq | None = None
+    kind_of_sampler: Annotated[Literal["snapshot", "inflight"], Field(alias="kind")] = "snapshot"
+    ttl_seconds: Ttl = None
+    user_metadata: dict[str, str] | None = None
+
+
+class LoadWeights(Body):
+    """Go on from a checkpoint: a model that is there, or a new one of a session."""
+
+    kind: ClassVar[str] = "load_weights"
+    model_id: Id | None = None
+    seq_id: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    session_id: Id | None = None
+    model_seq_id: Seq | None = None
+    base_model: str | None = None
+    user_metadata: Metadata = None
+    path: str
+    optimizer: bool
+    optimizer_config: OptimizerConfig | None = None
+    weights_access_token: str | None = None
+
+
+class CreateSampler(SessionId):
+    """What to sample from."""
+
+    sampling_session_seq_id: Seq
+    base_model: str | None = None
+    model_path: str | None = None
+
+
+class SamplerId(Body):
+    """A sampler."""
+
+    sampling_session_id: Id
+
+
+class TextChunk(BaseModel):
+    """A part of a prompt."""
+
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["encoded_text"] = "encoded_text"
+    tokens: list[Token]
+
+
+class ModelInput(BaseModel):
+    """A prompt."""
+
+    model_config = ConfigDict(extra="forbid")
+    chunks: list[TextChunk]
+
+    def ids(self) -> list[int]:
+        """Its tokens."""
+        return [token for chunk in self.chunks for token in chunk.tokens]
+
+
+class SamplingParams(BaseModel):
+    """How tokens are drawn."""
+
+    model_config = ConfigDict(extra="forbid")
+    max_tokens: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    seed: int | None = None
+    stop: str | list[str] | list[Token] | None = None
+    """None: the end of the text; an empty list: nothing."""
+    temperature: Annotated[FiniteFloat, Field(ge=0)] = 1.0
+    top_k: Annotated[int, Field(ge=-1)] = -1
+    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] = 1.0
+
+
+class Sample(SamplerId):
+    """Sequences to draw."""
+
+    kind: ClassVar[str] = "sample"
+    seq_id: Annotated[int, Field(ge=0, lt=2**62)]
+    num_samples: Annotated[int, Field(ge=1, le=1024)] = 1
+    prompt: ModelInput
+    sampling_params: SamplingParams
+    prompt_logprobs: bool | None = None
+    topk_prompt_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
+    topk_sample_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
+    prompt_logprobs_last_n: Annotated[int, Field(ge=1)] | None = None
+    prompt_alt_tokens_k: Literal[0] = 0
+    record_stability_info: bool | None = None
+
+
+class RetrieveFuture(Body):
+    """The result of a request."""
+
+    request_id: Id
+    allow_metadata_only: bool = False
+
+
+class TinkerPath(Body):
+    """A checkpoint."""
+
+    tinker_path: str
+
+
+class ChangeTtl(Body):
+    """How long a checkpoint is kept."""
+
+    ttl_seconds: Ttl = None
+
+
+class ChangeProject(Body):
+    """Where a session belongs."""
+
+    project_id: str

@@ -1,0 +1,491 @@
+"""Tinker's protocol as a service: sessions, runs, samplers and checkpoints, and the queue that does their requests.
+
+A run is a trainable model whose steps are what its client saved. A request is accepted when it is stored; its id names
+the result, which waits there for a day.
+"""
+
+import asyncio
+import contextlib
+import math
+import re
+import secrets
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from weakref import WeakValueDictionary
+
+import orjson
+from fastapi import Depends
+
+from heddle.auth import Caller
+from heddle.errors import Gone, HeddleError, InvalidRequest, NotFound, Unavailable
+from heddle.http.routing import Service
+from heddle.paths import model_folder
+from heddle.settings import Settings
+from heddle.store.base import Store
+from heddle.store.control.coordination import QUEUED, RUNNING, SUCCEEDED
+from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SavedRow, SessionRow
+from heddle.store.control.training import ModelRow
+from heddle.training import files, initial_adapter
+from heddle.training.initial_adapter import BaseShape
+from heddle.training.losses.tinker import LOSSES
+from heddle.training.models import TrainableModels
+from heddle.training.service import Training
+from heddle.training.tinker.schemas import (
+    CreateRun,
+    CreateSampler,
+    CreateSession,
+    LoadWeights,
+    LoraConfig,
+    RunRequest,
+    Sample,
+)
+from heddle.wire import times
+from heddle.wire.jsontypes import Json
+from heddle.wire.training import BaseModel, PolicyHost
+
+if TYPE_CHECKING:
+    from heddle.training.tinker.messages import DataRequest
+
+SCHEME = "tinker://"
+KINDS = {"weights": "training", "sampler_weights": "sampler"}
+"""The second part of a checkpoint's path, and what clients call its kind."""
+UNNAMED = ("ephemeral", "inflight")
+WORK = "run"
+"""Of a model's folder: the snapshots of its run."""
+DEFAULT_PROJECT = "tinker"
+LORA_ALPHA = 32.0
+"""Tinker's own, whatever the rank (tinker-cookbook, `hyperparam_utils`)."""
+_ATTENTION, _MLP = re.compile(r"attn|attention"), re.compile(r"mlp|feed_forward|ffn")
+WAIT_SECONDS = 20.0
+_LOOK_SECONDS = 1.0
+_SEEN_AGAIN = 60 * times.SECOND
+FULL_STATE = ("adapter_config.json", files.ADAPTER_FILE, "optimizer.safetensors", "training_state.json")
+
+
+class Tinker:
+    """What clients of the protocol ask for."""
+
+    def __init__(self, settings: Settings, store: Store, training: Training, policies: PolicyHost) -> None:
+        self.settings = settings
+        self.data = Path(settings.data).resolve()
+        self.rows = store.tinker
+        self.requests = store.tinker_requests
+        self.models: TrainableModels = training.models
+        self.policies = policies
+        self._training = training
+        self._table = store.train_models
+        self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        """For each request that somebody waits for: set when it has ended."""
+        self.wake: dict[str, Callable[[], None]] = {}
+        """Has requests looked for, by the kind of work."""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether this server trains by this protocol."""
+        return self.settings.training == "on" and self.settings.trainer == "local" and not self._training.missing
+
+    def require(self) -> None:
+        """Raise ExtraMissing or Unavailable where this server does not train by this protocol."""
+        self._training.require()
+        if self.settings.trainer != "local":
+            raise Unavailable("Tinker's protocol trains with --trainer local alone", retry_after=60)
+
+    async def create_session(self, wanted: CreateSession, caller: Caller) -> SessionRow:
+        """A session in `project_id` (`entity/project`, or a project of the caller's own). Raises Forbidden."""
+        named = wanted.project_id or caller.project or DEFAULT_PROJECT
+        project_id = named if "/" in named else f"{caller.default_entity}/{named}"
+        caller.open(project_id)
+        entity, _, project = project_id.partition("/")
+        about = wanted.model_dump(include={"tags", "user_metadata", "sdk_version", "display_name"})
+        now = times.now()
+        row = SessionRow(
+            id=secrets.token_hex(12),
+            entity=entity,
+            project=project,
+            key_id=caller.key_id,
+            about=about,
+            created_at=now,
+            created_by=caller.user,
+            seen_at=now,
+        )
+        await self.rows.add_session(row)
+        return row
+
+    async def session(self, session_id: str, caller: Caller) -> SessionRow:
+        """A session that the caller's key reaches; raises NotFound for any other."""
+        row = await self.rows.session(session_id)
+        if row is None or not caller.reaches(row.project_id):
+            raise NotFound(f"There is no session {session_id!r}")
+        return row
+
+    async def open_session(self, session_id: str, caller: Caller) -> SessionRow:
+        """A session that is not over; raises NotFound, Gone."""
+        row = await self.session(session_id, caller)
+        if row.ending is not None:
+            raise Gone(f"The session {session_id} is finished")
+        return row
+
+    async def see_session(self, session_id: str, caller: Caller) -> None:
+        """Note that a client lives; raises NotFound, Gone."""
+        row = await self.open_session(session_id, caller)
+        if times.now() - row.seen_at > _SEEN_AGAIN:
+            await self.rows.change_session(session_id, seen_at=times.now())
+
+    async def list_sessions(self, caller: Caller) -> list[SessionRow]:
+        """The sessions that the caller's key reaches, newest first."""
+        return [row for row in await self.rows.sessions() if caller.reaches(row.project_id)]
+
+    async def run(self, run_id: str, caller: Caller) -> tuple[RunRow, ModelRow]:
+        """A run that the caller's key reaches, and its model; raises NotFound for any other."""
+        row = await self.rows.run(run_id)
+        model = None if row is None else await self._table.find(row.model_id)
+        if row is None or model is None or not caller.reaches(model.project_id):
+            raise NotFound(f"There is no model {run_id!r}", param="model_id")
+        return row, model
+
+    async def list_runs(self, caller: Caller) -> list[tuple[RunRow, ModelRow]]:
+        """The runs that the caller's key reaches, newest first."""
+        models = {model.id: model for model in await self.models.list_reached(caller)}
+        return [(row, models[row.model_id]) for row in await self.rows.runs() if row.model_id in models]
+
+    async def create_run(self, wanted: CreateRun, caller: Caller) -> RequestRow:
+        """Make a run; the same again is the one that is there. Raises InvalidRequest, NotFound, Gone, ..."""
+        session = await self.open_session(wanted.session_id, caller)
+        base = await self.models.base(wanted.base_model)
+        shape = choose_projections(await self.models.shape(base), wanted.lora_config)
+        lora = initial_adapter.lora_of(shape, base.id, wanted.lora_config.rank, LORA_ALPHA)
+        about = wanted.lora_config.model_dump(include={"rank", "train_mlp", "train_attn"})
+
+        def make(folder: Path, model_id: str) -> None:
+            seed = wanted.lora_config.seed
+            initial_adapter.make_adapter(
+                folder, shape, base.id, lora, model_id if seed is None else str(uuid.UUID(int=seed))
+            )
+
+        return await self._add_run(session, wanted.model_seq_id, base.id, lora, about, wanted, make)
+
+    async def create_run_from(self, wanted: LoadWeights, caller: Caller) -> RequestRow:
+        """Make a run that begins with a checkpoint; raises as `create_run`."""
+        if wanted.session_id is None or wanted.model_seq_id is None:
+            raise InvalidRequest("session_id and model_seq_id name the model to make; both are needed")
+        if wanted.seq_id is not None:
+            raise InvalidRequest("seq_id goes with model_id, not with session_id", param="seq_id")
+        session = await self.open_session(wanted.session_id, caller)
+        source, run, model = await self.find_saved(wanted.path, caller)
+        if wanted.base_model is not None and (await self.models.base(wanted.base_model)).id != model.base_model:
+            raise InvalidRequest(f"base_model: the checkpoint is one of {model.base_model}", param="base_model")
+        check_optimizer(wanted, source)
+        names = FULL_STATE if wanted.optimizer else FULL_STATE[:2]
+
+        def make(folder: Path, _: str) -> None:
+            files.make_whole(folder, lambda made: copy_files(self.data / step_folder(model, source), made, names))
+
+        return await self._add_run(session, wanted.model_seq_id, model.base_model, model.lora, run.lora, wanted, make)
+
+    async def _add_run(
+        self,
+        session: SessionRow,
+        seq: int,
+        base_model: str,
+        lora: Json,
+        about: Json,
+        wanted: CreateRun | LoadWeights,
+        make: Callable[[Path, str], None],
+    ) -> RequestRow:
+        self.require()
+        run_id = f"{session.id}:train:{seq}"
+        request_id, now = f"{run_id}:0", times.now()
+        found = await self.requests.find(request_id)
+        body = wanted.model_dump_json().encode()
+        if found is not None:
+            if found.body != body:
+                raise InvalidRequest(f"model_seq_id {seq} was another request", param="model_seq_id")
+            return found
+        model_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{SCHEME}{run_id}"))
+        if await self._table.find(model_id) is None:
+            name = f"tinker-{session.id}-{seq}"
+            row = ModelRow(
+                model_id, session.entity, session.project, name, base_model, secrets.token_hex(4), lora, now,
+                session.created_by,
+            )  # fmt: skip
+            await self.models.add(row, lambda folder: make(folder, model_id))
+        run = RunRow(
+            id=run_id,
+            model_id=model_id,
+            session_id=session.id,
+            lora=about,
+            user_metadata=wanted.user_metadata,
+            created_at=now,
+            seen_at=now,
+        )
+        answer: Json = {"model_id": run_id, "type": "create_model" if isinstance(wanted, CreateRun) else "load_weights"}
+        if isinstance(wanted, LoadWeights):
+            answer["path"] = wanted.path
+        request = RequestRow(
+            id=request_id,
+            target=run_id,
+            seq=0,
+            kind="create_model",
+            state=SUCCEEDED,
+            body=body,
+            result=orjson.dumps(answer),
+            created_at=now,
+            ended_at=now,
+        )
+        await self.rows.add_run(run, request)
+        return request
+
+    async def accept(self, run_id: str, seq: int, kind: str, body: bytes, caller: Caller) -> RequestRow:
+        """Store a request of a run, to be done in its turn; raises NotFound, InvalidRequest, Gone, Busy."""
+        self.require()
+        run, _ = await self.run(run_id, caller)
+        await self.open_session(run.session_id, caller)
+        return await self._queue(run_id, seq, kind, body)
+
+    async def refuse(self, run_id: Any, seq: Any, error: HeddleError, caller: Caller) -> None:
+        """Note that a request was refused: clients count it, and those behind it would wait for it for ever."""
+        if isinstance(run_id, str) and isinstance(seq, int) and 1 <= seq < 2**31:
+            with contextlib.suppress(HeddleError):
+                await self.accept(run_id, seq, REFUSED, error.reason.encode(), caller)
+
+    async def accept_json(self, wanted: RunRequest, caller: Caller) -> RequestRow:
+        """The same for a body that is JSON."""
+        return await self.accept(
+            wanted.model_id, wanted.seq_id, wanted.kind, wanted.model_dump_json(by_alias=True).encode(), caller
+        )
+
+    async def _queue(self, target: str, seq: int, kind: str, body: bytes) -> RequestRow:
+        row = RequestRow(id=f"{target}:{seq}", target=target, seq=seq, kind=kind, body=body, created_at=times.now())
+        stored = await self.requests.add(row)
+        self.wake[SAMPLE if kind == SAMPLE else TRAINING]()
+        return stored
+
+    async def accept_load(self, wanted: LoadWeights, caller: Caller) -> RequestRow:
+        """Store a request to go on from a checkpoint; raises as `accept`, and for the checkpoint."""
+        if wanted.model_id is None or wanted.seq_id is None:
+            return await self.create_run_from(wanted, caller)
+        _, model = await self.run(wanted.model_id, caller)
+        try:
+            source, _, other = await self.find_saved(wanted.path, caller)
+            check_optimizer(wanted, source)
+            if (other.base_model, other.lora) != (model.base_model, model.lora):
+                raise InvalidRequest("path: the checkpoint is of another base model or LoRA shape", param="path")
+        except HeddleError as error:
+            await self.refuse(wanted.model_id, wanted.seq_id, error, caller)
+            raise
+        body = wanted.model_dump(mode="json") | {"folder": step_folder(other, source)}
+        return await self.accept(wanted.model_id, wanted.seq_id, wanted.kind, orjson.dumps(body), caller)
+
+    async def end_run(self, run_id: str, caller: Caller) -> RequestRow:
+        """Take no more requests for a run; its checkpoints stay. Raises NotFound."""
+        _, model = await self.run(run_id, caller)
+        await self.rows.end_run(run_id)
+        await asyncio.to_thread(files.remove, self.data / model_folder(model.id) / WORK)
+        row = RequestRow(
+            id=f"{run_id}:unload",
+            target=run_id,
+            seq=-1,
+            kind="unload_model",
+            state=SUCCEEDED,
+            body=b"{}",
+            result=orjson.dumps({"model_id": run_id, "type": "unload_model"}),
+            created_at=times.now(),
+            ended_at=times.now(),
+        )
+        return await self.requests.keep(row)
+
+    async def find_saved(self, path: str, caller: Caller) -> tuple[SavedRow, RunRow, ModelRow]:
+        """A checkpoint that the caller may read, by its path; raises InvalidRequest, NotFound."""
+        run_id, _, rest = path.removeprefix(SCHEME).partition("/")
+        if not path.startswith(SCHEME) or rest.partition("/")[0] not in KINDS:
+            raise InvalidRequest(f"{path[:300]!r} is no path of a checkpoint, such as {SCHEME}RUN/weights/NAME")
+        row = await self.rows.saved(path)
+        run = None if row is None else await self.rows.run(run_id)
+        model = None if run is None else await self._table.find(run.model_id)
+        if row is None or run is None or model is None or not (row.is_public or caller.reaches(model.project_id)):
+            raise NotFound(f"There is no checkpoint {path[:300]!r}", param="path")
+        return row, run, model
+
+    async def change_saved(self, run_id: str, segment: str, name: str, caller: Caller) -> SavedRow:
+        """A checkpoint that the caller may change; raises NotFound."""
+        await self.run(run_id, caller)
+        return (await self.find_saved(f"{SCHEME}{run_id}/{segment}/{name}", caller))[0]
+
+    async def delete_saved(self, row: SavedRow, user: str) -> None:
+        """Take a checkpoint away, with its files."""
+        run = await self.rows.run(row.run_id)
+        model = None if run is None else await self._table.find(run.model_id)
+        await self.rows.remove_saved(row.path)
+        if model is not None:
+            await self.models.drop(model, row.step, user)
+
+    async def create_sampler(self, wanted: CreateSampler, caller: Caller) -> SamplerRow:
+        """What samples are drawn from: a checkpoint or the base model; raises InvalidRequest, NotFound, Gone."""
+        session = await self.open_session(wanted.session_id, caller)
+        if wanted.model_path is None:
+            if wanted.base_model is None:
+                raise InvalidRequest("base_model or model_path is needed", param="model_path")
+            base_model = (await self.models.base(wanted.base_model)).id
+        else:
+            saved, _, model = await self.find_saved(wanted.model_path, caller)
+            base_model = model.base_model
+            if wanted.base_model not in (None, base_model):
+                raise InvalidRequest(f"base_model: the checkpoint is one of {base_model}", param="base_model")
+            await self.models.offer(model, saved.step)
+        row = SamplerRow(
+            id=f"{session.id}:sample:{wanted.sampling_session_seq_id}",
+            session_id=session.id,
+            base_model=base_model,
+            path=wanted.model_path,
+        )
+        await self.rows.add_sampler(row)
+        return row
+
+    async def sampler(self, sampler_id: str, caller: Caller) -> tuple[SamplerRow, SessionRow]:
+        """A sampler of a session that the caller's key reaches; raises NotFound for any other."""
+        row = await self.rows.sampler(sampler_id)
+        if row is None:
+            raise NotFound(f"There is no sampler {sampler_id!r}")
+        return row, await self.session(row.session_id, caller)
+
+    async def accept_sample(self, wanted: Sample, caller: Caller) -> RequestRow:
+        """Store a request for samples; raises InvalidRequest, NotFound, Gone, Busy."""
+        sampler, session = await self.sampler(wanted.sampling_session_id, caller)
+        await self.open_session(session.id, caller)
+        base, ids = await self.models.base(sampler.base_model), wanted.prompt.ids()
+        check_tokens(ids, base, "prompt")
+        last = wanted.prompt_logprobs_last_n
+        if last is not None and (not wanted.prompt_logprobs or last >= len(ids)):
+            raise InvalidRequest(
+                "prompt_logprobs_last_n goes with prompt_logprobs and is less than the tokens of the prompt",
+                param="prompt_logprobs_last_n",
+            )
+        return await self._queue(sampler.id, wanted.seq_id, SAMPLE, wanted.model_dump_json().encode())
+
+    async def wait(self, request_id: str, caller: Caller) -> RequestRow:
+        """A request once it has ended, or as it is after a while; raises NotFound for one of others."""
+        target, _, _ = request_id.rpartition(":")
+        if ":train:" in target:
+            await self.run(target, caller)
+        else:
+            await self.sampler(target, caller)
+        clock = asyncio.get_running_loop().time
+        until = clock() + WAIT_SECONDS
+        while True:
+            news = self._news.setdefault(request_id, asyncio.Event())
+            row = await self.requests.find(request_id)
+            if row is None:
+                raise NotFound(f"There is no request {request_id!r}; results are kept for a day")
+            if row.state not in (QUEUED, RUNNING) or clock() >= until:
+                return row
+            # Another server may do it.
+            try:
+                async with asyncio.timeout(min(until - clock(), _LOOK_SECONDS) if self._is_shared else until - clock()):
+                    await news.wait()
+            except TimeoutError:
+                pass
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.requests.instance.is_shared
+
+    def tell(self, request_id: str) -> None:
+        """Say that a request has ended."""
+        if (news := self._news.pop(request_id, None)) is not None:
+            news.set()
+
+
+def choose_projections(shape: BaseShape, wanted: LoraConfig) -> BaseShape:
+    """The linears that a client trains; raises InvalidRequest for none."""
+    chosen = {
+        name: size
+        for name, size in shape.projections.items()
+        if (wanted.train_attn or not _ATTENTION.search(name)) and (wanted.train_mlp or not _MLP.search(name))
+    }
+    if not chosen:
+        raise InvalidRequest(
+            "lora_config: train_attn or train_mlp must be true; the unembedding alone is not trained here",
+            param="lora_config",
+        )
+    return BaseShape(shape.parameters, chosen)
+
+
+def check_optimizer(wanted: LoadWeights, source: SavedRow) -> None:
+    """Raise InvalidRequest where a checkpoint has no optimizer, or the request names one that it cannot have."""
+    if wanted.optimizer and source.kind != "training":
+        raise InvalidRequest("optimizer: a sampler's weights have none; load what save_state made", param="optimizer")
+    if wanted.optimizer and wanted.optimizer_config is not None:
+        raise InvalidRequest("optimizer_config: it is restored with the optimizer", param="optimizer_config")
+    if wanted.weights_access_token is not None:
+        raise InvalidRequest(
+            "weights_access_token: checkpoints of others are read with a key that reaches them, or published",
+            param="weights_access_token",
+        )
+
+
+def check_tokens(ids: Sequence[int], base: BaseModel, place: str) -> None:
+    """Raise InvalidRequest for tokens that the model does not have, none, or more than it reads."""
+    if not ids:
+        raise InvalidRequest(f"{place}: there are no tokens", param=place)
+    if len(ids) > base.max_model_len:
+        raise InvalidRequest(f"{place}: {len(ids)} tokens are more than the model's {base.max_model_len}", param=place)
+    if not 0 <= min(ids) <= max(ids) < base.vocab_size:
+        raise InvalidRequest(f"{place}: tokens are from 0 to {base.vocab_size - 1}", param=place)
+
+
+def check_data(wanted: "DataRequest", base: BaseModel) -> None:
+    """Raise InvalidRequest for data that the loss cannot be computed on."""
+    loss = LOSSES.get(wanted.loss)
+    if loss is None:
+        raise InvalidRequest(
+            f"loss_fn {wanted.loss[:100]!r} is none of {', '.join(LOSSES)}; the client computes its own losses",
+            param="loss_fn",
+        )
+    if unknown := sorted(set(wanted.config) - set(loss.config)):
+        takes = ", ".join(loss.config) or "nothing"
+        raise InvalidRequest(f"loss_fn_config: {wanted.loss} takes {takes}, not {unknown[0]}", param="loss_fn_config")
+    for name, value in wanted.config.items():
+        if isinstance(value, str) or not math.isfinite(value):
+            raise InvalidRequest(f"loss_fn_config: {name} is a number", param="loss_fn_config")
+    if not wanted.data:
+        raise InvalidRequest("data: there is none", param="data")
+    for place, datum in enumerate(wanted.data):
+        at = f"data[{place}]"
+        check_tokens(datum.tokens.tolist(), base, f"{at}.model_input")
+        names = ("target_tokens", *loss.inputs)
+        for name in names:
+            if name not in datum.inputs:
+                raise InvalidRequest(f"{at}: {wanted.loss} needs loss_fn_inputs[{name!r}]", param="data")
+        if unknown := sorted(set(datum.inputs) - {*names, *loss.optional}):
+            raise InvalidRequest(f"{at}: {wanted.loss} does not take loss_fn_inputs[{unknown[0]!r}]", param="data")
+        targets = datum.inputs["target_tokens"]
+        if len(targets) != len(datum.tokens) or (targets.ndim > 1 and not loss.takes_many):
+            raise InvalidRequest(
+                f"{at}: target_tokens of shape {list(targets.shape)} for {len(datum.tokens)} tokens", param="data"
+            )
+        for name, array in datum.inputs.items():
+            if array.shape != targets.shape:
+                raise InvalidRequest(
+                    f"{at}: {name} has the shape {list(array.shape)}, unlike target_tokens", param="data"
+                )
+            if not bool((abs(array) < math.inf).all()):
+                raise InvalidRequest(f"{at}: {name} holds what is no number", param="data")
+        if targets.dtype.kind != "i" or not 0 <= targets.min(initial=0) <= targets.max(initial=0) < base.vocab_size:
+            raise InvalidRequest(f"{at}: target_tokens are from 0 to {base.vocab_size - 1}", param="data")
+
+
+def step_folder(model: ModelRow, saved: SavedRow) -> str:
+    """The folder of a checkpoint, relative to the data folder."""
+    return files.checkpoint_folder(model.id, saved.step)
+
+
+def copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
+    """The same files in another folder; those that are not there are left out."""
+    for name in names:
+        if (source / name).is_file():
+            files.link_or_copy(source / name, target / name)
+
+
+TinkerDep = Annotated[Tinker, Depends(Service("tinker"))]

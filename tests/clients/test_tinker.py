@@ -1,0 +1,68 @@
+"""The unmodified Tinker client (tinker 0.38.0) trains and samples heddle's own model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Client
+from tests.support.server import HeddleProcess
+
+pytestmark = pytest.mark.client
+VERSION = "0.38.0"
+PROGRAMS = Path(__file__).parent / "tinker"
+BASE = "heddle-tiny"
+
+
+class TinkerClient(Client):
+    """The client, without anything of a hub."""
+
+    def environment(self) -> dict[str, str]:
+        """What every run gets."""
+        return super().environment() | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TINKER_TELEMETRY": "0"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeddleProcess]:
+    """A server of this module's own."""
+    with HeddleProcess(tmp_path_factory.mktemp("tinker") / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def client(trained: HeddleProcess, project: str, tmp_path: Path) -> TinkerClient:
+    """The client in a project of its own; skips where `make clients` has not installed it."""
+    python = ROOT / ".clients" / f"tinker-{VERSION}" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"tinker {VERSION} is not installed: run `make clients`")
+    return TinkerClient([str(python)], PROGRAMS, trained.url, project, tmp_path)
+
+
+def test_a_whole_loop(client: TinkerClient) -> None:
+    """Train, save, sample, score, load, list, publish, delete."""
+    seen = client.run("whole.py", timeout=240)
+    assert seen["models"] == [BASE] and seen["info"] == [BASE, 4, True]
+    assert seen["losses"][-1] < seen["losses"][0] / 2 and seen["norm"] > 0
+    assert seen["outputs"] == [[12, 12]] * 6
+    run = seen["run_id"]
+    assert seen["paths"] == [f"tinker://{run}/weights/first", f"tinker://{run}/sampler_weights/sharp"]
+    tokens = [sequence[0] for sequence in seen["sampled"]]
+    assert tokens == seen["sampled_again"] and all(
+        len(one) == 8 == len(logprobs) for one, logprobs, _ in seen["sampled"]
+    )
+    assert len(set(seen["ids"])) == 2
+    assert seen["prompt"][0] is None and len(seen["prompt"]) == 4 and seen["best"] == [None, 3, 3, 3]
+    assert seen["scored"][0] is None and seen["last"][:-2] == [None] * 10
+    assert seen["last"][-2:] == pytest.approx(seen["scored"][-2:], abs=1e-4)
+    # What the engine gives the weights is what the trainer gave them.
+    assert seen["scored"][1:] == pytest.approx(seen["trained"][:-1], abs=1e-3)
+    assert sum(seen["scored"][4:]) > sum(seen["plain"][4:]) + 10
+    original, copied, fresh = seen["gone_on"]
+    assert original == copied != fresh and seen["back"] == seen["before"]
+    assert seen["listed"][0] == run and seen["listed"][1] >= 3 and seen["listed"][2] == 3
+    assert seen["weights"] == [BASE, 4, False]
+    assert seen["changed"] == [True, True, {"why": "a test"}]
+    assert seen["paths"][0] in seen["left"] and seen["paths"][1] not in seen["left"]
+    assert seen["session"] == [3, 3]
+    assert "nonsense" in seen["refused"]["loss"] and "already" in seen["refused"]["again"]
+    assert "deleted" in seen["refused"]["gone"]
