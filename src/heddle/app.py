@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
 
 import heddle
-from heddle import archives
+from heddle import archives, purge
 from heddle.compat.routers import ROUTERS as COMPAT
 from heddle.evals.routers import ROUTERS as EVALS
 from heddle.http import failures
@@ -70,6 +70,6 @@ def served_routes() -> list[Route]:
 
     The same API answers under /traces, which the middleware takes off the path.
     """
-    routers = (*TRACE, *INFERENCE, *TRAINING, *TINKER, *EVALS, archives.router, *COMPAT, *UI)
+    routers = (*TRACE, *INFERENCE, *TRAINING, *TINKER, *EVALS, archives.router, purge.router, *COMPAT, *UI)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     return sorted(routes, key=lambda route: (not route.is_hot, "{" in route.path))

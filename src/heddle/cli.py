@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +32,7 @@ from heddle.wire.keys import Grant
 if TYPE_CHECKING:
     from heddle.store.control.keys import KeyRow, Keys
 
+_POLL_SECONDS = 0.5
 app = typer.Typer(
     name="heddle",
     help="One self-hosted server for tracing, evaluating, serving and training language models.",
@@ -320,6 +322,34 @@ def rotate_key(
     life = None if expires is None else times.read_period(expires)
     key, row = asyncio.run(store.rotate(key_id, times.read_period(overlap), life, _operator()))
     _print_key(key, row, quiet)
+
+
+@app.command()
+def purge(
+    subject: Annotated[str, typer.Argument(help="call, trace, thread, user, object or project.")],
+    name: Annotated[str, typer.Argument(help="The id of a call, trace or thread, a user, the name of an object.")] = "",
+    project: Annotated[str | None, typer.Option("--project", help="entity/project. [HEDDLE_PROJECT]")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    server: Annotated[str | None, typer.Option("--server", help="The server's address. [HEDDLE_SERVER]")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="An admin key. [HEDDLE_API_KEY or WANDB_API_KEY]")] = None,
+) -> None:
+    """Remove what a subject left in a project of a running server for good; wait until it is done."""
+    from heddle.remote import PROJECT_VARIABLE, Remote
+
+    within = Remote(server, key).project(project or os.environ.get(PROJECT_VARIABLE, ""))
+    what = f"the project {within.id}" if subject == "project" else f"{subject} {name!r} of {within.id}"
+    if not yes and not typer.confirm(f"Erase {what} for good?"):
+        raise typer.Exit(1)
+    job_id = within.post("/project/purge", subject=subject, id=name)["job_id"]
+    while True:
+        found = within.post("/evaluations/jobs/query", kinds=["purge"])["jobs"]
+        job = next(job for job in found if job["id"] == job_id)
+        if job["state"] not in ("queued", "running"):
+            break
+        time.sleep(_POLL_SECONDS)
+    if job["state"] != "succeeded":
+        raise HeddleError(f"The purge is {job['state']}: {job['error']}")
+    _print_table([("removed", "count"), *((name, str(count)) for name, count in job["result"]["removed"].items())])
 
 
 @app.command()

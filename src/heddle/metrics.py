@@ -258,6 +258,13 @@ def _disk_rows() -> Iterator[MetricRow]:
 
 def _job_rows() -> Iterator[MetricRow]:
     yield MetricRow(
+        "heddle_redacted_values_total",
+        COUNTER,
+        "Values taken out of what projects were sent, before it was stored; servers that share a database agree.",
+        ("kind",),
+        panels=(_rate("Ingest", "Values redacted per second", "ops", "kind"),),
+    )
+    yield MetricRow(
         "heddle_jobs", GAUGE, "Jobs that are not done; servers that share a database all show the same.",
         ("kind", "state"), panels=(_now("Jobs", "Open jobs", "short", "kind", "state", over="max"),),
         alerts=(

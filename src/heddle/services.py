@@ -28,6 +28,7 @@ from heddle.inference.served_model import make_engine
 from heddle.inference.service import Inference
 from heddle.ipc import bounded
 from heddle.jobs.metrics import JobMetrics
+from heddle.purge import Purges
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.data_folder import BackupState, Measured
@@ -127,6 +128,7 @@ def _build(settings: Settings, store: Store) -> Services:
     jobs.find_problems = store.keys.problems
     Archives(settings, store).register(jobs)
     training = _training(settings, store, inference, models, evaluations, metrics, ended)
+    Purges(settings, store, jobs, training)
     tinker = Tinker(settings, store, training, training.policies)
     return Services(
         settings,
@@ -189,6 +191,10 @@ def _metrics(settings: Settings, store: Store, disk: Measured) -> Metrics:
         renamed = {(f"{KIND_PREFIX}{kind}", state): count for (kind, state), count in training.items()}
         return await store.eval_jobs.count_open() | renamed
 
+    async def redacted() -> Values:
+        return {(kind,): count for kind, count in (await store.redaction.counts()).items()}
+
+    metrics.ask("heddle_redacted_values_total", redacted)
     metrics.ask("heddle_jobs", open_jobs)
     metrics.ask("heddle_alert_rules", store.alerts.count_states)
     metrics.ask_value("heddle_monitor_calls_waiting", store.calls.count_endings)

@@ -34,6 +34,7 @@ from heddle.setting_kinds import (
     size,
     text,
 )
+from heddle.wire.redaction import KINDS
 
 _CREDENTIALS = re.compile(r"://.*@", re.DOTALL)
 
@@ -264,6 +265,11 @@ class Settings:
     )
     retention_interval: float = _row(
         3600.0, number(1, 86_400, whole=False), "How often calls older than their project's retention are deleted."
+    )
+    redaction: str = _row(
+        "none",
+        several("|".join(KINDS), ", ".join(KINDS)),
+        "What is taken out of the content of projects that have no rules of their own, before it is stored.",
     )
 
     model: str = _row(

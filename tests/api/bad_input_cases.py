@@ -232,6 +232,10 @@ FEEDBACKS = [
     over("feedback range reversed", "/feedback/stats", {"start": DAY["end"], "end": DAY["start"]}, 422),
     over("sample of 0", "/feedback/payload_schema", {**DAY, "sample_limit": 0}, 422),
     over("sample of 5001", "/feedback/payload_schema", {**DAY, "sample_limit": 5001}, 422),
+    over("purge of a planet", "/project/purge", {"subject": "planet", "id": "x"}, 422),
+    over("purge of nobody", "/project/purge", {"subject": "user"}, 400),
+    over("redaction of nothing known", "/project/redaction/update", {"kinds": ["name"]}, 422),
+    over("redaction of no path", "/project/redaction/update", {"paths": ["name"]}, 400),
     over("retention of 0 days", "/project/ttl_settings/update", {"retention_days": 0}, 400, 422),
     over("retention of -1 days", "/project/ttl_settings/update", {"retention_days": -1}, 400, 422),
 ]  # fmt: skip

@@ -18,7 +18,9 @@ from heddle.training.schemas.requests import CreateJobFromSource, PromotionReque
 from tests.docs.blocks import ROOT
 from tests.docs.desk import Desk
 from tests.support import scale
+from tests.support.judges import rank_words
 from tests.support.patience import strain
+from tests.support.provider import FakeProvider
 from tests.support.replayed import replay, served
 from tests.support.s3 import S3Server
 from tests.support.server import free_port
@@ -47,6 +49,7 @@ NOT_RUN = {
         "docs/training.md",
         "export TORCH_DISABLE",
     ): "two machines: tests/unit/training/trainer/test_nodes.py has two of one",
+    ("docs/training-protocols.md", "scored = await"): "test_art.py::test_the_clients_own_ruler has it",
     ("docs/training.md", "srun"): "Slurm",
     ("docs/training.md", "python -c"): "a Ray cluster",
     ("docs/training.md", "torchrun --nproc-per-node 4"): "four processes: test_nodes.py has two",
@@ -139,6 +142,13 @@ def _have_other_products(desk: Desk, ends: ExitStack) -> None:
         shutil.copy(RECORDED / f"langfuse-{part}.jsonl", folder / f"{part}.jsonl")
 
 
+def _have_a_judge(desk: Desk, ends: ExitStack) -> None:
+    """A provider whose model is a judge."""
+    provider = ends.enter_context(FakeProvider())
+    provider.reply = rank_words
+    desk.environment["HEDDLE_PROVIDERS"] = f"openai={provider.url}"
+
+
 def _have_an_adapter(desk: Desk, ends: ExitStack) -> None:
     """A LoRA adapter of the included model (step 0 of one made for training), and look-alikes of vLLM."""
     desk.serve()
@@ -227,6 +237,7 @@ GIVEN: dict[str, Callable[[Desk, ExitStack], None]] = {
     "docs/inference.md": _have_an_adapter,
     "docs/operating.md": _have_a_key,
     "docs/scaling.md": _have_databases,
+    "docs/training-protocols.md": _have_a_judge,
     "docs/training.md": _have_rollouts,
     "docs/transfer.md": _have_other_products,
 }
@@ -352,12 +363,23 @@ def _check_start(desk: Desk) -> None:
 
 def _check_training(desk: Desk) -> None:
     """Both programs made steps: the one of the ART client two, the one over HTTP one."""
+    assert _steps(desk) == {"maybe": 2, "polite": 1}
+
+
+def _steps(desk: Desk) -> dict[str, int]:
+    """The newest step of each trainable model."""
     answer = httpx.get(f"{desk.url}/v1/preview/models", headers={"authorization": "Bearer any"}, timeout=_SECONDS)
-    assert {model["name"]: model["latest_step"] for model in answer.json()["data"]} == {"maybe": 2, "polite": 1}
+    return {model["name"]: model["latest_step"] for model in answer.json()["data"]}
+
+
+def _check_protocols(desk: Desk) -> None:
+    """A step on a judge's scores, one of the teacher, three of its student."""
+    assert {"judged": 1, "teacher": 1, "student": 3}.items() <= _steps(desk).items()
 
 
 CHECKED: dict[str, Callable[[Desk], None]] = {
     "README.md": _check_readme,
     "docs/start.md": _check_start,
+    "docs/training-protocols.md": _check_protocols,
     "docs/training.md": _check_training,
 }

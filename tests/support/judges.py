@@ -20,6 +20,6 @@ def rank_words(body: Json) -> str:
     scores = [
         {"trajectory_id": name, "explanation": f"it says {word}", "score": WORTH.get(word, 0.0)}
         for name, messages in read_trajectories(body).items()
-        for word in [messages[-1]["content"].strip()]
+        for word in [str(messages[-1].get("content") or "").strip()]
     ]
     return json.dumps({"scores": scores})

@@ -50,17 +50,17 @@ class PostgresServer:
         if found is None:
             raise RuntimeError(f"no PostgreSQL is installed under {_HOME}")
         self._programs = found
-        self._folder = Path(tempfile.mkdtemp(prefix="heddle-postgres-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="heddle-postgres-"))
         self._numbers = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         if os.geteuid() == 0:
             owner = pwd.getpwnam(_ordinary_user())
-            os.chown(self._folder, owner.pw_uid, owner.pw_gid)
+            os.chown(self.folder, owner.pw_uid, owner.pw_gid)
         options = ["--encoding=UTF8", "--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en-US"]
         options += ["--auth=trust", "--username=heddle", "--no-sync", "--no-instructions"]
         subprocess.run(
-            [*_as_ordinary_user(), str(found / "initdb"), "--pgdata", str(self._folder / "data"), *options],
+            [*_as_ordinary_user(), str(found / "initdb"), "--pgdata", str(self.folder / "data"), *options],
             check=True,
             capture_output=True,
             cwd="/",
@@ -68,10 +68,10 @@ class PostgresServer:
 
     def start(self) -> "PostgresServer":
         """Start the process and wait until it answers; raises RuntimeError with its log."""
-        arguments = ["-D", str(self._folder / "data"), "-p", str(self.port), "-k", str(self._folder)]
+        arguments = ["-D", str(self.folder / "data"), "-p", str(self.port), "-k", str(self.folder)]
         arguments += [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         command = [*_as_ordinary_user(), str(self._programs / "postgres"), *arguments]
-        log, deadline = self._folder / "log", time.monotonic() + _STARTED_WITHIN
+        log, deadline = self.folder / "log", time.monotonic() + _STARTED_WITHIN
         self._process = self._launch(command, log)
         while not self._answers():
             has_ended = self._process.poll() is not None
@@ -125,7 +125,7 @@ class PostgresServer:
 
     def __exit__(self, *failure: object) -> None:
         self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @cache

@@ -237,6 +237,8 @@ BODIES: dict[str, Body] = {
     "POST /objs/{object_id}/aliases/remove": _with(aliases=["mine"]),
     "PUT /objs/{object_id}/versions/{digest}/tags": _with(tags=["mine"]),
     "POST /objs/{object_id}/versions/{digest}/tags/remove": _with(tags=["mine"]),
+    "POST /project/purge": _with(subject="call", id=lambda t: f"{t.entity}-unknown"),
+    "POST /project/redaction/update": _with(kinds=[], paths=[]),
     "POST /project/ttl_settings/update": _with(retention_days=3650),
     "POST /refs/read_batch": lambda t: {"refs": [t.object("words"), t.object("prompt")]},
     "POST /replays/cancel": _with(id=lambda t: t.replay),

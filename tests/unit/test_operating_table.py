@@ -23,6 +23,8 @@ PAGES = {route.path for route in ui_pages.router.routes if isinstance(route, API
 PAGES |= {"/_ui/sign_in", "/_ui/sign_in/callback"}
 OPEN |= PAGES
 ADMIN = {"/archives/import", "/cost/purge", "/feedback/purge", "/project/ttl_settings/update", "/v1/limits"} | {
+    "/project/purge", "/project/redaction/update",
+} | {
     "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/_ui/api/keys", "/_ui/api/keys/{key_id}", "/_ui/api/storage",
     "/_ui/api/keys/{key_id}/rotate", "/_ui/api/keys/{key_id}/restore", "/audit_log", "/audit_log/export",
     "/inference/providers/{name}", "/inference/providers/{name}/test",
@@ -40,6 +42,7 @@ READS = {
     "/agents/spans/stats", "/agents/search", "/agents/traces/chat", "/agents/conversations/chat",
     "/agents/conversations/spans", "/annotation_queues/query", "/annotation_queues/stats",
     "/annotation_queues/{queue_id}/items/query", "/files/resolve_url", "/dataset_sources/query",
+    "/project/redaction/read",
     "/dataset_sources/source_datasets_query", "/project/ttl_settings/read", "/project/ingest_sampling_settings/read",
     "/alerts/query", "/alerts/deliveries/query", "/monitors/query", "/v2/{entity}/{project}/eval_results/query",
     "/evaluations/status", "/evaluations/jobs/query", "/tokenize", "/detokenize",

@@ -11,12 +11,13 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import sqlalchemy as sa
 
 from heddle.errors import HeddleError, NotFound
-from heddle.store.blobs.base import Blobs
+from heddle.store.blobs.base import Blobs, Named
 from heddle.store.control.agents.spans import AgentSpans
 from heddle.store.control.annotation_queues import AnnotationQueues
 from heddle.store.control.audit import AuditLog
 from heddle.store.control.coordination import Changes, Leases
 from heddle.store.control.costs import Costs
+from heddle.store.control.erasure import Erasure
 from heddle.store.control.eval_jobs import EvalJobs, Replays
 from heddle.store.control.feedback import FeedbackRows
 from heddle.store.control.files import Files, files
@@ -28,6 +29,7 @@ from heddle.store.control.metric_series import MetricSeries
 from heddle.store.control.monitors import Alerts, Deliveries, MonitorWaits
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects, Providers, Runtimes
+from heddle.store.control.redaction import Redaction
 from heddle.store.control.rejections import Rejections
 from heddle.store.control.repository import Executor, Instance, WriteStats
 from heddle.store.control.responses import Conversations, Responses
@@ -42,6 +44,7 @@ from heddle.wire.aggregates import AggregateRow, CallAggregate, Split
 from heddle.wire.calls import (
     CallRow,
     CallsQuery,
+    Contents,
     DumpSlice,
     End,
     Ending,
@@ -75,11 +78,12 @@ class ControlGroups:
         self.leases = Leases(executor, instance)
         self.changes = Changes(executor, instance)
         self.meters = Meters(executor, instance)
-        self.objects = Objects(executor, instance)
-        self.feedback = FeedbackRows(executor)
+        self.redaction = Redaction(executor)
+        self.objects = Objects(executor, instance, self.redaction)
+        self.feedback = FeedbackRows(executor, self.redaction)
         self.costs = Costs(executor, instance)
         self.files = Files(executor, instance)
-        self.tables = Tables(executor, rows)
+        self.tables = Tables(executor, rows, self.redaction)
         self.keys = Keys(keys)
         self.sessions = Sessions(keys)
         self.projects = Projects(executor)
@@ -100,13 +104,14 @@ class ControlGroups:
         self.providers = Providers(executor)
         self.dataset_sources = DatasetSources(executor)
         self.agent_spans = AgentSpans(spans)
-        self.log_records = LogRecords(executor)
-        self.metric_series = MetricSeries(spans)
+        self.log_records = LogRecords(executor, self.redaction)
+        self.metric_series = MetricSeries(spans, self.redaction)
         self.rejections = Rejections(executor)
         self.eval_jobs = EvalJobs(executor, instance)
         self.replays = Replays(executor)
         self.responses = Responses(executor, instance)
         self.conversations = Conversations(executor)
+        self.erasure = Erasure(executor, instance)
 
     async def ping(self) -> None:
         """Commit a tiny write; raises what any other write would."""
@@ -135,6 +140,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger("heddle.store")
 ORPHAN_SECONDS = 3600.0
+SETTLE_SECONDS = 60.0
+"""From the moment that a blob is durable to that at which something names it; half of it is ample."""
 UPKEEP_SECONDS = 2.0
 TIDY_SECONDS = 1800
 _SHARE = 20
@@ -158,6 +165,24 @@ class CallStore(Protocol):
 
     async def purge_older(self, project: str, before: int) -> int:
         """Remove the calls that started before an instant for good; returns how many."""
+
+    async def find(self, project: str, kind: str, name: str, limit: int | None = None) -> list[str]:
+        """The ids of the calls of a `call`, `trace`, `thread`, `user` or (with an empty name) `project`.
+
+        Deleted calls and halves are among them. Users are those of calls, or named by their attributes.
+        """
+
+    async def children(self, project: str, ids: Sequence[str]) -> list[str]:
+        """The ids of the calls directly below some calls, deleted ones too."""
+
+    async def content(self, project: str, ids: Sequence[str]) -> Contents:
+        """What some calls hold, deleted ones too."""
+
+    async def purge(self, project: str, ids: Sequence[str]) -> int:
+        """Remove calls for good, deleted ones and halves too; returns how many."""
+
+    async def purge_project(self, project: str) -> int:
+        """Remove every call of a project for good; returns how many."""
 
     async def exists(self, project: str, call_id: str) -> bool:
         """True when at least one half of the call is stored."""
@@ -355,14 +380,33 @@ class Store(ControlGroups, ABC):
     async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
         """Which of these blobs something names."""
 
+    @abstractmethod
+    async def compact(self) -> None:
+        """Write the databases anew, so that their files hold nothing of what was removed."""
+
+    async def purge_files(self) -> int:
+        """Remove blobs that nothing names any more; returns how many.
+
+        Young ones, which somebody may be about to name, are waited for.
+        """
+        removed, young = await self._ask(lambda named: self.blobs.purge(named, SETTLE_SECONDS))
+        if young:
+            await asyncio.sleep(SETTLE_SECONDS + 1)
+            removed += (await self._ask(lambda named: self.blobs.purge(named, SETTLE_SECONDS)))[0]
+        return removed
+
     async def collect_files(self) -> int:
         """Remove blobs that nothing names any more (and that are an hour old); returns how many."""
+        return await self._ask(lambda named: self.blobs.collect(named, ORPHAN_SECONDS))
+
+    async def _ask(self, work: Callable[[Named], T]) -> T:
+        """Do something in a thread that asks which blobs are named."""
         loop = asyncio.get_running_loop()
 
         def ask(keys: Sequence[str]) -> set[str]:
             return asyncio.run_coroutine_threadsafe(self._named_blobs(keys), loop).result()
 
-        return await asyncio.to_thread(self.blobs.collect, ask, ORPHAN_SECONDS)
+        return await asyncio.to_thread(work, ask)
 
     def _read_text(self, key: str) -> str:
         """The JSON text in a blob; of one that is gone, what is missing, so that all other calls are still answered."""

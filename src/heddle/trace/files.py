@@ -6,8 +6,10 @@ has signed.
 """
 
 import asyncio
+import codecs
 import hashlib
 import hmac
+import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -22,10 +24,11 @@ from heddle.auth import public_address
 from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.http.routing import ProjectReq, Reader, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot
 from heddle.store.base import Store
-from heddle.store.blobs.base import BlobWriter
+from heddle.store.blobs.base import Blobs, BlobWriter
 from heddle.store.control.files import StoredFile
 from heddle.store.data_folder import secret
 from heddle.wire import refs, times
+from heddle.wire.redaction import Redactor
 
 FILE_PART = "file"
 _WRITE_BYTES = 1 << 20
@@ -184,6 +187,7 @@ class FileForm:
 UNNAMED = "<unnamed_file>"
 _CHUNK = 1 << 20
 _MAX_NAME = 1024
+_MOST_TEXT = 64 * 1024 * 1024
 router: APIRouter = group("Files")
 
 
@@ -239,18 +243,79 @@ FILE_FORM: dict[str, Any] = {
 @hot
 async def file_create(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store a file; the same content again is the same file."""
-    form = FileForm(boundary_of(request.headers.get("content-type", "")), store.blobs.begin, settings.max_file)
+    is_redacted = await store.redaction.is_on()
+    redactors: dict[str, Redactor] = {}
+
+    def begin() -> BlobWriter:
+        named = form.fields.get("project_id")
+        is_free = not is_redacted or (named is not None and not store.redaction.has_rules(caller.open(named)))
+        return store.blobs.begin() if is_free else RedactingWriter(store.blobs, redactors)
+
+    form = FileForm(boundary_of(request.headers.get("content-type", "")), begin, settings.max_file)
     with store.files.note_arrival():
         try:
             await form.receive(request.stream())
             project, expected = caller.open(form.field("project_id")), form.fields.get("expected_digest")
             form.require_file()
-            blob, size = await asyncio.to_thread(form.keep, lambda key: _check_digest(expected, _digest_of_blob(key)))
+            redactors |= await store.redaction.of([project])
+            key, size = await asyncio.to_thread(form.keep, lambda key: _check_digest(expected, _digest_of_blob(key)))
         finally:
             await form.discard()
-        name = (form.file_name or UNNAMED)[:_MAX_NAME]
-        await store.files.create(project, name, _digest_of_blob(blob), size, blob)
-    return answer({"digest": _digest_of_blob(blob)})
+        name, digest = (form.file_name or UNNAMED)[:_MAX_NAME], _digest_of_blob(key)
+        blob = form.writer.blob if isinstance(form.writer, RedactingWriter) else None
+        await store.files.create(project, name, digest, size, blob or key)
+        await store.redaction.note(redactors)
+    return answer({"digest": digest})
+
+
+class RedactingWriter(BlobWriter):
+    """A blob whose text stays in memory until it is redacted; its key is that of what was sent."""
+
+    blob: str | None = None
+    """The key of what was stored."""
+
+    def __init__(self, blobs: Blobs, redactors: Mapping[str, Redactor]) -> None:
+        """`redactors` holds, by the end, what takes out of the project's content, if anything does."""
+        self._text = io.BytesIO()
+        self._redactors = redactors
+        super().__init__(self._text)
+        self._blobs = blobs
+        self._binary: BlobWriter | None = None
+
+    def write(self, chunk: bytes) -> None:
+        """Append; raises TooLarge for a text that is too long to be held, and StorageFull."""
+        if self._binary is None and self.size == 0 and not is_text(chunk):
+            self._binary = self._blobs.begin()
+        if self._binary is not None:
+            self._binary.write(chunk)
+            self._hash.update(chunk)
+            self.size += len(chunk)
+            return
+        super().write(chunk)
+        if self.size > _MOST_TEXT:
+            raise TooLarge(f"Request too large: a text file of over {_MOST_TEXT} bytes cannot be redacted")
+
+    def _keep(self) -> None:
+        if self._binary is not None:
+            self.blob = self._binary.commit()
+            return
+        content = self._text.getvalue()
+        for redactor in self._redactors.values():
+            content = redactor.content(content)
+        self.blob = self._blobs.put_bytes(content)
+
+    def _drop(self) -> None:
+        if self._binary is not None:
+            self._binary.discard()
+
+
+def is_text(beginning: bytes) -> bool:
+    """Whether content begins as text in UTF-8 does; its last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(beginning)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in beginning
 
 
 def _digest_of_blob(key: str) -> str:

@@ -106,7 +106,7 @@ class IngestSamplingSettingsRes(ResponseModel):
 
 
 class SensitiveDataSettingsRes(ResponseModel):
-    """Which policy removes sensitive data at ingest: none does."""
+    """Which policy removes sensitive data at ingest: `pii-v1` where any detector looks at it."""
 
     policy: Literal["off", "pii-v1"]
 
@@ -153,7 +153,7 @@ async def read_ingest_sampling(body: IngestSamplingSettingsReq, caller: Reader) 
 
 
 @router.get("/project/sensitive_data_settings", response_model=SensitiveDataSettingsRes)
-async def read_sensitive_data(project_id: str, caller: Reader) -> Response:
-    """heddle stores what it is sent, unchanged."""
-    caller.open(project_id)
-    return answer({"policy": "off"})
+async def read_sensitive_data(project_id: str, caller: Reader, store: StoreDep) -> Response:
+    """Whether detectors take something out before it is stored; /project/redaction/read says what."""
+    rules = await store.redaction.rules(caller.open(project_id))
+    return answer({"policy": "pii-v1" if rules.kinds else "off"})

@@ -140,7 +140,8 @@ def check(kind: str, body: bytes) -> tuple[Taken, list[Any] | None]:
         raise ValidationFailed([{**item, "loc": ["body", *item["loc"]]} for item in failures.details(found)]) from None
     groups = request.trajectory_groups
     for group in value[GROUPS] if groups is not None else ():
-        group["trajectories"] = [read_exchanges(one) if one.get("exchanges") else one for one in group["trajectories"]]
+        members = group.get("trajectories") or ()
+        group["trajectories"] = [read_exchanges(one) if one.get("exchanges") else one for one in members]
     head = _head(value, set(model.model_fields) - {GROUPS})
     members = sum(len(group.trajectories) for group in groups or ())
     metrics = log_metrics(request.split, groups) if kind == "log" else {}

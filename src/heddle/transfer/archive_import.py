@@ -42,7 +42,8 @@ from heddle.transfer.schema import ExportedTable
 from heddle.transfer.target import Report
 from heddle.transfer.validation import ArchiveCheck, folders_above
 from heddle.wire import refs
-from heddle.wire.calls import RUNNING, CallRow, CallsQuery, End, Filter, Start
+from heddle.wire.calls import RUNNING, SPILLABLE, CallRow, CallsQuery, End, Filter, Start
+from heddle.wire.redaction import Redactor
 
 Owner = tuple[Any, ...]
 _CALLS_AT_A_TIME = 200
@@ -243,15 +244,26 @@ class Import:
             query = CallsQuery(project, Filter(call_ids=tuple(row["id"] for row in mine)))
             there = {row.id: row async for found in self._store.calls.stream(query) for row in found}
             wanted = [row for row in mine if _is_wanted(row, there.get(row["id"]))]
-            halves = await asyncio.to_thread(self._halves, wanted)
+            redactors = await self._store.redaction.of([project])
+            halves = await asyncio.to_thread(self._halves, wanted, redactors.get(project))
+            await self._store.redaction.note(redactors)
             if halves:
                 ends = [end for _, end in halves if end is not None]
                 await self._store.calls.write([start for start, _ in halves], ends)
             self.report.add("calls", len(wanted), len(mine) - len(wanted))
 
-    def _halves(self, rows: list[Row]) -> list[tuple[Start, End | None]]:
+    def _halves(self, rows: list[Row], redactor: Redactor | None) -> list[tuple[Start, End | None]]:
+        if redactor is not None:
+            rows = [redacted_record(row, redactor) for row in rows]
         large, blobs = self._settings.large_field_bytes, self._store.blobs
         return [records.call_halves(row, large, lambda text: blobs.put_bytes(text.encode())) for row in rows]
+
+
+def redacted_record(row: Row, redactor: Redactor) -> Row:
+    """The record of a call without what the rules of its project say."""
+    texts = {name: row[name] and redactor.json(row[name], name) for name in SPILLABLE}
+    plain = {name: row[name] and redactor.text(row[name]) for name in ("exception", "display_name", "user")}
+    return {**row, **texts, **plain}
 
 
 def _is_wanted(row: Row, there: CallRow | None) -> bool:
@@ -294,12 +306,21 @@ class RowWriter:
     async def _store_rows(self, name: str, moved: ExportedTable, chosen: list[Row]) -> None:
         at_a_time = max(1, _PARAMETERS // len(moved.columns))
         for first in range(0, len(chosen), at_a_time):
-            part = chosen[first : first + at_a_time]
+            part = await self._redacted(name, chosen[first : first + at_a_time])
             try:
                 new = await self._store.control.write(partial(_add_rows, moved, part), sum(map(_size, part)))
             except sa.exc.DBAPIError as error:
                 raise HeddleError(f"Records of {name} cannot be stored: {error.orig}") from error
             self._report.add(name.replace("_", " "), new, len(part) - new)
+
+    async def _redacted(self, name: str, rows: list[Row]) -> list[Row]:
+        """The rows without what the rules of their projects say of values and payloads."""
+        column = {"object_versions": "val", "feedback": "payload"}.get(name)
+        redaction = self._store.redaction
+        if column is None or not await redaction.is_on():
+            return rows
+        texts = [await redaction.texts(row["project"], column, [row[column]]) for row in rows]
+        return [{**row, column: text} for row, (text,) in zip(rows, texts, strict=True)]
 
 
 def _new_secret(table: str, row: Row) -> str:

@@ -260,6 +260,14 @@ class CallsQuery:
     shortened: bool = False
 
 
+@dataclass(slots=True)
+class Contents:
+    """What some calls hold: the traces that they are in, and their JSON texts."""
+
+    traces: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+
+
 class UsageRow(NamedTuple):
     """The usage entries of one call, with its place in the trace."""
 

@@ -110,7 +110,7 @@ def test_scores_are_the_rewards(tmp_path: Path) -> None:
     assert first["logs"] == ["RULER explanation: it says yes"]
     assert first["messages_and_choices"] == told("yes")["trajectories"][0]["messages_and_choices"]
     assert usage == {"judge": {"requests": 2, "prompt_tokens": 14}}
-    assert {caller.user for caller in desk.callers} == {"ann"}
+    assert desk.callers == [LOCAL, LOCAL], "who made the job asks"
 
 
 def test_what_the_judge_is_asked(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_what_the_peer_tolerates_passes(item: Any) -> None:
 
 
 def test_several_places_at_once() -> None:
-    bad = [group(trajectory(reward="high"), {"reward": 1}), {}]
+    bad = [group(trajectory(reward="high"), {"reward": 1}), {"trajectory": []}]
     assert [loc for loc, _ in places(model_id="nope", trajectory_groups=bad)] == [
         ["body", "model_id"],
         [*FIRST, "reward"],

@@ -73,16 +73,20 @@ class FolderBlobs(Blobs):
         removed = 0
         keys = self.keys()
         while chunk := list(islice(keys, LISTED)):
-            for key in set(chunk) - set(named(chunk)):
-                path = self._path(key)
-                with self._placing(), contextlib.suppress(FileNotFoundError):
-                    # Opened, as a network file system tells only then what another machine did to it.
-                    with path.open("rb") as file:
-                        age = time.time() - os.fstat(file.fileno()).st_mtime
-                    if age > seconds:
-                        path.unlink()
-                        removed += 1
+            removed += sum(self.remove_older(key, seconds) for key in set(chunk) - set(named(chunk)))
         return removed
+
+    def age(self, key: str) -> float:
+        try:
+            # Opened, as a network file system tells only then what another machine did to it.
+            with self._path(key).open("rb") as file:
+                return time.time() - os.fstat(file.fileno()).st_mtime
+        except FileNotFoundError:
+            return float("inf")
+
+    def remove_older(self, key: str, seconds: float) -> bool:
+        with self._placing():
+            return self.age(key) > seconds and self.delete(key)
 
     def ping(self) -> None:
         """A folder is there; whether it has room is found by writing."""

@@ -164,6 +164,14 @@ class LocalCopies:
                 self._fetch(source, path)
         return path
 
+    def keys(self) -> list[str]:
+        """The keys of the copies."""
+        return [path.name for path in self._folder.glob("?" * 64)]
+
+    def remove(self, key: str) -> None:
+        """Remove a copy, if there is one."""
+        (self._folder / key).unlink(missing_ok=True)
+
     def tidy(self) -> None:
         """Remove copies that nobody asked for in a day."""
         self._remove("*", KEPT_SECONDS)
@@ -198,7 +206,7 @@ IN_MEMORY = 4 << 20
 _PARTS = 9000
 """Object stores take 10,000 parts of one object."""
 _SMALLEST_PART = 8 << 20
-_YOUNG_SECONDS = 600.0
+_YOUNG_SECONDS = 20.0
 """An object of this age is not sent again: `collect` is far from it."""
 _TRASH, _READY = "trash", "ready"
 _FOLDER = re.compile("[0-9a-f]{2}")
@@ -270,6 +278,23 @@ class ObjectBlobs(Blobs):
                     self._remove(self._place(key))
                     removed += 1
         return removed
+
+    def kept(self) -> Iterator[str]:
+        """Also what lies in the trash, and what only a local copy is left of."""
+        trash = self._listed(f"{self._root}/{_TRASH}", "file")
+        yield from dict.fromkeys((*self.keys(), *trash, *self._copies.keys()))
+
+    def age(self, key: str) -> float:
+        return min(self._age(self._place(key)), self._age(self._trash(key)))
+
+    def remove_older(self, key: str, seconds: float) -> bool:
+        """No lock is shared: who is told that the content is there already has `_YOUNG_SECONDS` less to name it."""
+        if self.age(key) <= seconds:
+            return False
+        self._copies.remove(key)
+        for place in (self._place(key), self._trash(key)):
+            self._remove(place)
+        return True
 
     def ping(self) -> None:
         """Ask for a small object, which is made when it is missing: that shows a bucket that is not there."""

@@ -295,6 +295,19 @@ async def purge_older(clickhouse: Clickhouse, project: str, before: int) -> int:
     return int(counted[0][0])
 
 
+async def purge(clickhouse: Clickhouse, project: str, ids: Sequence[str] | None) -> int:
+    """Remove the rows of calls of a project, or of all without ids; returns how many calls. Parts keep them a while."""
+    given, total = {"project": project}, 0
+    mine = "project = {project:String}"
+    parts: list[str] = [mine] if ids is None else [f"{mine} AND id IN {listed(part)}" for part in batched(ids, _SPOTS)]
+    for condition in parts:
+        counted = await clickhouse.rows(f"SELECT uniqExact(id) FROM {CALLS} WHERE {condition}", given)
+        total += int(counted[0][0])
+        for table in (CALLS, CALL_KEYS):
+            await clickhouse.delete(table, condition, given)
+    return total
+
+
 async def _read_live(clickhouse: Clickhouse, condition: str, project: str) -> dict[str, Live]:
     query = f"SELECT id, started_at, trace_id, parent_id FROM {CALLS} FINAL WHERE {condition}"
     query += " AND project = {project:String} AND deleted_at = 0"
@@ -388,6 +401,13 @@ class CallWrites:
         while await self._control.write(work) == _PURGED_SPANS:
             pass
         return total
+
+    async def purge(self, project: str, ids: Sequence[str]) -> int:
+        return await purge(self._clickhouse, project, ids)
+
+    async def purge_project(self, project: str) -> int:
+        """Remove every call of a project for good; returns how many."""
+        return await purge(self._clickhouse, project, None)
 
     async def keep_up(self) -> None:
         """Once an hour, forget halves that wait for a day though their call is stored; called every few seconds.

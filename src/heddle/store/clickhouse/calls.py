@@ -1,26 +1,33 @@
 """The verbs of calls on ClickHouse: how they are read; what writes them is in `call_writes`."""
 
+import asyncio
 from array import array
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
 
 from heddle.store.clickhouse.call_table import IS_SPAN, RID, USAGE, ClickhouseSelection, select, usage_of
 from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Bound, Clickhouse, Client, columns_of, rows_of
+from heddle.store.clickhouse.schema import CALLS, listed, quoted
 from heddle.store.clickhouse.usage_repeats import outer_spans
 from heddle.store.control import pending_calls
 from heddle.store.control.repository import Executor
 from heddle.store.query.calls import Position, sum_turns
+from heddle.wire import jsontext
 from heddle.wire.calls import (
     BODY,
     HEAD,
     CallRow,
     CallsQuery,
+    Contents,
     DumpSlice,
+    End,
     Filter,
     SearchProgress,
+    Start,
     ThreadRow,
     UsageRow,
 )
@@ -39,6 +46,32 @@ _UNMADE = f"""SELECT sum(rows) FROM system.parts WHERE {_PARTS} AND name IN (
     AND command LIKE '%words%')"""
 """The calls of parts whose words ClickHouse is still to make."""
 ReadFile = Callable[[str], str]
+_USER_PATHS = (("user",), ("user_id",), ("user.id",), ("user", "id"))
+_USER = " OR ".join(
+    f"JSONExtractString(attributes, {', '.join(map(quoted, path))}) = {{name:String}}" for path in _USER_PATHS
+)
+_FOUND = {
+    "call": "id = {name:String}",
+    "trace": "trace_id = {name:String}",
+    "thread": "thread_id = {name:String}",
+    "user": f"(user = {{name:String}} OR {_USER})",
+    "project": "{name:String} = ''",
+}
+"""How the calls of a subject are found."""
+
+
+def _is_of(start: Start, kind: str, name: str) -> bool:
+    """The same for a start that waits."""
+    if kind != "user":
+        return kind == "project" or name == {"trace": start.trace_id, "thread": start.thread_id}[kind]
+    attributes = jsontext.loads(start.attributes.encode()) if start.attributes else {}
+    said: list[Any] = [start.user]
+    for path in _USER_PATHS:
+        value: Any = attributes
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        said.append(value)
+    return name in said
 
 
 @dataclass(slots=True)
@@ -143,6 +176,49 @@ class CallReads:
         self._clickhouse = clickhouse
         self._control = control
         self._read_file = read_file
+
+    async def find(self, project: str, kind: str, name: str, limit: int | None = None) -> list[str]:
+        most = "" if limit is None else f" LIMIT {limit}"
+        query = f"SELECT DISTINCT id FROM {CALLS} WHERE project = {{project:String}} AND {_FOUND[kind]}{most}"
+        found = await self._clickhouse.rows(query, {"project": project, "name": name})
+
+        def waits(half: Start | End) -> bool:
+            return half.id == name if kind == "call" else isinstance(half, Start) and _is_of(half, kind, name)
+
+        waiting = await self._control.read(lambda connection: pending_calls.find_waiting(connection, project, waits))
+        return list(dict.fromkeys([*(row[0] for row in found), *waiting]))
+
+    async def children(self, project: str, ids: Sequence[str]) -> list[str]:
+        above = set(ids)
+        query = f"SELECT DISTINCT id FROM {CALLS} WHERE project = {{project:String}} AND parent_id IN {listed(ids)}"
+        found = await self._clickhouse.rows(query, {"project": project})
+
+        def is_below(half: Start | End) -> bool:
+            return isinstance(half, Start) and half.parent_id in above
+
+        waiting = await self._control.read(lambda connection: pending_calls.find_waiting(connection, project, is_below))
+        return list(dict.fromkeys([*(row[0] for row in found), *waiting]))
+
+    async def content(self, project: str, ids: Sequence[str]) -> Contents:
+        query = f"""SELECT trace_id, mapValues(files), thread_id, inputs, attributes, output, summary FROM {CALLS}
+            WHERE project = {{project:String}} AND id IN {listed(ids)}"""
+        rows = [tuple(row) for row in await self._clickhouse.rows(query, {"project": project})]
+
+        def work(connection: sa.Connection) -> list[Start | End]:
+            waiting = pending_calls.read_halves(connection, ((project, call_id) for call_id in ids))
+            return [one.half for one in waiting.values()]
+
+        found = Contents()
+        for half in await self._control.read(work):
+            if isinstance(half, Start):
+                rows.append((half.trace_id, list(half.files.values()), half.thread_id, half.inputs, half.attributes))
+            else:
+                rows.append((None, list(half.files.values()), half.output, half.summary))
+        for trace, blobs, *texts in rows:
+            found.traces.update((trace,) if trace else ())
+            found.texts += [text for text in texts if text]
+            found.texts += [await asyncio.to_thread(self._read_file, blob) for blob in blobs]
+        return found
 
     async def exists(self, project: str, call_id: str) -> bool:
         def waits(connection: sa.Connection) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -98,6 +99,37 @@ class Clickhouse:
     async def command(self, statement: str, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement that answers nothing; returns once it is done."""
         await self.read(lambda client: client.command(statement, parameters=dict(parameters or {})))
+
+    async def delete(self, table: str, condition: str, parameters: Mapping[str, Any]) -> None:
+        """Write the parts of a table anew without some rows; returns once every node has done it."""
+        if await self.rows(f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1", parameters):
+            local = f"{self.place.local(table)}{self.place.on_cluster}"
+            await self.command(f"ALTER TABLE {local} DELETE WHERE {condition}", parameters)
+            await self._mutated(table)
+
+    async def apply_deletes(self, table: str) -> None:
+        """Write the parts of a table anew without the rows that are only marked as deleted."""
+        await self.command(f"ALTER TABLE {self.place.local(table)}{self.place.on_cluster} APPLY DELETED MASK")
+        await self._mutated(table)
+
+    async def _mutated(self, table: str) -> None:
+        open_ones = f"SELECT mutation_id, latest_fail_reason FROM {self._everywhere('mutations')}"
+        await self._until(lambda found: not found, f"{open_ones} WHERE {self._of(table)} AND NOT is_done")
+
+    async def _until(self, is_done: Callable[[list[Row]], bool], query: str) -> None:
+        """Wait for what ClickHouse does in the background; raises Unavailable when that takes too long."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not is_done(found := await self.rows(query)):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"ClickHouse has not removed rows in time: {str(found[0])[:200]}")
+            await asyncio.sleep(0.2)
+
+    def _everywhere(self, table: str) -> str:
+        """A system table of this server, or of all nodes."""
+        return f"clusterAllReplicas({quoted(self._cluster)}, system.{table})" if self._cluster else f"system.{table}"
+
+    def _of(self, table: str) -> str:
+        return f"database = {quoted(self.database)} AND table = {quoted(self.place.local(table))}"
 
     def run(self, work: Callable[["Client"], T]) -> T:
         """Run `work` in this thread, with failures explained."""
@@ -236,6 +268,8 @@ def _reason(error: BaseException) -> str:
         found = found.__cause__ or found.__context__
     return str(error).partition(" with url")[0][:200]
 
+
+_PATIENCE_SECONDS = 3600.0
 
 _PARAMETER_BYTES = 3000
 """Parameters are part of the address of a request, of which servers and what is before them allow some KiB."""

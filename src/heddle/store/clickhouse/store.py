@@ -18,6 +18,7 @@ from heddle.store.clickhouse.assembly import at_spots
 from heddle.store.clickhouse.calls import Calls
 from heddle.store.clickhouse.client import Clickhouse, Client, Row, rows_of
 from heddle.store.clickhouse.schema import (
+    CALL_KEYS,
     CALLS,
     STEPS,
     TABLE_ROWS,
@@ -98,6 +99,16 @@ class TableRows:
     async def stored(self, project: str, digests: Collection[str]) -> set[str]:
         return {row[0] async for row in self._select("digest", project, digests)}
 
+    async def purge(self, project: str, digests: Collection[str] | None) -> int:
+        total = 0
+        for part in [None] if digests is None else batched(digests, _PART):
+            mine = "project = {project:String}" + ("" if part is None else f" AND digest IN {listed(part)}")
+            given = {"project": project}
+            found = await self._clickhouse.rows(f"SELECT uniqExact(digest) FROM {TABLE_ROWS} WHERE {mine}", given)
+            total += int(found[0][0])
+            await self._clickhouse.delete(TABLE_ROWS, mine, given)
+        return total
+
     async def total_size(self, project: str) -> int:
         each = f"SELECT any(length(val)) AS size FROM {TABLE_ROWS} WHERE project = {{project:String}} GROUP BY digest"
         found = await self._clickhouse.rows(f"SELECT sum(size) FROM ({each})", {"project": project})
@@ -135,6 +146,7 @@ class ScaleStore(Store):
         self._clickhouse = clickhouse
         self._control = control
         self.blobs = open_blobs(settings)
+        self.redaction.set_default(settings.redaction)
         given = (clickhouse, control.executor)
         self.calls = self._calls = Calls(*given, settings.write_queue_bytes, self._read_text)
         self.trials = Trials(clickhouse, self._read_text)
@@ -163,6 +175,11 @@ class ScaleStore(Store):
 
         of_control = await self._control.executor.read(work)
         return of_control | {row[0] for row in await self._clickhouse.rows(_NAMED, {"keys": list(keys)})}
+
+    async def compact(self) -> None:
+        await self._control.compact()
+        for table in (CALLS, CALL_KEYS, TABLE_ROWS):
+            await self._clickhouse.apply_deletes(table)
 
     async def close(self) -> None:
         await self._stop_upkeep()

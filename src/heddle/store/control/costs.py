@@ -94,7 +94,7 @@ class Costs(Repository):
         try:
             await self._executor.write(lambda connection: connection.execute(sa.insert(costs), rows), 300 * len(rows))
         finally:
-            self._forget(project)
+            self.forget(project)
 
     async def query(self, project: str, request: RowRequest) -> Selection:
         """The project's prices that a request selects, in the order they were created unless it says otherwise."""
@@ -108,7 +108,7 @@ class Costs(Repository):
         try:
             return await self._executor.write(lambda c: purge(c, costs, project, ids, user, "cost.purge"))
         finally:
-            self._forget(project)
+            self.forget(project)
 
     async def project_rows(self, project: str) -> ProjectPrices:
         """The project's own prices, from memory where no other server writes and nothing was written since."""
@@ -123,7 +123,8 @@ class Costs(Repository):
             self._cached[project] = prices
         return prices
 
-    def _forget(self, project: str) -> None:
+    def forget(self, project: str) -> None:
+        """Read the prices of a project anew, as they have changed."""
         # Counted after the commit: a read that began before it must not put its older answer into the cache.
         self._changes += 1
         self._cached.pop(project, None)

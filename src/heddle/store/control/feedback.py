@@ -8,11 +8,13 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.store.control.audit import purge
-from heddle.store.control.repository import Repository, metadata, reads, upsert
+from heddle.store.control.redaction import Redaction
+from heddle.store.control.repository import Executor, Repository, metadata, reads, upsert
 from heddle.store.control.row_queries import Column, Expression, Row, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
+from heddle.wire.redaction import Redactor
 
 STRUCTURES = {
     "scorer_tags": Kind.TEXTS,
@@ -98,8 +100,19 @@ class Window:
         return sa.and_(*tests)
 
 
+def _redacted(row: Row, redactor: Redactor | None) -> Row:
+    if redactor is None:
+        return row
+    texts = {name: redactor.json(row[name], name) for name in ("payload", *STRUCTURES) if row[name]}
+    return {**row, **texts}
+
+
 class FeedbackRows(Repository):
     """What can be done with feedback; projects are internal ids, refs are internal, JSON columns are JSON text."""
+
+    def __init__(self, executor: Executor, redaction: Redaction | None = None) -> None:
+        super().__init__(executor)
+        self._redaction = redaction or Redaction(executor)
 
     async def create(self, rows: Sequence[Row], replaced: tuple[str, str, str] | None = None) -> None:
         """Store complete rows, all or none; a row with the id of an existing one takes its place.
@@ -108,6 +121,10 @@ class FeedbackRows(Repository):
         """
         if not rows:
             return
+        redactors = await self._redaction.of(row["project"] for row in rows)
+        if redactors:
+            rows = [_redacted(row, redactors.get(row["project"])) for row in rows]
+            await self._redaction.note(redactors)
 
         def work(connection: sa.Connection) -> None:
             if replaced is not None:

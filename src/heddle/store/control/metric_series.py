@@ -1,5 +1,6 @@
 """Series of metrics and their points, a minute each; what was counted before is known of each stream."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -8,7 +9,8 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
-from heddle.store.control.repository import Key, Mapped, Prepared, Repository, Upsert, metadata, writes
+from heddle.store.control.redaction import Redaction
+from heddle.store.control.repository import Executor, Key, Mapped, Prepared, Repository, Upsert, metadata, writes
 from heddle.store.control.row_queries import Listed
 from heddle.wire import times
 from heddle.wire.batched import batched
@@ -111,11 +113,30 @@ class SeriesPoint(NamedTuple):
 class MetricSeries(Repository):
     """What can be done with series of metrics; projects are internal ids."""
 
+    def __init__(self, executor: Executor, redaction: Redaction | None = None) -> None:
+        super().__init__(executor)
+        self._redaction = redaction or Redaction(executor)
+
+    async def _redacted(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        redactors = await self._redaction.of(sample.series.project for sample in samples)
+        if not redactors:
+            return samples
+        found = []
+        for sample in samples:
+            redactor, series = redactors.get(sample.series.project), sample.series
+            if redactor is not None:
+                attributes = redactor.json(series.attributes, "attributes")
+                series = dataclasses.replace(series, attributes=attributes)
+            found.append(dataclasses.replace(sample, series=series))
+        await self._redaction.note(redactors)
+        return found
+
     async def write(self, samples: Sequence[Sample], most_series: int) -> list[Sample]:
         """Count samples; returns those of new series beyond `most_series` of their project, which are not counted.
 
         A sample that was counted before is counted no second time. Returns after the commit.
         """
+        samples = await self._redacted(samples)
         left: list[Sample] = []
         for part in batched(samples, _SAMPLES):
             by_project: dict[str, list[Sample]] = {}

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import orjson
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import object_labels as labels
 from heddle.store.control.audit import audit
+from heddle.store.control.redaction import Redaction
 from heddle.store.control.repository import (
     Executor,
     Instance,
@@ -238,8 +239,11 @@ class LatestVersions:
 class Objects(Repository):
     """The verbs of object versions. Project ids are internal, instants microseconds."""
 
-    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
+    def __init__(
+        self, executor: Executor, instance: Instance | None = None, redaction: Redaction | None = None
+    ) -> None:
         super().__init__(executor, instance)
+        self._redaction = redaction or Redaction(executor)
         self.latest = LatestVersions(executor, instance)
         self.observers: dict[str, Callable[[], Awaitable[None]]] = {}
         """By base class: what is awaited, before the writer is told, when versions of that class came or went."""
@@ -249,9 +253,17 @@ class Objects(Repository):
 
         Raises InvalidRequest when live versions of that name and kind have another base class.
         """
-        work = self.latest.count_change(lambda connection: _create(connection, new, times.now()))
+        (val,) = await self._redaction.texts(new.project, "val", [new.val])
+        redacted = replace(new, val=val)
+        work = self.latest.count_change(lambda connection: _create(connection, redacted, times.now()))
         await self._executor.write(work, len(new.val) + 500)
         await self._tell(new.base_object_class)
+
+    async def forget(self) -> None:
+        """Believe nothing any more that was known of versions, as some were removed."""
+        await self._executor.write(self.latest.count_change(lambda _: None))
+        for observe in list(self.observers.values()):
+            await observe()
 
     @reads
     def read(

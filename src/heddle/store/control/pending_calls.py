@@ -4,7 +4,7 @@ A row of `call_halves` holds one half. Whoever brings the other one finds it, wr
 away, unless it was changed meanwhile: then the call is put together anew.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -135,6 +135,17 @@ def remove_halves(connection: sa.Connection, project: str, ids: Sequence[str]) -
 def purge_halves(connection: sa.Connection, project: str, before: int) -> None:
     """Remove the starts of calls that started before an instant."""
     connection.execute(sa.delete(call_halves).where(_c.project == project, _c.started_at < before))
+
+
+def halves_of(project: str, ids: Sequence[str]) -> sa.ColumnElement[bool]:
+    """The condition for the halves of some calls."""
+    return sa.and_(_c.project == project, Listed(_c.id, [_name(call_id) for call_id in ids]))
+
+
+def find_waiting(connection: sa.Connection, project: str, is_wanted: Callable[[Half], bool]) -> list[str]:
+    """The ids of a project's calls of which a half that is wanted waits."""
+    rows = connection.execute(sa.select(_c.half, _c.is_end).where(_c.project == project))
+    return [half.id for half in (_unpack(content, bool(is_end)) for content, is_end in rows) if is_wanted(half)]
 
 
 def has_half(connection: sa.Connection, project: str, call_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -19,6 +19,8 @@ class ProjectRow:
     created_at: int
     description: str | None
     retention_days: Integer | None
+    redaction: dict[str, Any] | None = None
+    """The kinds of secrets and the paths that are taken out of what it is sent; None: as the setting says."""
 
 
 _projects = Mapped(ProjectRow, "projects")

@@ -1,6 +1,7 @@
 """Rows of tables: JSON texts, each kept once per project under its digest, and never changed."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import Any, Protocol
 
 import orjson
@@ -50,6 +51,9 @@ class RowTexts(Protocol):
     async def stored(self, project: str, digests: Collection[str]) -> set[str]:
         """Which of the rows are there."""
 
+    async def purge(self, project: str, digests: Collection[str] | None) -> int:
+        """Remove rows for good, all of the project where none are named; returns how many."""
+
     async def total_size(self, project: str) -> int:
         """The sizes of all rows of the project, each counted once."""
 
@@ -96,6 +100,17 @@ class ControlRowTexts(Repository):
         return await self._executor.read(
             lambda connection: {row.digest for row in _pairs(connection, _STORED, project, digests)}
         )
+
+    async def purge(self, project: str, digests: Collection[str] | None) -> int:
+        total = 0
+        for part in batched(digests, _PART) if digests is not None else repeat(None):
+            mine = sa.select(_c.number).where(_c.project == project)
+            mine = mine.limit(_PART) if part is None else mine.where(_c.digest.in_(part))
+            removed = await self._execute(sa.delete(table_rows).where(_c.number.in_(mine)))
+            total += removed
+            if part is None and not removed:
+                break
+        return total
 
     async def total_size(self, project: str) -> int:
         return int(await self._scalar(sa.select(sa.func.sum(_c.size)).where(_c.project == project)) or 0)

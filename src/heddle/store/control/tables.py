@@ -14,6 +14,7 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.errors import NotFound
+from heddle.store.control.redaction import Redaction
 from heddle.store.control.repository import Executor, reads
 from heddle.store.control.table_chunks import (
     CHUNK_ROWS,
@@ -223,14 +224,16 @@ class TableStats:
 class Tables:
     """The verbs of tables. Project ids are internal."""
 
-    def __init__(self, executor: Executor, row_texts: RowTexts) -> None:
+    def __init__(self, executor: Executor, row_texts: RowTexts, redaction: Redaction | None = None) -> None:
         self._executor = executor
         self._row_texts = row_texts
+        self._redaction = redaction or Redaction(executor)
         self._orders = Orders(executor, row_texts)
 
     async def create(self, project: str, digest: str, row_digests: Sequence[str], rows: Mapping[str, str]) -> None:
         """Store a table and what is new of its rows (JSON text by digest); rows that are nowhere may come later."""
         is_complete = all(row_digest in rows for row_digest in row_digests)
+        rows = await self._redacted(project, rows)
 
         async def slices() -> AsyncIterator[Sequence[str]]:
             for first in range(0, len(row_digests), SLICE_ROWS):
@@ -240,6 +243,17 @@ class Tables:
         number = await new.store(slices(), digest)
         if number is not None and not is_complete:
             await self._note_completeness(project, number, len(row_digests))
+
+    async def row_texts(self, project: str, digests: Collection[str]) -> dict[str, str]:
+        """The texts of rows by digest."""
+        return await self._row_texts.texts(project, digests)
+
+    async def purge_rows(self, project: str, digests: Collection[str] | None) -> int:
+        """Remove rows for good, all of the project where none are named; returns how many."""
+        return await self._row_texts.purge(project, digests)
+
+    async def _redacted(self, project: str, rows: Mapping[str, str]) -> dict[str, str]:
+        return dict(zip(rows, await self._redaction.texts(project, "row", list(rows.values())), strict=True))
 
     async def count(self, project: str, digest: str) -> int | None:
         """How many rows a table has; None for an unknown table."""
@@ -264,6 +278,7 @@ class Tables:
         if base_table is None:
             raise NotFound(f"Table {base[:100]} not found")
         count = sum(piece.count for piece in pieces)
+        rows = await self._redacted(project, rows)
 
         async def slices() -> AsyncIterator[Sequence[str]]:
             for first in range(0, count, SLICE_ROWS):
@@ -397,6 +412,7 @@ class Tables:
 
     async def put_rows(self, project: str, rows: Mapping[str, str]) -> None:
         """Store rows (JSON text by digest) that tables made later may name."""
+        rows = await self._redacted(project, rows)
         await self._executor.write(await self._row_texts.put(project, rows), sum(map(len, rows.values())))
 
     async def row_values(self, project: str, row_digests: Collection[str]) -> dict[str, str]:

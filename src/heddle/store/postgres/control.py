@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from heddle import aio
 from heddle.errors import Busy, Unavailable
 from heddle.settings import Settings
-from heddle.store.control.repository import WriteStats
+from heddle.store.control.repository import WriteStats, metadata
 from heddle.store.data_folder import Sizes, sizes
 from heddle.store.postgres.connection import ANSWERED, Isolation, connect, explain, is_conflict, is_lost, is_taken
 from heddle.store.postgres.migrate import current, migrate
@@ -175,6 +175,7 @@ class PostgresControl:
         key_readers = Pool("keys", address, _KEY_READERS, "REPEATABLE READ", seconds)
         searchers = Pool("search", address, settings.readers, "REPEATABLE READ", seconds)
         self._folder = Path(settings.data)
+        self._address = address
         self._pools = (writers, readers, key_readers, searchers)
         self.schema = current()
         self.stats = PostgresStats()
@@ -187,6 +188,21 @@ class PostgresControl:
         database = await self.executor.read(lambda connection: int(connection.execute(_SIZE).scalar_one()))
         found = await asyncio.to_thread(sizes, self._folder / "none")
         return dataclasses.replace(found, database=database)
+
+    async def compact(self) -> None:
+        """Write every table anew, each locked meanwhile. Raises Unavailable where others hold one for long."""
+        await asyncio.to_thread(self._compact)
+
+    def _compact(self) -> None:
+        engine = connect(self._address, 1, "READ COMMITTED", 0)
+        try:
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                for table in sorted(metadata.tables):
+                    connection.exec_driver_sql(f"VACUUM (FULL, ANALYZE) {table}")
+        except sa.exc.SQLAlchemyError as error:
+            raise explain(error) or error from error
+        finally:
+            engine.dispose()
 
     async def close(self) -> None:
         """Write what waits and close every connection."""

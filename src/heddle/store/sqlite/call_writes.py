@@ -304,6 +304,25 @@ def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) 
         "SELECT project, started_at, rid FROM calls WHERE project = ? AND started_at < ? ORDER BY started_at LIMIT ?",
         (project, before, limit),
     ).fetchall()
+    _remove(raw, rows)
+    return len(rows)
+
+
+def purge(raw: sqlite3.Connection, project: int, ids: Sequence[str]) -> int:
+    """Remove calls, hidden ones and halves too, with everything of theirs; returns how many."""
+    rows = []
+    for chunk in batched(ids):
+        marks = ",".join("?" * len(chunk))
+        query = f"SELECT project, ifnull(started_at, 0), rid FROM calls WHERE project = ? AND id IN ({marks})"
+        rows += raw.execute(query, (project, *chunk)).fetchall()
+        raw.execute(f"DELETE FROM call_endings WHERE project = ? AND call IN ({marks})", (project, *chunk))
+    _remove(raw, rows)
+    for table in ("call_blocks", "usage_blocks"):
+        raw.execute(f"DELETE FROM {table} WHERE project = ? AND calls = 0", (project,))
+    return len(rows)
+
+
+def _remove(raw: sqlite3.Connection, rows: Sequence[blocks.Place]) -> None:
     blocks.count_change(raw, blocks.counts_of(raw, (rid for _, _, rid in rows)), Counter())
     blocks.remove_usage(raw, rows)
     search.withdraw(raw, [rid for _, _, rid in rows], is_removed=True)
@@ -312,7 +331,6 @@ def purge_older(raw: sqlite3.Connection, project: int, before: int, limit: int) 
         raw.executemany(f"DELETE FROM {table} WHERE rid = ?", rids)
     raw.executemany("DELETE FROM calls WHERE rid = ?", rids)
     search.lower(raw)
-    return len(rows)
 
 
 _ADD = """INSERT INTO call_endings (project, call) SELECT project, id FROM calls

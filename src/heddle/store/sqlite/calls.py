@@ -1,6 +1,7 @@
 """The verbs of calls on the embedded store."""
 
 import asyncio
+import json
 import sqlite3
 import time
 from array import array
@@ -19,6 +20,7 @@ from heddle.store.sqlite.call_writes import (
     Endings,
     TrialRows,
     delete,
+    purge,
     purge_older,
 )
 from heddle.store.sqlite.database import NameReader, Names, Readers, Session, Writer, reads
@@ -26,12 +28,14 @@ from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.search import Window, index_next, progress
 from heddle.store.sqlite.span_dumps import WHOLE_DUMP
 from heddle.wire import times
+from heddle.wire.batched import batched
 from heddle.wire.calls import (
     BODY_IN,
     BODY_OUT,
     COLUMNS,
     CallRow,
     CallsQuery,
+    Contents,
     DumpSlice,
     End,
     Ending,
@@ -63,6 +67,21 @@ AGENT_SPAN_BYTES = 600
 NEXT_PAGE = 8192
 PURGE_SLICE = 500
 _USAGE_SLICE = 2000
+_USER = " OR ".join(f"bi.attributes ->> '{path}' = ?2" for path in ("$.user", "$.user_id", '$."user.id"', "$.user.id"))
+_FOUND = {
+    "call": "WHERE c.project = ?1 AND c.id = ?2",
+    "trace": "WHERE c.project = ?1 AND c.trace_id = ?2",
+    "thread": "WHERE c.project = ?1 AND c.thread_id = ?2",
+    "user": f"""LEFT JOIN body_in bi ON bi.rid = c.rid
+        WHERE c.project = ?1 AND (c.user = (SELECT k FROM names WHERE v = ?2) OR {_USER})""",
+    "project": "WHERE c.project = ?1 AND ?2 = ''",
+}
+"""How the calls of a subject are found."""
+_CONTENT = """SELECT c.trace_id, c.thread_id, bi.inputs, bi.attributes, bo.output, bo.summary
+    FROM json_each(?) j CROSS JOIN calls c ON c.id = j.value AND c.project = ?
+    LEFT JOIN body_in bi ON bi.rid = c.rid LEFT JOIN body_out bo ON bo.rid = c.rid"""
+_CONTENT_FILES = """SELECT DISTINCT f.blob FROM json_each(?) j CROSS JOIN calls c ON c.id = j.value AND c.project = ?
+    JOIN call_files f ON f.rid = c.rid"""
 
 T = TypeVar("T")
 Halves = tuple[Sequence[Start], Sequence[End]]
@@ -239,6 +258,53 @@ class Calls:
                 break
         if total:
             await self._writer.write(lambda session: session.raw.execute("PRAGMA incremental_vacuum(20000)").fetchall())
+        return total
+
+    async def find(self, project: str, kind: str, name: str, limit: int | None = None) -> list[str]:
+        def work(session: Session) -> list[str]:
+            number = self._reader_names.number(session.raw, project)
+            sql = f"SELECT c.id FROM calls c {_FOUND[kind]} LIMIT ?3"
+            return [row[0] for row in session.raw.execute(sql, (number, name, -1 if limit is None else limit))]
+
+        return await self._long_readers.read(work)
+
+    async def children(self, project: str, ids: Sequence[str]) -> list[str]:
+        def work(session: Session) -> list[str]:
+            number = self._reader_names.number(session.raw, project)
+            sql = """SELECT c.id FROM json_each(?) j CROSS JOIN calls c ON c.parent_id = j.value AND c.project = ?"""
+            return [row[0] for row in session.raw.execute(sql, (json.dumps(list(ids)), number))]
+
+        return await self._readers.read(work)
+
+    async def content(self, project: str, ids: Sequence[str]) -> Contents:
+        def work(session: Session) -> Contents:
+            found = Contents()
+            number = self._reader_names.number(session.raw, project)
+            listed = json.dumps(list(ids))
+            for trace, *texts in session.raw.execute(_CONTENT, (listed, number)):
+                found.traces.update((trace,) if trace else ())
+                found.texts += [text for text in texts if text]
+            found.texts += [self._read_file(row[0]) for row in session.raw.execute(_CONTENT_FILES, (listed, number))]
+            return found
+
+        return await self._readers.read(work)
+
+    async def purge(self, project: str, ids: Sequence[str]) -> int:
+        total = 0
+        for part in batched(ids, PURGE_SLICE):
+
+            def work(session: Session, part: Sequence[str] = part) -> int:
+                removed = purge(session.raw, self._names.number(session.raw, project), part)
+                self._trials.deleted(session.raw, project, part)
+                return removed
+
+            total += await self._writer.write(work)
+        return total
+
+    async def purge_project(self, project: str) -> int:
+        total = 0
+        while ids := await self.find(project, "project", "", PURGE_SLICE):
+            total += await self.purge(project, ids)
         return total
 
     async def index(self) -> None:

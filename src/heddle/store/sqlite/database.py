@@ -1,6 +1,7 @@
 """The one SQLite file: its connections, the threads that read, and the one that writes."""
 
 import asyncio
+import hashlib
 import logging
 import sqlite3
 import threading
@@ -209,30 +210,58 @@ def run_in(session: Session, work: Callable[[Session], T], timeout: float) -> T:
 _MAX_CACHED = 200_000
 
 
+_ERASED = "erased:"
+
+
+def _erased(text: str) -> str:
+    return _ERASED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
 class Names:
     """The writer's view of the table `names`; entries of an undone transaction are forgotten by `forget`."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._new: list[str] = []
+        self._used: set[int] = set()
 
     def number(self, raw: sqlite3.Connection, text: str) -> int:
         """The number of a text, made when it is new."""
         known = self._numbers.get(text)
         if known is not None:
             return known
-        row = raw.execute("SELECT k FROM names WHERE v = ?", (text,)).fetchone()
+        row = raw.execute("SELECT k, v FROM names WHERE v IN (?, ?)", (text, _erased(text))).fetchone()
+        label = refs.operation_name(text)
         if row is None:
-            label = refs.operation_name(text)
             number = raw.execute("INSERT INTO names (v, label) VALUES (?, ?)", (text, label)).lastrowid
             assert number is not None
             self._new.append(text)
         else:
             number = int(row[0])
+            if row[1] != text:
+                raw.execute("UPDATE names SET v = ?, label = ? WHERE k = ?", (text, label, number))
+                self._new.append(text)
+        self._used.add(number)
         if len(self._numbers) >= _MAX_CACHED:
             self._numbers.clear()
         self._numbers[text] = number
         return number
+
+    def watch(self) -> None:
+        """Note from now on which numbers are used, for `erase`."""
+        self._numbers.clear()
+        self._used.clear()
+
+    def erase(self, raw: sqlite3.Connection, unused: Iterable[int]) -> None:
+        """Erase the texts of numbers that no row had when it was looked, unless they were used since `watch`.
+
+        A digest takes the place of a text: numbers that readers remember stay those of their texts for ever.
+        """
+        for number in set(unused) - self._used:
+            (text,) = raw.execute("SELECT v FROM names WHERE k = ?", (number,)).fetchone()
+            if not text.startswith(_ERASED):
+                raw.execute("UPDATE names SET v = ?, label = '' WHERE k = ?", (_erased(text), number))
+                self._numbers.pop(text, None)
 
     def committed(self) -> None:
         """What was made is durable now."""
@@ -309,6 +338,8 @@ class _Item:
     joint: "Callable[[Session, list[Any]], None] | None" = None
     """Does the work of several such items together, of what each of them brings."""
     brought: Any = None
+    is_alone: bool = False
+    """Runs by itself, outside of a transaction."""
     result: Any = None
     error: BaseException | None = None
 
@@ -342,6 +373,12 @@ class Writer:
         item = _Item(lambda session: joint(session, [brought]), size, loop, loop.create_future(), joint, brought)
         await self._put(item)
 
+    async def write_alone(self, work: Callable[[Session], T]) -> T:
+        """Run `work` outside of a transaction, between two groups; failures are explained."""
+        loop = asyncio.get_running_loop()
+        result: T = await self._put(_Item(work, 0, loop, loop.create_future(), is_alone=True))
+        return result
+
     async def _put(self, item: _Item) -> Any:
         size = item.size
         with self._wake:
@@ -368,19 +405,15 @@ class Writer:
             if group:
                 self._commit(group)
                 self._report(group)
-            has_log = bool(group) or not self._empty_log()
+            has_log = bool(group) or self._has_log()
 
-    def _empty_log(self) -> bool:
-        """Bring what the log holds into the file; false where a reader still needs the log."""
-        raw = self._session.raw
+    def _has_log(self) -> bool:
+        """Empty the log; true where a reader still needs it."""
         try:
-            raw.execute("PRAGMA busy_timeout = 0")
-            return not raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            return not empty_log(self._session)
         except sqlite3.Error as error:
             logger.warning("the write-ahead log was not emptied: %s", error)
-            return True
-        finally:
-            raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+            return False
 
     def _take(self, patience: float | None) -> list[_Item] | None:
         """What waits to be written; empty when nothing came for so many seconds, None at the end."""
@@ -395,6 +428,7 @@ class Writer:
                 self._items
                 and len(group) < MAX_GROUP_ITEMS
                 and (not group or size + self._items[0].size <= MAX_GROUP_BYTES)
+                and not (group and (group[0].is_alone or self._items[0].is_alone))
             ):
                 item = self._items.popleft()
                 size += item.size
@@ -404,6 +438,12 @@ class Writer:
 
     def _commit(self, group: list[_Item]) -> None:
         raw, began = self._session.raw, time.monotonic()
+        if group[0].is_alone:
+            try:
+                group[0].result = group[0].work(self._session)
+            except Exception as error:  # whatever it is, who waits is told
+                group[0].error = explain(error) or error
+            return
         try:
             raw.execute("BEGIN IMMEDIATE")
             if not all(self._apply(run) for run in _joined(group)):
@@ -469,6 +509,16 @@ class Writer:
                 loop.call_soon_threadsafe(_resolve, mine)
             except RuntimeError:
                 logger.warning("%d writes were committed after their event loop had closed", len(mine))
+
+
+def empty_log(session: Session) -> bool:
+    """Bring what the log holds into the file; false where a reader still needs the log. Raises sqlite3.Error."""
+    raw = session.raw
+    try:
+        raw.execute("PRAGMA busy_timeout = 0")
+        return not raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
 
 
 def _run_in(context: Context, work: Callable[[Session], T], session: Session) -> T:

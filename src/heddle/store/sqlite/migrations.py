@@ -195,6 +195,11 @@ MIGRATIONS = (
     Migration(21, "dumps of spans are stored compressed", _drop_dump_indexes),
     Migration(22, "roles of keys, their ends, and where requests came from", _add_roles, changes_data=True),
     Migration(23, "what clients of Tinker's protocol make", _create(*TINKER_TABLES)),
+    Migration(
+        24,
+        "what is taken out of the content of a project",
+        lambda session: _add_column(session.raw, "projects", "redaction TEXT"),
+    ),
 )
 CURRENT = MIGRATIONS[-1].number
 

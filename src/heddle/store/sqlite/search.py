@@ -30,6 +30,7 @@ _MOST_GROWTH = 3
 _VERIFIED_AT_ONCE = 64
 _MOST_HOLDING = 200_000
 _MOST_UNREAD = 10
+_MERGED_PAGES = 500
 """A tenth of the calls may be missing in the index where it is asked for another condition."""
 LARGE_CALLS = f"""CREATE INDEX IF NOT EXISTS calls_large ON calls (project)
     WHERE size_in > {MAX_TEXT} OR size_out > {MAX_TEXT}"""
@@ -149,6 +150,13 @@ def lower(raw: sqlite3.Connection) -> None:
     """Behind the removal of calls: their numbers may be given again."""
     top = _top(raw)
     raw.execute("UPDATE search_state SET low = min(low, ?1), high = min(high, ?1) WHERE kind = 'calls'", (top,))
+
+
+def merge(raw: sqlite3.Connection, is_first: bool) -> bool:
+    """Merge a part of the index, at whose end it holds no words of what was taken out; false once all is merged."""
+    before = raw.total_changes
+    raw.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (_MERGED_PAGES * (-1 if is_first else 1),))
+    return raw.total_changes - before >= 2
 
 
 def _bounds(raw: sqlite3.Connection) -> tuple[int, int]:

@@ -7,13 +7,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from heddle.errors import HeddleError
+from heddle.errors import HeddleError, Unavailable
 from heddle.settings import Settings
 from heddle.store.base import TIDY_SECONDS, UPKEEP_SECONDS, Store, named_blobs
 from heddle.store.blobs.open import open_blobs
 from heddle.store.control.repository import WriteStats
 from heddle.store.control.table_rows import ControlRowTexts
 from heddle.store.data_folder import Sizes, sizes
+from heddle.store.sqlite import search
 from heddle.store.sqlite.aggregates import CallAggregates
 from heddle.store.sqlite.call_table import PathIndexes
 from heddle.store.sqlite.call_writes import TrialRows, projects_with_trials
@@ -25,13 +26,16 @@ from heddle.store.sqlite.database import (
     Session,
     SqliteExecutor,
     Writer,
+    empty_log,
     explain,
     open_writer,
 )
 from heddle.store.sqlite.migrations import CURRENT, migrate
-from heddle.store.sqlite.search import renew as renew_search
+from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.trace_spans import TraceSpans
 from heddle.store.sqlite.trials import Trials
+from heddle.wire.batched import batched
+from heddle.wire.calls import COLUMNS
 
 logger = logging.getLogger("heddle.store")
 CONTROL_READERS = 2
@@ -69,6 +73,27 @@ class SqliteControl:
         """How much room everything in the folder takes."""
         return await asyncio.to_thread(sizes, self._path)
 
+    async def compact(self) -> None:
+        """Write the file anew, and remove the copies of it that were made before migrations.
+
+        Raises StorageFull where there is no room for a second file, Unavailable where readers need the log for long.
+        """
+        for copy in self._path.parent.glob(f"{self._path.name}.before-*"):
+            await asyncio.to_thread(copy.unlink)
+        await self.writer.write(lambda _: self.names.watch())
+        unused = await self.long_readers.read(lambda session: unused_names(session.raw))
+        for part in batched(sorted(unused)):
+            await self.writer.write(lambda session, part=part: self.names.erase(session.raw, part))  # type: ignore[misc]
+        is_first = True
+        while await self.writer.write(lambda session, first=is_first: search.merge(session.raw, first)):  # type: ignore[misc]
+            is_first = False
+        await self.writer.write_alone(_rewrite)
+        deadline = time.monotonic() + _LOG_SECONDS
+        while not await self.writer.write_alone(empty_log):
+            if time.monotonic() > deadline:
+                raise Unavailable("Others still read what was removed; the write-ahead log cannot be emptied now")
+            await asyncio.sleep(0.1)
+
     async def close(self) -> None:
         """Write what waits, checkpoint the file, close every connection."""
         await asyncio.to_thread(self._close)
@@ -85,6 +110,35 @@ class SqliteControl:
         self._session.raw.execute("PRAGMA busy_timeout = 0")
         self._session.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._session.close()
+
+
+_LOG_SECONDS = 60.0
+_NAMED = (
+    *(("calls", column) for column in ("project", *(stored_name(item) for item in COLUMNS if item.is_repeated))),
+    *(("usage", "model"), ("usage_blocks", "model"), ("usage_blocks", "project"), ("call_blocks", "op")),
+    *(("call_blocks", "project"), ("call_refs", "ref"), ("call_endings", "project"), ("eval_trials", "project")),
+)
+"""Where numbers of `names` stand."""
+
+
+def unused_names(raw: sqlite3.Connection) -> set[int]:
+    """The numbers of texts that no row has."""
+    unused = {row[0] for row in raw.execute("SELECT k FROM names")}
+    for table, column in _NAMED:
+        unused.difference_update(row[0] for row in raw.execute(f"SELECT DISTINCT {column} FROM {table}"))
+    return unused
+
+
+def _rewrite(session: Session) -> None:
+    raw = session.raw
+    if raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat4'").fetchone():
+        raw.execute("DELETE FROM sqlite_stat4")
+    try:
+        # In memory the second file would take as much of it.
+        raw.execute("PRAGMA temp_store = FILE")
+        raw.execute("VACUUM")
+    finally:
+        raw.execute("PRAGMA temp_store = MEMORY")
 
 
 DATABASE = "heddle.db"
@@ -105,6 +159,7 @@ class SqliteStore(Store):
         readers = self._readers = control.readers
         self.indexes = PathIndexes(session.raw)
         self.blobs = open_blobs(settings)
+        self.redaction.set_default(settings.redaction)
         trials = TrialRows(control.names, self._read_text, projects_with_trials(session.raw))
         self.calls = Calls(
             control.writer, readers, control.long_readers, control.names, self.indexes, self._read_text, trials
@@ -123,6 +178,9 @@ class SqliteStore(Store):
 
     async def sizes(self) -> Sizes:
         return await self._control.sizes()
+
+    async def compact(self) -> None:
+        await self._control.compact()
 
     async def _named_blobs(self, keys: Sequence[str]) -> set[str]:
         def named(session: Session) -> set[str]:
@@ -180,7 +238,7 @@ def open_file(settings: Settings, path: Path) -> Session:
     session = open_writer(path, settings.durability, settings.max_database_bytes)
     try:
         migrate(session, path)
-        renew_search(session.raw, settings.search == "on")
+        search.renew(session.raw, settings.search == "on")
     except sqlite3.Error as error:
         session.close()
         raise explain(error) or error from None

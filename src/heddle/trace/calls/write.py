@@ -1,8 +1,8 @@
 """The write routes of calls: parse, pack as what the store keeps, keep the files, commit; only then answer."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
@@ -56,8 +56,10 @@ from heddle.trace.calls.models import (
 )
 from heddle.trace.prices import Tokens, to_tokens
 from heddle.wire import jsontext, refs, times
+from heddle.wire.call_errors import read_error
 from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
 from heddle.wire.content import LONG_STRING, replace_content
+from heddle.wire.redaction import Redactor
 from heddle.wire.spans import AgentSpan
 
 router = group("Calls")
@@ -68,6 +70,8 @@ MAX_FIELD_DEPTH = jsontext.MAX_DEPTH - 5
 _KEPT_TEXT = 4096
 _SERVER_KEYS = ("status", "trace_name", "latency_ms", "display_name", "costs", "feedback")
 _MAX_STEP = 2**63 - 1
+_AGENT_IDS = ("project", "trace_id", "span_id", "parent_span_id", "conversation_id")
+_AGENT_TEXTS = [one.name for one in fields(AgentSpan) if one.name not in _AGENT_IDS]
 
 
 def _plain_columns(of_end: bool) -> tuple[list[str], Callable[[BaseModel], tuple[Any, ...]]]:
@@ -102,6 +106,11 @@ class Packed:
     files: list[PendingFile] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
     spills: list[tuple[dict[str, str], str, int]] = field(default_factory=list)
+
+    @property
+    def halves(self) -> list[Start | End]:
+        """Starts, then ends."""
+        return [*self.starts, *self.ends]
 
 
 class Packer:
@@ -202,6 +211,50 @@ class Packer:
 
     def _keep(self, project: str, digest: str, name: str, content: bytes) -> None:
         self.packed.files.append(PendingFile(project, name, digest, content))
+
+
+_FIRST = ("inputs", "attributes", "output", "summary")
+
+
+def redact(packed: Packed, agents: Sequence[AgentSpan], redactors: Mapping[str, Redactor], user: str) -> None:
+    """Take out of calls, their files and agent spans what the rules of their projects say; `user` is whose key it is.
+
+    What stood at paths is taken out of the dumps of spans, too, which are looked at behind all else.
+    """
+    spills = {(id(files), name): index for files, name, index in packed.spills}
+    changed: set[tuple[str, str]] = set()
+    for names in (_FIRST, ("otel_dump",)):
+        for half in packed.halves:
+            redactor = redactors.get(half.project)
+            for name in names if redactor is not None else ():
+                text = getattr(half, name, None)
+                if not text or redactor is None:
+                    continue
+                index = spills.get((id(half.files), name))
+                if index is not None:
+                    packed.blobs[index] = redactor.json(packed.blobs[index].decode(), name).encode()
+                redacted = redactor.json(text, name)
+                if redacted is not text:
+                    setattr(half, name, redacted)
+                    changed.add((half.project, half.id))
+    for start in packed.starts:
+        if (redactor := redactors.get(start.project)) is not None:
+            start.display_name = start.display_name and redactor.text(start.display_name)
+            start.user = start.user if start.user == user else redactor.text(start.user)
+            if (start.project, start.id) in changed:
+                # The places of what the dump shares with inputs and output are others now.
+                start.shared = ()
+    for end in packed.ends:
+        if (redactor := redactors.get(end.project)) is not None and end.exception:
+            end.exception = redactor.text(end.exception)
+            end.error_group = read_error(end.exception).group
+    for file in packed.files:
+        if (redactor := redactors.get(file.project)) is not None:
+            file.content = redactor.content(file.content)
+    for agent in agents:
+        if (redactor := redactors.get(agent.project)) is not None:
+            for name in _AGENT_TEXTS:
+                setattr(agent, name, redactor.value(getattr(agent, name)))
 
 
 def shortened(value: Any) -> Any:
@@ -375,9 +428,18 @@ class CallWrites:
 
     async def keep(self, packed: Packed, agents: Sequence[AgentSpan] = ()) -> None:
         """Store what is packed, and the agent spans among it: files first, then the calls that point to them."""
+        await self._redact(packed, agents)
         if packed.files or packed.blobs:
             await self._keep_files(packed)
         await self._store.calls.write(packed.starts, packed.ends, agents)
+
+    async def _redact(self, packed: Packed, agents: Sequence[AgentSpan]) -> None:
+        """Take out what the rules of the projects say, before anything reaches a disk."""
+        redactors = await self._store.redaction.of(half.project for half in packed.halves)
+        if redactors:
+            size = sum(half.size for half in packed.halves)
+            await off_loop(size, lambda: redact(packed, agents, redactors, self._caller.user))
+            await self._store.redaction.note(redactors)
 
     async def _keep_files(self, packed: Packed) -> None:
         """Make media and large fields durable before the calls that point to them."""

@@ -266,10 +266,19 @@ class TrajectoryGroup(Part):
     """Rollouts of one scenario, compared with each other."""
 
     trajectories: list[Trajectory]
+    """May be missing where it would be empty: openpipe-art 0.5.23 leaves defaults out."""
     exceptions: list[ExceptionInfo] = Field(default_factory=list)
     metadata: Marks = Field(default_factory=dict)
     metrics: Figures = Field(default_factory=dict)
     logs: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_empty(cls, data: Any) -> Any:
+        """A key that nobody knows is a misspelt `trajectories` more likely than nothing to train."""
+        if isinstance(data, dict) and "trajectories" not in data and data.keys() <= cls.model_fields.keys():
+            return {**data, "trajectories": []}
+        return data
 
 
 class LogRequest(Part):

@@ -131,6 +131,44 @@ def purge_older(connection: sa.Connection, project: str, before: int, limit: int
     return removed
 
 
+def renew_traces(connection: sa.Connection, project: str, traces: Sequence[str]) -> None:
+    """Behind the removal of spans: say of their traces, and of the spans that stay, only what these say themselves."""
+    c, t = agent_spans.c, agent_traces.c
+    gone = sa.and_(t.project == project, Listed(t.trace_id, list(traces)))
+    said = {row.trace_id: row for row in connection.execute(sa.select(agent_traces).where(gone))}
+    connection.execute(sa.delete(agent_traces).where(gone))
+    left = sa.select(agent_spans).where(c.project == project, Listed(c.trace_id, list(said)))
+    spans: dict[str, list[Any]] = {}
+    for row in connection.execute(left.order_by(c.started_at)):
+        spans.setdefault(row.trace_id, []).append(row)
+    for trace, rows in spans.items():
+        before = said[trace]
+        found = _Identity(has_model=int(any(_is_model_row(row) for row in rows)))
+        for row in reversed(rows):
+            if row.own & OWN_AGENT:
+                found = found._replace(agent=tuple(getattr(row, name) for name in AGENT), agent_at=row.started_at)
+            if row.own & OWN_CONVERSATION:
+                found = found._replace(conversation=row.conversation_id, conversation_at=row.started_at)
+        old = _Identity(
+            tuple(getattr(before, name) for name in AGENT),
+            before.agent_at,
+            before.conversation_id,
+            before.conversation_at,
+            before.conversation_name,
+            before.has_model,
+        )
+        mine = sa.and_(c.project == project, c.trace_id == trace)
+        named = sa.and_(mine, c.conversation_name == before.conversation_name)
+        connection.execute(sa.update(agent_spans).where(named).values({"conversation_name": ""}))
+        _spread(connection, (project, trace), old._replace(has_model=found.has_model, conversation_name=""), found)
+        newest = max(row.started_at for row in rows)
+        _write_traces(connection, [(project, trace, *found.agent, *found[1:], newest)])
+
+
+def _is_model_row(row: Any) -> bool:
+    return row.operation_name in MODEL_OPERATIONS and bool(row.input_tokens or row.output_tokens)
+
+
 def write(connection: sa.Connection, spans: Sequence[AgentSpan]) -> None:
     """`AgentSpans.write` for work that runs on a connection already."""
     newest: dict[_Trace, int] = {}

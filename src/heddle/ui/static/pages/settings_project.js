@@ -1,7 +1,7 @@
 // Settings of one project: how long calls are kept, what it stores, what its completions may use.
 import { get, postProject, resource } from "../lib/data.js";
-import { attempt, confirm, form } from "../lib/dialog.js";
-import { h } from "../lib/dom.js";
+import { attempt, confirm, form, toast } from "../lib/dialog.js";
+import { h, signal } from "../lib/dom.js";
 import { int } from "../lib/format.js";
 import { card, codeBlock, facts } from "../lib/panels.js";
 import { button, loaded } from "../lib/parts.js";
@@ -17,7 +17,7 @@ const PERIODS = [["", "For ever"], ["7", "7 days"], ["30", "30 days"], ["90", "9
 
 /** The tab. */
 export function Project() {
-  return h("div.columns", retention(), stored(), config.admin ? limits() : null, connect());
+  return h("div.columns", retention(), stored(), redaction(), config.admin ? [limits(), erasure()] : null, connect());
 }
 
 function retention() {
@@ -73,6 +73,59 @@ function limits() {
       h("div.row", button("Change limits", () => change(shown), { iconName: "edit" })),
     ];
   }));
+}
+
+function redaction() {
+  const state = resource(() => "redaction", () => postProject("/project/redaction/read"));
+  const change = async ({ kinds, paths }) => {
+    const done = await form("Redact before storing", [
+      { name: "kinds", label: "Kinds", value: kinds.join(", "), autocomplete: "off", hint: "Of email, phone, card, key" },
+      { name: "paths", label: "Paths", value: paths.join(", "), autocomplete: "off", hint: "Such as inputs.customer.address, attributes.user.name" },
+    ], {
+      text: "What is found is taken out of everything that this project is sent from now on. What is stored stays as it is.",
+      submit: (given) => postProject("/project/redaction/update", { kinds: words(given.kinds), paths: words(given.paths) }),
+    });
+    if (done) state.reload();
+  };
+  const words = (text) => text.split(/[\s,]+/).filter(Boolean);
+  const counted = (redacted) => Object.entries(redacted).map(([kind, count]) => `${int(count)} ${kind}`).join(", ");
+  return card("Redaction", null, loaded(state, (rules) => [
+    facts([["Kinds", rules.kinds.join(", ") || "none"], ["Paths", rules.paths.join(", ") || "none"],
+      ["Comes from", rules.is_own ? "this project" : "the server's settings"], ["Taken out", counted(rules.redacted) || "nothing"]]),
+    config.admin && h("div.row", button("Change redaction", () => change(rules), { iconName: "edit" })),
+  ]));
+}
+
+const SUBJECTS = [["user", "A user"], ["thread", "A thread"], ["trace", "A trace"], ["call", "A call and all below it"],
+  ["object", "An object or op"], ["project", "The whole project"]];
+
+function erasure() {
+  const told = signal(/** @type {any} */ (null));
+  const erase = async () => {
+    const asked = await form("Erase data for good", [
+      { name: "subject", label: "What", options: SUBJECTS },
+      { name: "id", label: "Its id or name", autocomplete: "off", hint: `Of the whole project: ${projectId()}` },
+    ], { action: "Erase", text: "Calls, files, feedback and all that hangs on them leave the disk. Nothing brings them back but a backup." });
+    if (!asked) return;
+    const { subject, id } = asked;
+    if (subject === "project" && id !== projectId()) return void toast("Nothing was erased: the name is another one", { kind: "error" });
+    const job = await attempt(() => postProject("/project/purge", { subject, id: subject === "project" ? "" : id }));
+    if (job) follow(job.job_id);
+  };
+  const follow = async (id) => {
+    const { jobs } = await postProject("/evaluations/jobs/query", { kinds: ["purge"] });
+    told.value = jobs.find((job) => job.id === id);
+    if (["queued", "running"].includes(told.peek()?.state)) setTimeout(() => follow(id), 500);
+  };
+  return card("Erase data", button("Erase", erase, { iconName: "trash" }),
+    h("p.dim", "For requests of people whose data is here: what a user, thread, trace or call left is removed from the disk."),
+    () => told.value && h("p", { role: "status" }, describe(told.value)));
+}
+
+function describe({ state, result, error }) {
+  if (state !== "succeeded") return error ? `${state}: ${error}` : "Erasing …";
+  const removed = Object.entries(result.removed).map(([name, count]) => `${int(count)} ${name.replaceAll("_", " ")}`);
+  return `Erased: ${removed.join(", ") || "nothing was there"}`;
 }
 
 function connect() {

@@ -1,0 +1,111 @@
+"""What is taken out of what projects are sent, before it is stored: the rules of each project, and how often."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+
+from heddle.store.control.audit import audit
+from heddle.store.control.projects import projects
+from heddle.store.control.rejections import rejections
+from heddle.store.control.repository import Executor, Repository, dialect_insert, writes
+from heddle.wire import times
+from heddle.wire.redaction import RedactionRules, Redactor
+
+_BELIEVED_SECONDS = 1.0
+SIGNAL = "redaction"
+"""What counts of redacted values stand under among those of rejections."""
+
+
+class Redaction(Repository):
+    """The rules; those of other servers hold here within a second. Projects are internal ids."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__(executor)
+        self.default = RedactionRules()
+        self._own: dict[str, RedactionRules] = {}
+        self._read_at = 0.0
+
+    def set_default(self, kinds: str) -> None:
+        """Say which detectors look at projects without rules of their own: the value of the setting `redaction`."""
+        self.default = RedactionRules(tuple(kinds.split(",")) if kinds != "none" else ())
+
+    async def of(self, projects: Iterable[str]) -> dict[str, Redactor]:
+        """What takes out of the content of one request, by project; projects without rules are left out."""
+        rules = {project: await self.rules(project) for project in set(projects)}
+        return {project: Redactor(found) for project, found in rules.items() if found.kinds or found.paths}
+
+    async def is_on(self) -> bool:
+        """Whether any project has rules."""
+        rules = await self.rules("")
+        return bool(rules.kinds or self._own)
+
+    def has_rules(self, project: str) -> bool:
+        """Whether anything is taken out of a project's content, as was known when it was asked last."""
+        rules = self._own.get(project, self.default)
+        return bool(rules.kinds or rules.paths)
+
+    async def rules(self, project: str) -> RedactionRules:
+        """The rules that hold for a project."""
+        if time.monotonic() - self._read_at > _BELIEVED_SECONDS:
+            query = sa.select(projects.c.project, projects.c.redaction).where(projects.c.redaction.is_not(None))
+            rows = await self._tuples(query)
+            self._own = {row[0]: RedactionRules(tuple(row[1]["kinds"]), tuple(row[1]["paths"])) for row in rows}
+            self._read_at = time.monotonic()
+        return self._own.get(project, self.default)
+
+    async def is_own(self, project: str) -> bool:
+        """Whether a project has rules of its own."""
+        await self.rules(project)
+        return project in self._own
+
+    async def set(self, project: str, rules: RedactionRules | None, user: str) -> None:
+        """Give a project rules of its own, or (None) those of the setting."""
+        stored = None if rules is None else {"kinds": list(rules.kinds), "paths": list(rules.paths)}
+
+        def work(connection: sa.Connection) -> None:
+            row = {"project": project, "created_at": times.now(), "redaction": stored}
+            insert = dialect_insert(connection, projects).values(row)
+            connection.execute(insert.on_conflict_do_update(index_elements=["project"], set_={"redaction": stored}))
+            audit(connection, times.now(), user, "redaction.update", project, {"rules": stored})
+
+        await self._executor.write(work)
+        self._read_at = 0.0
+
+    async def note(self, redactors: Mapping[str, Redactor]) -> None:
+        """Count what was taken out."""
+        found = [
+            (project, kind, count)
+            for project, redactor in redactors.items()
+            for kind, count in redactor.found.items()
+            if count
+        ]
+        if found:
+            await self.add(found)
+
+    @writes
+    def add(self, connection: sa.Connection, found: Sequence[tuple[str, str, int]]) -> None:
+        """Add to the counts of project and kind."""
+        for project, kind, count in found:
+            row = {"project": project, "signal": SIGNAL, "cause": kind, "count": count}
+            insert = dialect_insert(connection, rejections).values(row | {"last_at": times.now(), "message": ""})
+            changed = {"count": rejections.c.count + insert.excluded.count, "last_at": insert.excluded.last_at}
+            places = ["project", "signal", "cause"]
+            connection.execute(insert.on_conflict_do_update(index_elements=places, set_=changed))
+
+    async def counts(self, project: str | None = None) -> Counter[str]:
+        """How many values were taken out of a project, or of all, by kind."""
+        c = rejections.c
+        query = sa.select(c.cause, sa.func.sum(c.count)).where(c.signal == SIGNAL).group_by(c.cause)
+        rows = await self._tuples(query if project is None else query.where(c.project == project))
+        return Counter({row[0]: int(row[1]) for row in rows})
+
+    async def texts(self, project: str, name: str, texts: Sequence[str]) -> list[str]:
+        """JSON texts of a project, fields of that name, without what its rules say."""
+        redactors = await self.of([project])
+        if not redactors:
+            return list(texts)
+        changed = [redactors[project].json(text, name) for text in texts]
+        await self.note(redactors)
+        return changed

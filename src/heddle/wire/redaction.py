@@ -1,0 +1,270 @@
+"""What is taken out of texts before they are stored: values at paths, and what detectors of secrets find."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import orjson
+
+from heddle.errors import InvalidRequest
+from heddle.wire import jsontext
+
+RedactionKind = Literal["email", "phone", "card", "key"]
+KINDS: tuple[RedactionKind, ...] = get_args(RedactionKind)
+PATH = "path"
+"""What values at paths are counted as."""
+MOST_PATHS = 100
+FIELDS = ("inputs", "output", "attributes", "summary", "payload", "val", "row")
+"""What a path begins with: fields of calls, the payload of feedback, the value of an object, a row of a table."""
+
+_EMAIL = re.compile(r"[\w.%+'-]{1,64}@(?:[A-Za-z0-9][A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}(?![\w-])")
+_PHONE = re.compile(
+    r"(?<![\w.+/-])(?:\+[1-9]\d{0,2}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{1,5}(?:[ .-]?\d{2,5}){1,4}"
+    r"|\(\d{3}\)[ ]?\d{3}[ .-]\d{4}|[2-9]\d{2}([ .-])\d{3}\1\d{4})(?![\w-])(?!\.\d)"
+)
+_CARD = re.compile(
+    r"(?<![\w.+-])(?:3[47]\d{2}[ -]?\d{6}[ -]?\d{5}|[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{1,7})(?![\w-])(?!\.\d)"
+)
+_DIGITS = re.compile(r"\d[\d ().-]{6}")
+_KEY = re.compile(
+    r"""(?<![A-Za-z0-9])(?:
+    sk-[A-Za-z0-9_-]{20,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,} | whsec_[A-Za-z0-9+/=]{16,}
+    | (?:AKIA|ASIA)[A-Z0-9]{16} | AIza[A-Za-z0-9_-]{35} | ya29\.[A-Za-z0-9_-]{20,}
+    | gh[pousr]_[A-Za-z0-9]{36,} | github_pat_[A-Za-z0-9_]{22,} | glpat-[A-Za-z0-9_-]{20,}
+    | xox[abeoprs]-[A-Za-z0-9-]{10,} | hf_[A-Za-z0-9]{30,} | npm_[A-Za-z0-9]{36} | pypi-[A-Za-z0-9_-]{50,}
+    | SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,} | dop_v1_[a-f0-9]{64} | heddle-[a-f0-9]{64}
+    | eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}
+    | [Bb]earer[ ][A-Za-z0-9._~+/-]{20,}=*
+    )""",
+    re.VERBOSE,
+)
+_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_ASSIGNED = re.compile(
+    r"""(?i)(?<![A-Za-z])((?:api[_-]?key|access[_-]?key|secret(?:[_-]?key)?|(?:access|auth|refresh)[_-]?token|token"""
+    r"""|passw(?:or)?d)\\?["']?\s*[:=]\s*\\?["']?)([^\s"'\\,;&]{8,})"""
+)
+_URL = re.compile(r"(://[^\s/:@]{1,64}:)([^\s/@]{3,128})(?=@)")
+_KEY_MARKS = {
+    "_": (
+        "_live_",
+        "_test_",
+        "whsec_",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "hf_",
+        "npm_",
+        "dop_v1_",
+    ),
+    "-": ("sk-", "glpat-", "xox", "pypi-", "heddle-"),
+    ".": ("eyJ", "ya29.", "SG."),
+    "": ("AKIA", "ASIA", "AIza", "earer "),
+}
+_WORDS = ("key", "secret", "token", "passw")
+_SECRET_NAMES = frozenset((
+    "password", "passwd", "secret", "api_key", "apikey", "api-key", "x-api-key", "access_token", "refresh_token",
+    "auth_token", "authorization", "client_secret", "private_key", "secret_key", "access_key",
+))  # fmt: skip
+"""Members of objects whose texts are secrets, in small letters."""
+Replace = Callable[[str], tuple[str, int]]
+
+
+def _is_card(digits: str) -> bool:
+    """Luhn's check, of 13 to 19 digits."""
+    if not 13 <= len(digits) <= 19:
+        return False
+    total = sum(
+        int(digit) if place % 2 == 0 else sum(divmod(2 * int(digit), 10)) for place, digit in enumerate(digits[::-1])
+    )
+    return total % 10 == 0
+
+
+def _marked(kind: str) -> str:
+    return f"[redacted {kind}]"
+
+
+def _only_if(pattern: re.Pattern[str], kind: str, is_one: Callable[[str], bool]) -> Replace:
+    def replace(text: str) -> tuple[str, int]:
+        count = 0
+
+        def one(match: re.Match[str]) -> str:
+            nonlocal count
+            if not is_one(match[0]):
+                return match[0]
+            count += 1
+            return _marked(kind)
+
+        return pattern.sub(one, text), count
+
+    return replace
+
+
+_cards = _only_if(_CARD, "card", lambda found: _is_card(re.sub(r"\D", "", found)))
+_phones = _only_if(_PHONE, "phone", lambda found: 8 <= sum(map(str.isdigit, found)) <= 15)
+
+
+def _is_marked(text: str) -> bool:
+    """Whether a beginning of known keys stands in a text; those with a sign are looked for only where that is."""
+    return any(sign in text and any(mark in text for mark in marks) for sign, marks in _KEY_MARKS.items())
+
+
+def _assigns(text: str) -> bool:
+    """Whether something is given to what is called a key, secret, token or password."""
+    folded = text.lower()
+    for word in _WORDS:
+        at = folded.find(word)
+        while at >= 0:
+            behind = folded[at + len(word) : at + len(word) + 8]
+            if ":" in behind or "=" in behind:
+                return True
+            at = folded.find(word, at + 1)
+    return False
+
+
+_KEY_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[str], bool], str], ...] = (
+    (_PEM, lambda text: "PRIVATE KEY" in text, _marked("key")),
+    (_KEY, _is_marked, _marked("key")),
+    (_ASSIGNED, _assigns, rf"\1{_marked('key')}"),
+    (_URL, lambda text: "://" in text and "@" in text, rf"\1{_marked('key')}"),
+)
+
+
+def _keys(text: str) -> tuple[str, int]:
+    found = 0
+    for pattern, is_possible, marked in _KEY_PATTERNS:
+        if is_possible(text):
+            text, count = pattern.subn(marked, text)
+            found += count
+    return text, found
+
+
+_REPLACE: dict[str, Replace] = {
+    "key": _keys,
+    "email": lambda text: _EMAIL.subn(_marked("email"), text),
+    "card": _cards,
+    "phone": _phones,
+}
+"""In this order: what one detector leaves the next ones look at."""
+
+
+def _may_hold(kind: str, text: str) -> bool:
+    """A fast look whether a detector can find anything, also in JSON text."""
+    if kind == "email":
+        return "@" in text
+    if kind == "key":
+        return any(is_possible(text) for _, is_possible, _ in _KEY_PATTERNS)
+    return _DIGITS.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionRules:
+    """Which detectors look at what a project is sent, and the paths of values that are taken out."""
+
+    kinds: Sequence[str] = ()
+    paths: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Raise InvalidRequest for a rule that is none."""
+        if len(self.paths) > MOST_PATHS:
+            raise InvalidRequest(f"At most {MOST_PATHS} paths are redacted, got {len(self.paths)}", param="paths")
+        for path in self.paths:
+            first, _, rest = path.partition(".")
+            if first not in FIELDS or not rest or not all(rest.split(".")):
+                known = ", ".join(FIELDS)
+                raise InvalidRequest(
+                    f"{path[:200]!r} is no path such as inputs.user.name: it begins with one of {known}"
+                )
+
+
+@dataclass(slots=True)
+class Redactor:
+    """Takes out what the rules of one project say; `found` counts it by kind. For one request."""
+
+    rules: RedactionRules
+    found: Counter[str] = field(default_factory=Counter)
+    taken: set[str] = field(default_factory=set)
+    """The texts that stood at paths: they are taken out of the dumps of spans, too."""
+
+    def text(self, text: str) -> str:
+        """A text without what detectors find."""
+        for kind, replace in _REPLACE.items():
+            if kind in self.rules.kinds and _may_hold(kind, text):
+                text, count = replace(text)
+                if count:
+                    self.found[kind] += count
+        for taken in self.taken:
+            text = text.replace(taken, _marked(PATH))
+        return text
+
+    def json(self, text: str, name: str) -> str:
+        """A JSON text, a field of that name, without what the rules say; the same text where that is nothing."""
+        kinds = self.rules.kinds
+        may_hold = any(_may_hold(kind, text) for kind in kinds if kind != "phone" or "card" not in kinds)
+        paths = [path.split(".")[1:] for path in self.rules.paths if path.partition(".")[0] == name]
+        if not (may_hold or paths or (self.taken and name == "otel_dump")):
+            return text
+        value = orjson.loads(text)
+        changed = self.value(value)
+        for path in paths:
+            changed = self._take(changed, path)
+        return text if changed == value else jsontext.dumps(changed)
+
+    def content(self, content: bytes) -> bytes:
+        """The content of a file, where it is text, without what detectors find."""
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            return content
+        return self.text(text).encode()
+
+    def value(self, value: Any) -> Any:
+        """A JSON value without what detectors find in its texts."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(key): self._member(key, item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        return value
+
+    def _member(self, name: str, value: Any) -> Any:
+        if "key" in self.rules.kinds and isinstance(value, str) and value and name.lower() in _SECRET_NAMES:
+            self.found["key"] += 1
+            return _marked("key")
+        return self.value(value)
+
+    def _take(self, value: Any, path: list[str]) -> Any:
+        """The value without what stands at a path; `*` is any member or item, and names may hold dots."""
+        if not path:
+            self._note(value)
+            self.found[PATH] += 1
+            return _marked(PATH)
+        if isinstance(value, list):
+            if path[0] == "*":
+                return [self._take(item, path[1:]) for item in value]
+            return [self._take(item, path) for item in value]
+        if not isinstance(value, dict):
+            return value
+        changed = dict(value)
+        for key in value:
+            for length in range(1, len(path) + 1):
+                if (path[0] == "*" and length == 1) or ".".join(path[:length]) == key:
+                    changed[key] = self._take(changed[key], path[length:])
+                    break
+        return changed
+
+    def _note(self, value: Any) -> None:
+        if isinstance(value, str):
+            if len(value) > 3:
+                self.taken.add(value)
+        elif isinstance(value, dict):
+            for item in value.values():
+                self._note(item)
+        elif isinstance(value, list):
+            for item in value:
+                self._note(item)
