@@ -16,6 +16,7 @@ from heddle.http import failures
 from heddle.http.middleware import RequestMiddleware
 from heddle.http.routing import HotRoutes, Route
 from heddle.http.state import ServerState
+from heddle.improve.routes import ROUTERS as IMPROVE
 from heddle.inference.routers import ROUTERS as INFERENCE
 from heddle.services import open_services
 from heddle.settings import Settings
@@ -70,6 +71,6 @@ def served_routes() -> list[Route]:
 
     The same API answers under /traces, which the middleware takes off the path.
     """
-    routers = (*TRACE, *INFERENCE, *TRAINING, *TINKER, *EVALS, archives.router, purge.router, *COMPAT, *UI)
+    routers = (*TRACE, *INFERENCE, *TRAINING, *TINKER, *EVALS, *IMPROVE, archives.router, purge.router, *COMPAT, *UI)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     return sorted(routes, key=lambda route: (not route.is_hot, "{" in route.path))

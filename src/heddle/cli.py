@@ -1,4 +1,4 @@
-"""The command `heddle`: serve, settings, demo, eval, mcp, top, keys, and what works on a data folder."""
+"""The command `heddle`: serve, settings, demo, eval, improve, mcp, top, keys, and what works on a data folder."""
 
 import asyncio
 import contextlib
@@ -24,6 +24,7 @@ from heddle import settings as table
 from heddle.ci.commands import commands as evaluating
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
 from heddle.extras import install_command
+from heddle.improve.commands import commands as improving
 from heddle.settings import BadSetting, Settings
 from heddle.transfer import commands as transfer
 from heddle.wire import times
@@ -46,6 +47,7 @@ app.add_typer(keys, name="keys")
 checking = typer.Typer(invoke_without_command=True)
 app.add_typer(checking, name="check")
 app.add_typer(evaluating, name="eval")
+app.add_typer(improving, name="improve")
 app.add_typer(transfer.importing, name="import")
 app.command()(transfer.export)
 

@@ -19,6 +19,7 @@ from heddle.evals.scoring import Scoring
 from heddle.evals.service import Evaluations
 from heddle.http.metrics import Metrics, Values
 from heddle.http.state import ServerState
+from heddle.improve.job import Improvements
 from heddle.inference.accounts import Accounts
 from heddle.inference.api.completions import ModelCompletions
 from heddle.inference.metrics import InferenceMetrics
@@ -74,6 +75,7 @@ class Services(ServerState):
     monitors: Monitors
     alerts: AlertService
     replays: ReplayJobs
+    improvements: Improvements
     disk: Measured
 
     async def why_not_ready(self) -> str | None:
@@ -128,6 +130,8 @@ def _build(settings: Settings, store: Store) -> Services:
     jobs.find_problems = store.keys.problems
     Archives(settings, store).register(jobs)
     training = _training(settings, store, inference, models, evaluations, metrics, ended)
+    improvements = Improvements(store, records, models, jobs, evaluations, training, parallel)
+    improvements.register()
     Purges(settings, store, jobs, training)
     tinker = Tinker(settings, store, training, training.policies)
     return Services(
@@ -149,6 +153,7 @@ def _build(settings: Settings, store: Store) -> Services:
         monitors=Monitors(store, scoring.submit),
         alerts=AlertService(settings, store, metrics.count_message),
         replays=replays,
+        improvements=improvements,
         disk=disk,
     )
 

@@ -59,6 +59,7 @@ def write(wire: Wire) -> Hostile:
             "call": "root", "trace": "trace", "thread": "thread/<b>x</b>", "run": runs[0], "queue": queue,
             "version": prompt.rpartition(":")[2], "op version": op.rpartition(":")[2],
             "runs": ",".join(runs), "job": "nothing", "replay": "nothing",
+            "improvement": "nothing",
         },
     )  # fmt: skip
 

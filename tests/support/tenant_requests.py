@@ -246,6 +246,11 @@ BODIES: dict[str, Body] = {
     "POST /replays/dataset": _with(id=lambda t: t.replay, name="answers"),
     "POST /replays/read": _with(id=lambda t: t.replay),
     "POST /replays/results": _with(id=lambda t: t.replay),
+    "POST /improvements/cancel": _with(id=lambda t: t.improvement),
+    "POST /improvements/create": _with(
+        model="learner", weak={"filter": {"op_names": ["none"]}}, scorers=lambda t: [t.object("matches")]
+    ),
+    "POST /improvements/read": _with(id=lambda t: t.improvement),
     "POST /service/projects_info": lambda t: {"project_ids": [t.project_id]},
     "POST /table/create": lambda t: {"table": {"project_id": t.project_id, "rows": [{"see": t.object("words")}]}},
     "POST /table/create_from_digests": _with(row_digests=lambda t: [t.row]),

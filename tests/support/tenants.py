@@ -117,7 +117,8 @@ class Seeding:
     def _objects(self) -> None:
         t, secret = self._tenant, self._tenant.secret
         said = [{"role": "user", "content": secret}, {"role": "assistant", "content": secret}]
-        rows = [{"question": secret, "answer": f"{secret} {number}", "messages": said} for number in range(2)]
+        pair = {"messages": said, "chosen": said, "rejected": said}
+        rows = [{"question": secret, "answer": f"{secret} {number}", **pair} for number in range(2)]
         made = self.post("/table/create", {"table": {"project_id": t.project_id, "rows": rows}})
         t.ids |= {"table": made["digest"], "row": made["row_digests"][0]}
         named = {"project_id": t.project_id}
@@ -234,6 +235,9 @@ class Seeding:
         model = {"entity": t.entity, "project": t.project, "name": "learner", "base_model": TINY}
         t.ids["model"] = self.post("/v1/preview/models", model)["id"]
         t.ids["checkpoint"] = str(adapter)
+        weak = {"filter": {"call_ids": [t.call]}}
+        asked = {"project_id": t.project_id, "name": secret, "model": "learner", "weak": weak}
+        t.ids["improvement"] = self.post("/improvements/create", {**asked, "scorers": [t.object("matches")]})["id"]
         groups = [{"trajectories": [trajectory(secret), trajectory(secret)]}]
         log = {"split": "val", "trajectory_groups": groups}
         self.post(f"/v1/preview/models/{t.model}/log", log)

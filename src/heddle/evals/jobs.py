@@ -24,6 +24,14 @@ class JobCancelled(HeddleError):
     status = 409
 
 
+class Later(Exception):
+    """Raised by a worker that waits for something else: its job leaves its place and goes on after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
 class JobRun:
     """What a worker is given beside its job."""
 
@@ -182,7 +190,11 @@ class Jobs(Runner[JobRow]):
         """Run the worker and store how it ended."""
         job, run = attempt.job, JobRun(attempt, self._rows)
         OWNER.set(run.caller.owner)
-        result, problem = await self._result(attempt, run)
+        try:
+            result, problem = await self._result(attempt, run)
+        except Later as later:
+            await self._rows.put_back(job.id, not_before=times.now() + int(later.seconds * times.SECOND), begun=False)
+            return
         if problem is None:
             await self._finish(job, SUCCEEDED, result=result)
         elif isinstance(problem, JobCancelled):
@@ -209,6 +221,8 @@ class Jobs(Runner[JobRow]):
             if not attempt.cancelled.is_set():
                 raise
             return None, JobCancelled(attempt.cancelled.reason)
+        except Later:
+            raise
         except Exception as error:  # a fault of ours: the log gets the traceback, the job a line
             failure = first_failure(error)
             if isinstance(failure, HeddleError):

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from heddle.store.base import Store
 from heddle.store.control.training import OPEN, CheckpointRow, JobRow, LogRow, ModelRow
 from heddle.training import files, initial_adapter
 from heddle.training.intake import Taken
-from heddle.training.queue.publish import policy_name
+from heddle.training.queue.publish import CANDIDATE_FROM, policy_name
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.schemas.requests import CreateModel
 from heddle.wire import times
@@ -57,6 +57,10 @@ _MOST_SECONDS_TO_END = 60.0
 _BEING_MADE = 60 * times.SECOND
 
 
+Need = Callable[[ModelRow], Awaitable[dict[int, str]]]
+"""Steps of a model that must stay, each with the reason."""
+
+
 class TrainableModels:
     """The models of this server, with their checkpoints and logs; made and changed one at a time."""
 
@@ -72,6 +76,8 @@ class TrainableModels:
         self._shapes: dict[tuple[str, str], initial_adapter.BaseShape] = {}
         self.ending: set[str] = set()
         """Models that are being deleted: they take no more jobs."""
+        self.needs: list[Need] = []
+        """Who else says which steps must stay."""
         supervisor.publisher.retain = self.retain
 
     async def base(self, name: str) -> BaseModel:
@@ -293,6 +299,8 @@ class TrainableModels:
             if (elsewhere := steps.get(job.config.get("kl_reference") or "")) is not None:
                 named.append(elsewhere)
             reasons |= dict.fromkeys(named, f"the job {job.id} needs it")
+        for need in self.needs:
+            reasons |= await need(model)
         if rows:
             reasons[rows[-1].step] = "it is the newest, and its number must not be given twice"
         latest = await self._policies.latest(policy_name(model))
@@ -336,7 +344,7 @@ class TrainableModels:
 def _steps_of(job: JobRow) -> list[int]:
     """The steps that an open job starts from, makes, or compares with."""
     settings = job.config.get("settings") or {}
-    named = [job.step, job.parent_step, settings.get("kl_penalty_reference_step")]
+    named = [job.step, job.parent_step, job.config.get(CANDIDATE_FROM), settings.get("kl_penalty_reference_step")]
     lag = settings.get("kl_penalty_step_lag")
     if lag is not None and job.parent_step is not None:
         named.append(max(0, job.parent_step - lag))

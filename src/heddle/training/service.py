@@ -24,7 +24,7 @@ from heddle.training import files
 from heddle.training.config import RlConfig
 from heddle.training.intake import GROUPS, Intake, Taken
 from heddle.training.models import TrainableModels, resources
-from heddle.training.queue.publish import Promotion
+from heddle.training.queue.publish import CANDIDATE_FROM, Promotion
 from heddle.training.queue.supervisor import Supervisor
 from heddle.training.rollouts import LoadRenderer, Rollouts
 from heddle.training.ruler import Ruler
@@ -158,14 +158,24 @@ class Training:
         if self.missing:
             raise ExtraMissing(f"Training needs an extra that is not installed: {install_command('training')}")
 
-    async def create_job(self, taken: Taken, caller: Caller) -> JobRow:
-        """Queue a job on trajectories; its body is durable already. Raises NotFound, InvalidRequest, Busy, ..."""
+    async def create_job(
+        self, taken: Taken, caller: Caller, *, job_id: str | None = None, candidate_from: int | None = None
+    ) -> JobRow:
+        """Queue a job on trajectories; its body is durable already. Raises NotFound, InvalidRequest, Busy, ...
+
+        The same `job_id` again is the same job. With `candidate_from` it starts from that step and makes a step that
+        the model's name does not mean.
+        """
+        if job_id is not None and (known := await self._jobs.find(job_id)) is not None:
+            return known
         head = JobHead.model_validate(taken.head)
         model = await self.models.find(str(head.model_id), caller)
         settings = resolve_config(head.experimental_config)
         reference = await reference_folder(self._table, self._jobs, model, settings, caller)
         config = await self._make_config(model, settings.as_json(), head, caller)
         config["kl_reference"] = reference
+        if candidate_from is not None:
+            config[CANDIDATE_FROM] = candidate_from
         if head.reward_from is not None:
             config["ruler"] = await self._ruler.prepare(head.ruler, model, caller)
         key = taken.key
@@ -176,7 +186,7 @@ class Training:
             )
             config["source"] = {**head.source.model_dump(exclude_none=True), "counts": found.counts}
             key = await self._keep_payload({GROUPS: found.groups})
-        return await self._add_job(model, "rl", config, key, caller)
+        return await self._add_job(model, "rl", config, key, caller, job_id)
 
     async def create_sft_job(self, wanted: CreateSftJob, caller: Caller) -> JobRow:
         """Queue a job on chat rows, which are read and kept first. Raises what `DatasetReader.read` does, ..."""
@@ -219,13 +229,15 @@ class Training:
     async def _keep_payload(self, value: Json) -> str:
         return await asyncio.to_thread(lambda: self._blobs.put(BytesIO(files.write_payload(value))))
 
-    async def _add_job(self, model: ModelRow, kind: str, config: Json, key: str, caller: Caller) -> JobRow:
+    async def _add_job(
+        self, model: ModelRow, kind: str, config: Json, key: str, caller: Caller, job_id: str | None = None
+    ) -> JobRow:
         if model.id in self.models.ending:
             raise Conflict(f"The model {model.name!r} is being deleted")
         if await self._tinker.is_run(model.id):
             raise Conflict(f"The model {model.name!r} is trained by Tinker's protocol")
         row = JobRow(
-            id=str(uuid.uuid4()),
+            id=job_id or str(uuid.uuid4()),
             model_id=model.id,
             kind=kind,
             config=config,

@@ -83,6 +83,8 @@ PAGES: tuple[tuple[str, str], ...] = (
     (f"{PROJECT}/training", "training"),
     (f"{PROJECT}/training/:job", "job"),
     (f"{PROJECT}/trajectories", "trajectories"),
+    (f"{PROJECT}/improvements", "improvements"),
+    (f"{PROJECT}/improvements/:improvement", "improvement"),
     (f"{PROJECT}/inference", "inference"),
     (f"{PROJECT}/settings", "settings"),
 )

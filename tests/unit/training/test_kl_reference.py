@@ -62,6 +62,11 @@ def test_a_step_of_the_model(tmp_path: Path) -> None:
     assert reference(tmp_path, kl_penalty_coef=0.0, kl_penalty_reference_step=2) is None
 
 
+@pytest.mark.parametrize("settings", [{"kl_loss_coef": 0.1}, {"loss": "reverse_kl"}])
+def test_a_divergence_in_the_loss_and_a_teacher_are_references(tmp_path: Path, settings: dict[str, Any]) -> None:
+    assert reference(tmp_path, kl_penalty_reference_step=2, **settings) == "s2"
+
+
 @pytest.mark.parametrize(("lag", "step"), [(1, "s3"), (2, "s2"), (4, "s0"), (9, "s0")])
 def test_a_step_before_the_one_that_the_job_starts_from(tmp_path: Path, lag: int, step: str) -> None:
     assert reference(tmp_path, kl_penalty_coef=0.1, kl_penalty_step_lag=lag) == step

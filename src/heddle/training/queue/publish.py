@@ -92,6 +92,8 @@ class Promotion:
 logger = logging.getLogger("heddle.training")
 
 PROMOTED = "promotion/promoted"
+CANDIDATE_FROM = "candidate_from"
+"""Of a job's config: the step to start from; the step that it makes is a candidate, and the name stays where it is."""
 TEMPORARY = (StorageFull, Unavailable, Busy, QueryTimeout)
 """What passes by itself: the job waits."""
 Retain = Callable[[ModelRow], Awaitable[None]]
@@ -182,6 +184,8 @@ class Publisher:
             CheckpointRow(own_id, model.id, step, job.parent_step, job.id, folder, digest, size, metrics, now())
         )
         await self._policies.offer(policy, step, model.base_model, folder, job.created_by)
+        if job.config.get(CANDIDATE_FROM) is not None:
+            return {PROMOTED: 0.0}, None
         latest = await self._policies.latest(policy)
         if latest == step:
             return {}, None

@@ -28,7 +28,7 @@ from heddle.training.config import RlConfig
 from heddle.training.messages import Failed, Finished, JobKind, Stopped, Task, Warm
 from heddle.training.queue.events import EventLog, TrainingMetrics, now
 from heddle.training.queue.process import ProcessEnded, ProcessOptions, Slot
-from heddle.training.queue.publish import Publisher, policy_name
+from heddle.training.queue.publish import CANDIDATE_FROM, Publisher, policy_name
 from heddle.training.ruler import JudgeFailed, Ruler
 from heddle.wire.training import PolicyHost
 
@@ -47,9 +47,14 @@ class TaskBuilder:
     payload: Callable[[str], Path]
     ranks: int
 
-    async def first_steps(self, model: ModelRow) -> tuple[int, int]:
-        """Where a job that begins now starts from (`latest`), and the step that it makes. Raises Impossible."""
-        parent = await self.policies.latest(policy_name(model))
+    async def first_steps(self, model: ModelRow, job: JobRow) -> tuple[int, int]:
+        """Where a job that begins now starts from (`latest`, or the step it names), and the step that it makes.
+
+        Raises Impossible.
+        """
+        parent = job.config.get(CANDIDATE_FROM)
+        if parent is None:
+            parent = await self.policies.latest(policy_name(model))
         if parent is None:
             raise Impossible(f"the model {model.name} has no policy to start from")
         rows = await self.models.checkpoints(model.id)
@@ -297,7 +302,7 @@ class Supervisor(Runner[JobRow]):
         """Write down, once, from which step a job starts and which one it makes."""
         if work.job.step is not None:
             return
-        parent, step = await self._builder.first_steps(model)
+        parent, step = await self._builder.first_steps(model, work.job)
         await asyncio.to_thread(files.remove, self._data / files.checkpoint_folder(model.id, step))
         await self._jobs.update(work.job.id, parent_step=parent, step=step)
         work.job = replace(work.job, parent_step=parent, step=step)

@@ -327,9 +327,7 @@ async def list_runs(
     project_id: str | None = None,
 ) -> Response:
     """The models that the caller's key reaches, newest first."""
-    found = await tinker.list_runs(caller)
-    if project_id is not None:
-        found = [pair for pair in found if project_id in (pair[1].project_id, pair[1].project)]
+    found = await tinker.list_runs(caller, project_id)
     chosen = found[offset : offset + limit]
     saved = await tinker.rows.saved_of([run.id for run, _ in chosen])
     runs = [_show_run(run, model, saved) for run, model in chosen]
@@ -352,10 +350,10 @@ async def list_checkpoints(run_id: str, caller: BearerReader, tinker: TinkerDep)
 
 @router.get(f"{PREFIX}/checkpoints", response_model=None)
 async def list_all_checkpoints(
-    caller: BearerReader, tinker: TinkerDep, limit: Limit = 100, offset: Offset = 0
+    caller: BearerReader, tinker: TinkerDep, limit: Limit = 100, offset: Offset = 0, project_id: str | None = None
 ) -> Response:
     """The checkpoints of all models that the caller's key reaches, newest first."""
-    rows = await tinker.rows.saved_of([run.id for run, _ in await tinker.list_runs(caller)])
+    rows = await tinker.rows.saved_of([run.id for run, _ in await tinker.list_runs(caller, project_id)])
     chosen = list(reversed(rows))[offset : offset + limit]
     return answer({"checkpoints": [show_saved(row) for row in chosen], "cursor": _cursor(offset, limit, len(rows))})
 

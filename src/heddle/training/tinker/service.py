@@ -94,9 +94,7 @@ class Tinker:
 
     async def create_session(self, wanted: CreateSession, caller: Caller) -> SessionRow:
         """A session in `project_id` (`entity/project`, or a project of the caller's own). Raises Forbidden."""
-        named = wanted.project_id or caller.project or DEFAULT_PROJECT
-        project_id = named if "/" in named else f"{caller.default_entity}/{named}"
-        caller.open(project_id)
+        project_id = name_project(wanted.project_id or caller.project or DEFAULT_PROJECT, caller)
         entity, _, project = project_id.partition("/")
         about = wanted.model_dump(include={"tags", "user_metadata", "sdk_version", "display_name"})
         now = times.now()
@@ -145,9 +143,12 @@ class Tinker:
             raise NotFound(f"There is no model {run_id!r}", param="model_id")
         return row, model
 
-    async def list_runs(self, caller: Caller) -> list[tuple[RunRow, ModelRow]]:
-        """The runs that the caller's key reaches, newest first."""
+    async def list_runs(self, caller: Caller, project_id: str | None) -> list[tuple[RunRow, ModelRow]]:
+        """The runs that the caller's key reaches (of one project), newest first; raises Forbidden."""
         models = {model.id: model for model in await self.models.list_reached(caller)}
+        if project_id is not None:
+            wanted = name_project(project_id, caller)
+            models = {model.id: model for model in models.values() if model.project_id == wanted}
         return [(row, models[row.model_id]) for row in await self.rows.runs() if row.model_id in models]
 
     async def create_run(self, wanted: CreateRun, caller: Caller) -> RequestRow:
@@ -395,6 +396,13 @@ class Tinker:
         """Say that a request has ended."""
         if (news := self._news.pop(request_id, None)) is not None:
             news.set()
+
+
+def name_project(name: str, caller: Caller) -> str:
+    """`entity/project`, also for a project of the caller's own; raises InvalidRequest, Forbidden."""
+    project_id = name if "/" in name else f"{caller.default_entity}/{name}"
+    caller.open(project_id)
+    return project_id
 
 
 def choose_projections(shape: BaseShape, wanted: LoraConfig) -> BaseShape:

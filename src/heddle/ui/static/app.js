@@ -23,7 +23,8 @@ const RAIL = [
     ["Replays", "replay", "/replays", "r"]]],
   ["Build", [["Playground", "play", "/playground", "p"], ["Prompts & objects", "objects", "/objects", "b"],
     ["Ops", "code", "/ops", "f"], ["Models", "models", "/models", "m"]]],
-  ["Train", [["Training jobs", "chart", "/training", "t"], ["Trajectories", "trajectory", "/trajectories", "j"]]],
+  ["Train", [["Training jobs", "chart", "/training", "t"], ["Trajectories", "trajectory", "/trajectories", "j"],
+    ["Improvements", "redo", "/improvements", "y"]]],
   ["System", [["Inference", "engine", "/inference", "i"], ["Settings", "settings", "/settings", ","]]],
 ];
 

@@ -1,0 +1,585 @@
+"""The job of an improvement. Its ids follow from the job's, so that what is begun again does nothing twice."""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+
+from heddle.auth import Caller, Scope
+from heddle.ci.comparison import Comparison, Row, compare_rows, parse_condition, read_row
+from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
+from heddle.evals.jobs import JobRun, Jobs, Later
+from heddle.evals.objects import ChatModel, ObjectReader, new_object, publish_dataset
+from heddle.evals.predictions import Asker, Counted, is_not_the_rows, score_output
+from heddle.evals.run import PREDICT_AND_SCORE, derived_id
+from heddle.evals.scorers import Scorer, number_of, read_scorers
+from heddle.evals.service import Evaluations
+from heddle.improve.dataset import FEWEST, ROLLOUT_OP, WeakRows, collect_rows, split_rows
+from heddle.improve.schemas import ImprovementCreateReq
+from heddle.improve.timeline import BudgetSpent, Timeline
+from heddle.jobs.runner import first_failure
+from heddle.store.base import Store
+from heddle.store.control.coordination import SUCCEEDED
+from heddle.store.control.eval_jobs import OPEN, JobRow
+from heddle.store.control.feedback import Window
+from heddle.store.control.links import SourceRow
+from heddle.store.control.training import OPEN as TRAINING_OPEN
+from heddle.store.control.training import ModelRow
+from heddle.training.intake import Taken
+from heddle.training.schemas.requests import default_max_tokens
+from heddle.training.service import Training
+from heddle.wire import refs, times
+from heddle.wire.batched import batched
+from heddle.wire.inference import Completions
+from heddle.wire.jsontypes import Json
+from heddle.wire.records import CallEnd, CallStart, Records
+from heddle.wire.training import Sampling
+
+KIND = "improve"
+ROOT_OP = "heddle.improve.rollouts"
+MOST_IDLE = 3
+"""Steps in a row in which no answer was better than another; then there is nothing to learn from."""
+_HERE_SECONDS, _LOOK_SECONDS = 20.0, 2.0
+"""A training job is waited for in place so long; then the improvement leaves its place and looks again."""
+_WATCH_SECONDS = 5.0
+_LINKS_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One improvement at work."""
+
+    job: JobRow
+    caller: Caller
+    asked: ImprovementCreateReq
+    model: ModelRow
+    scorers: Sequence[Scorer]
+    max_tokens: int
+    log: Timeline
+
+    def address(self, step: int) -> str:
+        """A step of the model, as completions take it."""
+        return f"wandb-artifact:///{self.model.entity}/{self.model.project}/{self.model.name}:step{step}"
+
+    def named(self, part: str) -> str:
+        """The id of an object that belongs to this improvement."""
+        kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in self.asked.name or f"improve-{self.model.name}")
+        return f"{kept[:80]}-{self.job.id[-6:]}-{part}"
+
+
+class Improvements:
+    """Submits and does the jobs of kind `improve`; `parallel` answers are sampled at the same time."""
+
+    def __init__(
+        self,
+        store: Store,
+        records: Records,
+        completions: Completions,
+        jobs: Jobs,
+        evaluations: Evaluations,
+        training: Training,
+        parallel: int,
+    ) -> None:
+        self._store, self._records, self._completions = store, records, completions
+        self._jobs, self._evaluations, self._training = jobs, evaluations, training
+        self._parallel = parallel
+
+    def register(self) -> None:
+        """Offer the jobs, and keep the steps that they need."""
+        self._jobs.register(KIND, self._run, self._close)
+        self._training.models.needs.append(self._needed_steps)
+
+    async def submit(self, asked: ImprovementCreateReq, caller: Caller) -> JobRow:
+        """Queue an improvement; raises HeddleError for what it names and is not there, Conflict beside another one."""
+        caller.require(Scope.READ)
+        caller.open(asked.project_id)
+        self._training.require()
+        entity, _, project = asked.project_id.partition("/")
+        model = await self._store.train_models.find_named(entity, project, asked.model)
+        if model is None or not caller.reaches(model.project_id):
+            raise NotFound(
+                f"There is no trainable model {asked.model!r} in {asked.project_id}; make it with "
+                "POST /v1/preview/models",
+                param="model",
+            )
+        reader = ObjectReader(self._store, caller)
+        scorers = await read_scorers(reader, asked.scorers, "The improvement has")
+        for scorer in scorers:
+            if not scorer.is_numeric:
+                raise InvalidRequest(f"The scorer {scorer.name} answers texts, and a text is no reward")
+            missing = sorted(set(scorer.needs) - asked.columns.keys() - {"messages", "tools"})
+            if missing:
+                raise InvalidRequest(
+                    f"The scorer {scorer.name} needs the column {missing[0]!r}; say in `columns` where a call has it"
+                )
+        monitors = (asked.weak.monitor, asked.watch.monitor if asked.watch else None)
+        for name in filter(None, monitors):
+            found = await reader.read(
+                refs.object_ref(caller.open(asked.project_id), "object", name, "latest"), "The monitor"
+            )
+            if not found.is_a("Monitor"):
+                raise InvalidRequest(f"{name} is no Monitor but {found.class_name or 'a value'}")
+        body = asked.model_dump(exclude_none=True) | {"scorers": [scorer.ref for scorer in scorers]}
+        if asked.general is not None:
+            body["general"] = await self._evaluations.check(asked.general, caller)
+        # One call is read as the job will, so that a field that cannot be used is refused now.
+        weak = asked.weak
+        chosen = {"filter": weak.filter and weak.filter.model_dump(exclude_none=True), "query": weak.query}
+        async for _ in self._records.read_calls(caller, asked.project_id, **chosen, limit=1, columns=["id"]):
+            break
+        for other in await self._jobs.query(asked.project_id, [KIND], OPEN):
+            if other.body["model_id"] == model.id and "outcome" not in (other.progress or {}):
+                raise Conflict(f"The improvement {other.id} of {model.name!r} is at work; stop it first, or wait")
+        return await self._jobs.submit(KIND, caller, asked.project_id, {**body, "model_id": model.id})
+
+    async def _run(self, job: JobRow, run: JobRun) -> Json:
+        """Every step that is not done yet; returns the outcome."""
+        loop = await self._open(job, run)
+        log = loop.log
+        data = await log.do("select", partial(self._select, loop))
+        before = await log.do("baseline", partial(self._measure, loop, data, None))
+        if before["held_out"]["score"] >= loop.asked.rollouts.target_reward:
+            raise InvalidRequest(
+                f"The policy scores {before['held_out']['score']:.3g} on the held-out chats already: nothing to "
+                "improve. Perhaps another model answered the weak calls, or the scorer asks for less than they missed"
+            )
+        candidate = await self._improve(loop, data, before["step"])
+        gate = await log.do("gate", partial(self._judge, loop, data, before, candidate))
+        if not gate["passed"]:
+            return await self._conclude(log, "refused", gate["reason"])
+        promoted = await log.do("promotion", partial(self._promote, loop, before["step"], candidate))
+        if promoted["reason"]:
+            return await self._conclude(log, "refused", promoted["reason"])
+        outcome = await self._conclude(log, "promoted", None)
+        if loop.asked.watch is None:
+            return outcome
+        seen = await log.do("watch", partial(self._watch, loop, before["step"], candidate, promoted["at"]))
+        return await self._conclude(log, "rolled_back", seen["reason"]) if seen["rolled_back"] else outcome
+
+    async def _close(self, job: JobRow, run: JobRun, problem: str) -> None:  # noqa: ARG002
+        """Give up the training job of an improvement that failed or was stopped."""
+        now = await self._jobs.read(job.project_id, job.id) or job
+        for step in (now.progress or {}).get("steps", ()):
+            if step["name"] == "training" and step["state"] == "running":
+                await self._training.supervisor.cancel(derived_id(f"{job.id}/training/{step['number']}"))
+
+    async def _conclude(self, log: Timeline, outcome: str, reason: str | None) -> Json:
+        result: Json = {"outcome": outcome, "reason": reason}
+        await log.conclude(**result)
+        return result
+
+    async def _open(self, job: JobRow, run: JobRun) -> Loop:
+        body = dict(job.body)
+        model = await self._store.train_models.find(body.pop("model_id"))
+        if model is None:
+            raise InvalidRequest("The model was deleted")
+        asked = ImprovementCreateReq.model_validate(body)
+        log = Timeline(job, run, asked.budget_seconds)
+        scorers, longest = list[Scorer](), 0
+        # A watch goes on, whatever becomes of what the promotion took.
+        if log.find("promotion") is None:
+            scorers = await read_scorers(ObjectReader(self._store, run.caller), asked.scorers, "The improvement has")
+            base = await self._training.models.base(model.base_model)
+            longest = asked.rollouts.max_tokens or default_max_tokens(base.max_model_len)
+        return Loop(job, run.caller, asked, model, scorers, longest, log)
+
+    async def _select(self, loop: Loop) -> Json:
+        """Publish the weak chats in two datasets, linked to their calls, and an evaluation of those held out."""
+        asked, caller = loop.asked, loop.caller
+        found = await collect_rows(self._records, caller, asked.project_id, asked.weak, asked.columns)
+        if len(found.rows) < FEWEST:
+            raise InvalidRequest(_too_few(found))
+        parts = dict(zip(("train", "held-out"), split_rows(found.keys, asked.held_out, asked.seed), strict=True))
+        made: Json = {"calls": found.calls, "skipped": dict(found.skipped)}
+        for part, places in parts.items():
+            rows, name = [found.rows[place] for place in places], loop.named(part)
+            dataset, digests = await publish_dataset(
+                self._records, caller, asked.project_id, name, f"Weak chats of {loop.model.name}: {part}", rows
+            )
+            await self._link(loop, found, places, name, dataset.digest, digests)
+            made[part.replace("-", "_")] = {"ref": refs.to_external(dataset.ref), "rows": len(rows)}
+        evaluation = {
+            **new_object("Evaluation", loop.named("evaluation")),
+            "dataset": made["held_out"]["ref"],
+            "scorers": asked.scorers,
+            "trials": 1,
+        }
+        stored = await self._records.publish(caller, asked.project_id, loop.named("evaluation"), evaluation)
+        made["evaluation"] = await self._evaluations.check(stored.ref, caller)
+        return made
+
+    async def _link(
+        self, loop: Loop, found: WeakRows, places: list[int], name: str, digest: str, row_digests: list[str]
+    ) -> None:
+        """Say of each row which calls it came from."""
+        at, project = times.now(), loop.caller.open(loop.asked.project_id)
+        links = [
+            SourceRow(
+                id=times.uuid7(),
+                project=project,
+                dataset_object_id=name,
+                dataset_digest=digest,
+                row_digest=row_digest,
+                source_kind="call",
+                source_id=call.id,
+                source_trace_id=call.trace_id,
+                link_metadata=None,
+                added_by=loop.caller.user,
+                created_at=at,
+                updated_at=at,
+            )
+            for place, row_digest in zip(places, row_digests, strict=True)
+            for call in found.sources[place]
+        ]
+        for part in batched(links, _LINKS_AT_ONCE):
+            await self._store.dataset_sources.link(list(part))
+
+    async def _measure(self, loop: Loop, data: Json, step: int | None) -> Json:
+        """What a step (None: the one that the name means) scores on the held-out chats and the general set."""
+        if step is None:
+            known = loop.log.find("baseline")
+            step = known["result"].get("step") if known else None
+        if step is None:
+            step = await self._training.models.latest(loop.model)
+            if step is None:
+                raise InvalidRequest(
+                    f"The base model {loop.model.base_model} is not served, so nothing can be improved"
+                )
+            await loop.log.note(step=step)
+        measured: Json = {"step": step}
+        for name, ref in (("held_out", data["evaluation"]), ("general", loop.asked.general)):
+            if ref is not None:
+                scored = await self._evaluations.run(
+                    ref,
+                    loop.address(step),
+                    loop.caller,
+                    loop.asked.project_id,
+                    sampling=Sampling(0.0, loop.max_tokens),
+                    run_id=f"{loop.job.id}/{name}/{step}",
+                    label=f"{loop.model.name} step {step}, {name.replace('_', '-')}",
+                )
+                measured[name] = {"score": scored.score, "rows": scored.rows, "call_id": scored.call_id}
+        return measured
+
+    async def _improve(self, loop: Loop, data: Json, start: int) -> int:
+        """Roll out and train, step by step; returns the last step that was trained."""
+        rollouts, log, step, idle = loop.asked.rollouts, loop.log, start, 0
+        reward, dataset = 0.0, data["train"]["ref"]
+        try:
+            for number in range(1, rollouts.steps + 1):
+                sampled = await log.do("rollouts", partial(self._sample, loop, dataset, number, step), number)
+                reward = sampled["reward"]
+                # A judge tells apart what scorers cannot.
+                is_telling = bool(sampled["uneven"] or loop.asked.ruler)
+                idle = 0 if is_telling else idle + 1
+                if reward >= rollouts.target_reward or idle == MOST_IDLE:
+                    break
+                if is_telling:
+                    work = partial(self._train, loop, number, step, sampled["call_id"])
+                    step = (await log.do("training", work, number))["step"]
+        except BudgetSpent:
+            if step == start:
+                raise InvalidRequest(
+                    f"The budget of {loop.asked.budget_seconds:g} seconds was spent before a step was trained; "
+                    "give more budget_seconds, or fewer rollouts.chats and rollouts.answers"
+                ) from None
+        if step == start:
+            raise InvalidRequest(
+                f"No answer of the policy scored better than another on the same chat (mean reward {reward:.3g}), so "
+                "reinforcement has nothing to learn from: fine-tune on right answers first, raise the temperature or "
+                "rollouts.answers, or use a scorer with more than two values"
+            )
+        return step
+
+    async def _read_rows(self, ref: str) -> list[Json]:
+        version = refs.parse(refs.to_internal(ref))
+        found = await self._store.objects.read(version.project, version.name, version.version)
+        if found is None or found.deleted_at is not None:
+            raise InvalidRequest("The dataset of the improvement was deleted")
+        table = refs.parse(orjson.loads(found.val or "null")["rows"])
+        rows = await self._store.tables.query(table.project, table.name, limit=None)
+        return [orjson.loads(row.val) for row in rows]
+
+    async def _sample(self, loop: Loop, dataset: str, number: int, step: int) -> Json:
+        """Answers of a step to some chats, each a call with its reward; those that are stored are not asked again."""
+        asked, caller, rows = loop.asked, loop.caller, await self._read_rows(dataset)
+        root = derived_id(f"{loop.job.id}/rollouts/{number}")
+        chosen = _choose_rows(len(rows), asked.rollouts.chats, asked.seed, number)
+        started = CallStart(
+            id=root,
+            trace_id=root,
+            op_name=ROOT_OP,
+            started_at=times.now(),
+            display_name=f"rollouts {number} of {loop.model.name} step {step}",
+            attributes={"kind": "improve", "improvement": loop.job.id},
+            inputs={"model": loop.address(step), "rows": chosen},
+        )
+        rewards: dict[str, Any] = {}
+        below = self._records.read_calls(
+            caller, asked.project_id, filter={"parent_ids": [root]}, columns=["id", "summary", "ended_at"]
+        )
+        async for calls in below:
+            rewards |= {call.id: call.summary.get("reward") for call in calls if call.ended_at}
+        await self._records.write_calls(caller, asked.project_id, [started], [])
+        wanted = {
+            derived_id(f"{root}/{place}/{answer}"): (place, answer)
+            for place in chosen
+            for answer in range(asked.rollouts.answers)
+        }
+        free = asyncio.Semaphore(self._parallel)
+
+        async def roll_out(call_id: str, place: int, answer: int) -> None:
+            async with free:
+                loop.log.check_budget()
+                drawn = hashlib.sha256(f"{asked.seed}/{number}/{place}/{answer}".encode()).digest()
+                seed = int.from_bytes(drawn[:4], "big") >> 1
+                rewards[call_id] = await self._roll_out(loop, root, call_id, rows[place], step, seed)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call_id, (place, answer) in wanted.items():
+                    if call_id not in rewards:
+                        group.create_task(roll_out(call_id, place, answer))
+        except ExceptionGroup as errors:
+            raise first_failure(errors) from None
+        by_place: dict[int, list[float]] = {}
+        for call_id, (place, _) in wanted.items():
+            if rewards[call_id] is not None:
+                by_place.setdefault(place, []).append(float(rewards[call_id]))
+        earned = [reward for some in by_place.values() for reward in some]
+        if not earned:
+            raise InvalidRequest(f"None of {len(wanted)} answers could be scored; see the calls below {root}")
+        result: Json = {
+            "call_id": root,
+            "step": step,
+            "answers": len(wanted),
+            "scored": len(earned),
+            "reward": sum(earned) / len(earned),
+            "uneven": sum(min(some) < max(some) for some in by_place.values()),
+        }
+        await self._records.write_calls(
+            caller, asked.project_id, [], [CallEnd(id=root, ended_at=times.now(), output=result)]
+        )
+        return result
+
+    async def _roll_out(self, loop: Loop, root: str, call_id: str, row: Json, step: int, seed: int) -> float | None:
+        """One answer and its reward, stored as a call; None where it cannot be scored."""
+        asked = loop.asked
+        model = ChatModel(loop.address(step), Sampling(asked.rollouts.temperature, loop.max_tokens))
+        request, started = model.inputs(row, seed), times.now()
+        ask = Asker(self._completions, loop.caller, asked.project_id)
+        counted = Counted(ask)
+        output: Json | None = None
+        problem, reward, scores = None, None, {}
+        try:
+            output = await counted(request)
+            given = await score_output(model.output(output, row), row, loop.scorers, ask)
+            problem = next((score.problem for score in given if score.problem is not None), None)
+            scores = {score.scorer.name: score.value for score in given if score.problem is None}
+            if problem is None:
+                numbers = [number_of(score.scorer.measured(score.value)) or 0.0 for score in given]
+                reward = sum(numbers) / len(numbers)
+        except HeddleError as error:
+            problem = error
+        if problem is not None and is_not_the_rows(problem):
+            raise problem
+        start = CallStart(
+            id=call_id,
+            trace_id=root,
+            parent_id=root,
+            op_name=ROLLOUT_OP,
+            started_at=started,
+            attributes={"kind": "llm", "model": request["model"], "improvement": loop.job.id},
+            inputs=request,
+        )
+        summary = {"usage": counted.usage, "reward": reward, "scores": scores}
+        end = CallEnd(
+            id=call_id,
+            ended_at=times.now(),
+            output=output,
+            exception=None if problem is None else str(problem),
+            summary={name: value for name, value in summary.items() if value not in (None, {})},
+        )
+        await self._records.write_calls(loop.caller, asked.project_id, [start], [end])
+        return reward
+
+    async def _train(self, loop: Loop, number: int, parent: int, rollouts: str) -> Json:
+        """The training job of a step, from the calls of its rollouts; raises Later while it takes long."""
+        job_id, jobs = derived_id(f"{loop.job.id}/training/{number}"), self._store.train_jobs
+        settings, ruler = loop.asked.experimental_config, loop.asked.ruler
+        source: Json = {"project_id": loop.asked.project_id, "filter": {"parent_ids": [rollouts]}, "limit": 10_000}
+        rewarded: Json = {"source": source | {"reward": {"path": "summary.reward"}}}
+        if ruler is not None:
+            rewarded = {"source": source, "reward_from": "ruler", "ruler": ruler.model_dump(exclude_none=True)}
+        head = {
+            "model_id": loop.model.id,
+            "experimental_config": settings and settings.model_dump(exclude_none=True),
+            **rewarded,
+        }
+        job = await self._training.create_job(Taken(head, 0, 0, {}), loop.caller, job_id=job_id, candidate_from=parent)
+        await loop.log.note(job_id=job_id)
+        try:
+            async with asyncio.timeout(min(_HERE_SECONDS, loop.log.left)):
+                await self._training.supervisor.wait_until_ended(job_id)
+        except TimeoutError:
+            pass
+        job = await jobs.find(job_id) or job
+        if job.started_at is not None:
+            loop.log.count_seconds(((job.ended_at or times.now()) - job.started_at) / times.SECOND)
+        if job.state in TRAINING_OPEN:
+            if not loop.log.left:
+                await self._training.supervisor.cancel(job_id)
+                raise BudgetSpent
+            raise Later(_LOOK_SECONDS)
+        if job.state != SUCCEEDED:
+            raise InvalidRequest(f"The training job {job_id} {job.state}: {job.error}")
+        return {
+            "step": job.step,
+            "metrics": {name: job.metrics[name] for name in ("loss/train",) if name in job.metrics},
+        }
+
+    async def _judge(self, loop: Loop, data: Json, before: Json, candidate: int) -> Json:
+        """What the candidate scores, and which conditions of the gate refuse it."""
+        after = await self._measure(loop, data, candidate)
+        verdicts: list[Json] = []
+        for name, conditions in (("held_out", loop.asked.gate.held_out), ("general", loop.asked.gate.general)):
+            if name not in after:
+                continue
+            comparison = await self._compare(loop, after[name]["call_id"], before[name]["call_id"])
+            for text in conditions:
+                verdict = parse_condition(text).check(comparison)
+                verdicts.append({"set": name, "condition": text, "value": verdict.value, "refuses": verdict.has_failed})
+        held = [f"{one['condition']} on {one['set']}: it is {one['value']:.6g}" for one in verdicts if one["refuses"]]
+        kept = f"step {before['step']} stays; step {candidate} can be asked by its number"
+        reason = f"The gate refused step {candidate} ({'; '.join(held)}); {kept}" if held else None
+        return {**after, "conditions": verdicts, "passed": not held, "reason": reason}
+
+    async def _compare(self, loop: Loop, run_id: str, baseline_id: str) -> Comparison:
+        if run_id == baseline_id:
+            raise InvalidRequest("The candidate is the policy itself")
+        rows = [await self._read_run(loop, one) for one in (run_id, baseline_id)]
+        return await asyncio.to_thread(compare_rows, run_id, rows[0], baseline_id, rows[1])
+
+    async def _read_run(self, loop: Loop, run_id: str) -> dict[str, Row]:
+        """The rows of a run of an evaluation by their content."""
+        trials: dict[str, list[Json]] = {}
+        slices = self._records.read_calls(
+            loop.caller,
+            loop.asked.project_id,
+            filter={"parent_ids": [run_id]},
+            columns=["op_name", "inputs", "output"],
+        )
+        async for calls in slices:
+            for call in calls:
+                if call.operation == PREDICT_AND_SCORE and isinstance(call.output, dict):
+                    key = orjson.dumps(call.inputs.get("example"), option=orjson.OPT_SORT_KEYS).decode()
+                    found = {"model_output": call.output.get("output"), "scores": call.output.get("scores")}
+                    found["model_latency_seconds"] = call.output.get("model_latency")
+                    trials.setdefault(key, []).append(found)
+        return {key: read_row({"row_digest": key}, found) for key, found in trials.items()}
+
+    async def _promote(self, loop: Loop, old: int, new: int) -> Json:
+        """Let the model's name mean the candidate, unless it means something else by now."""
+        latest = await self._training.models.latest(loop.model)
+        if latest not in (old, new):
+            reason = (
+                f"The model's name means step {latest} by now, with which step {new} was not compared; improve again"
+            )
+            return {"step": new, "reason": reason}
+        # What was scored before the promotion says nothing about it.
+        at = times.now()
+        await self._training.models.roll_back(loop.model, new)
+        return {"step": new, "at": at, "reason": None}
+
+    async def _watch(self, loop: Loop, old: int, new: int, since: int) -> Json:
+        """Whether the promotion was taken back; raises Later as long as it is watched."""
+        watch = loop.asked.watch
+        assert watch is not None
+        latest = await self._training.models.latest(loop.model)
+        if latest is None:
+            raise Later(_WATCH_SECONDS)  # its base model is not served at the moment
+        if latest == old:
+            # A server that ended in the middle of it had pointed the name back already.
+            return {"rolled_back": True, "reason": f"The model's name means step {old} again"}
+        if latest != new:
+            return {"rolled_back": False, "reason": f"The model's name means step {latest}, which is watched elsewhere"}
+        scores = await self._read_scores(loop, since)
+        seen: Json = {"scores": len(scores), "mean": sum(scores) / len(scores) if scores else None}
+        if len(scores) >= watch.calls and seen["mean"] < watch.below:
+            reason = (
+                f"The newest {len(scores)} scores of {watch.monitor} have a mean of {seen['mean']:.3g}, below "
+                f"{watch.below:g}: the name means step {old} again"
+            )
+            await self._training.models.roll_back(loop.model, old)
+            return {**seen, "rolled_back": True, "reason": reason}
+        if times.now() >= since + int(watch.hours * 3600 * times.SECOND):
+            return {**seen, "rolled_back": False, "reason": None}
+        step = loop.log.find("watch")
+        if step is None or step["result"] != seen:
+            await loop.log.note(**seen)
+        raise Later(_WATCH_SECONDS)
+
+    async def _read_scores(self, loop: Loop, since: int) -> list[float]:
+        """The newest scores that the monitor gave calls which began after an instant, as many as decide."""
+        watch, project = loop.asked.watch, loop.caller.open(loop.asked.project_id)
+        assert watch is not None
+        window = Window(since, times.now() + 1, None, refs.object_ref(project, "object", watch.monitor, "*"))
+        # Scores of calls that began earlier may come later: a few more are read than decide.
+        rows: deque[Sequence[Any]] = deque(maxlen=4 * watch.calls)
+        await self._store.feedback.scan(project, window, ("weave_ref", "payload"), rows.append)
+        ids = [refs.parse(ref).name for ref, _ in rows]
+        if not ids:
+            return []
+        began: dict[str, int] = {}
+        slices = self._records.read_calls(
+            loop.caller, loop.asked.project_id, filter={"call_ids": ids}, columns=["id", "started_at"]
+        )
+        async for calls in slices:
+            began |= {call.id: times.parse(call.started_at) or 0 for call in calls}
+        found = [
+            number_of(orjson.loads(payload).get("output"))
+            for (_, payload), call_id in zip(rows, ids, strict=True)
+            if began.get(call_id, 0) >= since
+        ]
+        return [number for number in found if number is not None][-watch.calls :]
+
+    async def _needed_steps(self, model: ModelRow) -> dict[int, str]:
+        """The steps that open improvements of a model start from, judge or may go back to."""
+        needed: dict[int, str] = {}
+        for job in await self._jobs.query(model.project_id, [KIND], OPEN):
+            if job.body["model_id"] == model.id:
+                steps = [step["result"].get("step") for step in (job.progress or {}).get("steps", ())]
+                known = [step for step in steps if step is not None]
+                needed |= dict.fromkeys({*known[:1], *known[-2:]}, f"the improvement {job.id} needs it")
+        return needed
+
+
+def _choose_rows(count: int, wanted: int, seed: int, number: int) -> list[int]:
+    """The places of the chats of a step: each comes once before one comes again, in an order by the seed."""
+    ordered: list[int] = []
+    first, turn = (number - 1) * wanted, 0
+    while len(ordered) < first + wanted:
+        keys = {place: hashlib.sha256(f"{seed}/{turn}/{place}".encode()).digest() for place in range(count)}
+        ordered += sorted(keys, key=keys.__getitem__)
+        turn += 1
+    return list(dict.fromkeys(ordered[first : first + wanted]))
+
+
+def _too_few(found: WeakRows) -> str:
+    """Why there is nothing to train on, and what to do."""
+    if not found.calls:
+        return (
+            "No call is weak by these conditions. See the calls that they choose on the page Traces; raise `below`, "
+            "widen the filter, or let a monitor score more of them"
+        )
+    skipped = "; ".join(f"{count} calls: {reason}" for reason, count in found.skipped.most_common(3))
+    left_out = f" ({skipped})" if skipped else ""
+    return (
+        f"{found.calls} weak calls hold {len(found.rows)} different chats{left_out}; {FEWEST} are needed, as a part "
+        "is held out. Widen the conditions, or correct `columns`"
+    )
