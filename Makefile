@@ -14,7 +14,7 @@ PYTHONS := 3.11 3.12 3.13
 VLLM_VERSION := 0.32.0
 NODE_PACKAGES := weave@0.11.1 openai@6
 NODE_PACKAGES += @opentelemetry/api@1.9.0 @opentelemetry/resources@2.12.1 @opentelemetry/sdk-trace-base@2.12.1
-NODE_PACKAGES += axe-core@4.14.1 typescript@7.0.2
+NODE_PACKAGES += axe-core@4.14.1 typescript@7.0.2 oidc-provider@9.13.3
 NODE_PACKAGES += @opentelemetry/exporter-trace-otlp-http@0.223.0 @opentelemetry/exporter-trace-otlp-proto@0.223.0
 
 SPACE := $(subst ,, )

@@ -32,7 +32,7 @@ KEY_HEADERS = (b"wandb-api-key", b"x-api-key")
 """Headers that hold a key and nothing else; those of clients of Anthropic have the second."""
 API_KEY_HEADERS = frozenset((b"authorization", *KEY_HEADERS))
 SESSION_COOKIE = "heddle_session"
-_TOKEN = re.compile(rb"[A-Za-z0-9_.-]{1,3000}")
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]{1,100}")
 _OWN_HEADER = b"x-heddle-ui"
 _ELSEWHERE = frozenset((b"cross-site", b"same-site"))
 _LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "host.docker.internal", "host.containers.internal"))
@@ -259,7 +259,7 @@ def session_token(headers: Mapping[bytes, bytes], method: str) -> str | None:
     What only reads must not come from another site; what writes needs a header that no form can send, and the word of
     the browser that the page is ours.
     """
-    token = read_cookie(headers.get(b"cookie", b""), SESSION_COOKIE)
+    token = read_cookie(headers.get(b"cookie", b""), SESSION_COOKIE, _TOKEN)
     if token is None or headers.get(b"sec-fetch-site") in _ELSEWHERE:
         return None
     return token if method in ("GET", "HEAD") or is_own_write(headers) else None
@@ -284,12 +284,12 @@ def set_cookie(name: str, value: str, path: str, is_secure: bool, seconds: int, 
     return f"{name}={value}; Path={path or '/'}; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
 
-def read_cookie(header: bytes, name: str) -> str | None:
-    """The first cookie of a name of ours; cookies of others, which may hold anything, are never read."""
+def read_cookie(header: bytes, name: str, form: re.Pattern[bytes]) -> str | None:
+    """The first cookie of a name and form of ours; cookies of others, which may hold anything, are never read."""
     for part in header.split(b";"):
         found, _, value = part.strip().partition(b"=")
         if found == name.encode():
-            return value.decode() if _TOKEN.fullmatch(value) else None
+            return value.decode() if form.fullmatch(value) else None
     return None
 
 

@@ -48,6 +48,7 @@ SERVER_WIDE = frozenset(
     for name in ("projects", "settings", "storage", "keys", "keys/{key_id}", "inference", "inference/live")
 )
 WRITES = frozenset(f"/_ui/api/{name}" for name in ("calls/change", "projects/example", "projects/example/delete"))
+WRITES |= {f"/_ui/api/keys/{{key_id}}/{change}" for change in ("rotate", "restore")}
 """test_tenant_matrix.py asks for those."""
 OF_MODELS = ["/_ui/api/training/", "/_ui/api/trajectories"]
 """Their project is that of the model; test_ui_reads.py asks for those."""

@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from heddle.inference.served_model import TINY_FOLDER
+from heddle.setting_kinds import read_group_roles
+from heddle.settings import load
 from heddle.training.schemas.requests import CreateJobFromSource, PromotionRequest
 from tests.docs.blocks import ROOT
 from tests.docs.desk import Desk
@@ -232,6 +234,7 @@ def _have_a_key(desk: Desk, ends: ExitStack) -> None:
 
 GIVEN: dict[str, Callable[[Desk, ExitStack], None]] = {
     "README.md": _have_questions,
+    "docs/access.md": _have_a_key,
     "docs/clients.md": _have_tokens,
     "docs/evaluation.md": _have_chats,
     "docs/inference.md": _have_an_adapter,
@@ -336,7 +339,18 @@ def _read_log(desk: Desk, text: str) -> None:
     assert set(seen) == set(json.loads(text))
 
 
+def _read_settings(desk: Desk, text: str) -> None:
+    """A file of settings is read as the server reads it."""
+    file = desk.folder / "heddle.toml"
+    file.write_text(text, encoding="utf-8")
+    told = load({}, {}, str(file))
+    roles = {group: list(map(str, grants)) for group, grants in read_group_roles(told.oidc_roles).items()}
+    assert roles == {"platform": ["admin"], "ml": ["editor:team", "viewer:shared"], "*": ["viewer:public"]}
+    assert told.needs_key
+
+
 READ: dict[tuple[str, str], Callable[[Desk, str], None]] = {
+    ("docs/access.md", "oidc_issuer ="): _read_settings,
     ("docs/clients.md", "model ="): _read_codex,
     ("docs/clients.md", "exporters:"): _read_collector,
     ("docs/evaluation.md", "# .github/workflows"): _read_workflow,

@@ -18,6 +18,7 @@ router = group("Pages")
 _COOKIE = "heddle_sign_in"
 _PATH = "/_ui/sign_in"
 _SECONDS = 600
+_KEPT = re.compile(rb"[A-Za-z0-9_-]{43}\.[A-Za-z0-9_-]{1,2800}")
 _PLACE = re.compile(r"/(?![/\\])[!-~]{0,2000}")
 ProviderDep = Annotated[Provider | None, Depends(Service("provider"))]
 
@@ -54,9 +55,8 @@ async def finish(
 ) -> Response:
     """Begin the session of whoever comes back from the provider, and lead to the page that was wanted."""
     root = settings.root_path.rstrip("/")
-    secret, _, encoded = (read_cookie(request.headers.get("cookie", "").encode("latin-1"), _COOKIE) or "").partition(
-        "."
-    )
+    kept = read_cookie(request.headers.get("cookie", "").encode("latin-1"), _COOKIE, _KEPT) or ""
+    secret, _, encoded = kept.partition(".")
     place = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode("ascii", "replace") if encoded else ""
     place = place if _PLACE.fullmatch(place) else f"{root}/"
     session = None

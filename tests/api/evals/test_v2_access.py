@@ -15,7 +15,7 @@ BASE = "/v2/team/one"
 def callers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, httpx.Client]]:
     """A caller for each sort of key."""
     data = tmp_path_factory.mktemp("v2") / "data"
-    scopes = {"writer": ("--scope", "write"), "reader": ("--scope", "read"), "other": ("--project", "team/two")}
+    scopes = {"writer": ("--role", "write+delete"), "reader": ("--scope", "read"), "other": ("--project", "team/two")}
     keys = {who: make_key(data, who, *words) for who, words in scopes.items()}
     with HeddleProcess(data, auth="on") as process:
         clients = {who: httpx.Client(base_url=process.url, auth=("api", key), timeout=60) for who, key in keys.items()}

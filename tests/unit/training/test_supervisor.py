@@ -132,6 +132,8 @@ def test_a_job_that_breaks_the_server_holds_up_nobody(
     def broken(*_: object) -> None:
         raise KeyError("a fault")
 
+    monkeypatch.setattr(process, "MESSAGE_BYTES", 8 << 20)
+
     async def test(bench: Bench) -> None:
         model = await bench.model()
         async with bench.supervisor() as supervisor:
