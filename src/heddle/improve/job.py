@@ -16,7 +16,7 @@ from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs, Later
 from heddle.evals.objects import ChatModel, ObjectReader, new_object, publish_dataset
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, score_output
-from heddle.evals.run import PREDICT_AND_SCORE, derived_id
+from heddle.evals.run import derived_id
 from heddle.evals.scorers import Scorer, number_of, read_scorers
 from heddle.evals.service import Evaluations
 from heddle.improve.dataset import FEWEST, ROLLOUT_OP, WeakRows, collect_rows, split_rows
@@ -39,6 +39,7 @@ from heddle.wire.inference import Completions
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import CallEnd, CallStart, Records
 from heddle.wire.training import Sampling
+from heddle.wire.trials import PREDICT_AND_SCORE
 
 KIND = "improve"
 ROOT_OP = "heddle.improve.rollouts"
