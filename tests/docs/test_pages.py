@@ -79,7 +79,7 @@ def test_named_targets_of_make_exist(name: str) -> None:
 OTHER_FLAGS = {
     *("--enable-lora", "--runner"),  # vLLM
     *("--delete", "--max-restarts", "--values"),  # rsync, torchrun, helm
-    *("--jobs", "--seconds", "--sizes", "--steps"),  # the trainer, the tiny model, a benchmark
+    *("--jobs", "--seconds", "--sizes"),  # the trainer, the tiny model, a benchmark
 }
 """Flags of other programs that pages name alone."""
 
