@@ -97,7 +97,7 @@ class Improvements:
 
     async def submit(self, asked: ImprovementCreateReq, caller: Caller) -> JobRow:
         """Queue an improvement; raises HeddleError for what it names and is not there, Conflict beside another one."""
-        caller.require(Scope.READ)
+        caller = caller.require(Scope.READ)
         caller.open(asked.project_id)
         self._training.require()
         entity, _, project = asked.project_id.partition("/")
