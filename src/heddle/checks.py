@@ -97,9 +97,12 @@ def look(settings: Settings, seconds: float) -> Iterator[Finding]:
     else:
         yield _check_control(settings)
     yield from _check_stores(settings, seconds)
-    yield _check_port(settings, served=holder is not None)
+    served = holder is not None
+    yield _check_port(settings, served, "address", settings.port, "choose another with --host and --port")
     if settings.otlp_grpc_port:
-        yield _check_grpc_port(settings, served=holder is not None)
+        yield _check_port(
+            settings, served, "gRPC port", settings.otlp_grpc_port, "choose another with --otlp-grpc-port"
+        )
     yield from _check_keys(settings)
     yield _check_model(settings)
     yield from _check_extras()
@@ -302,32 +305,20 @@ def _check_policies(folder: Path) -> Iterator[Finding]:
     yield Finding("policies", found, "restore the last backup, or delete these steps" if lost else "", bool(lost))
 
 
-def _check_port(settings: Settings, served: bool) -> Finding:
-    where = f"{settings.host}:{settings.port}"
+def _check_port(settings: Settings, served: bool, what: str, port: int, remedy: str) -> Finding:
+    where = f"{settings.host}:{port}"
+    if port != settings.port and importlib.util.find_spec("grpc") is None:
+        return Finding(what, f"{where}: grpcio is not installed", install_command("grpc"), True)
     try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        socket.create_server((settings.host, settings.port), family=family).close()
+        family = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM)[0][0]
+        socket.create_server((settings.host, port), family=family).close()
     except OSError as error:
         if served:
-            return Finding("address", f"{where} is in use, and so is the data folder: heddle runs")
-        if settings.control != "sqlite" and _is_heddle(where):
-            return Finding("address", f"{where} is in use: heddle runs")
-        return Finding("address", f"{where}: {error.strerror}", "choose another with --host and --port", True)
-    return Finding("address", f"{where} is free")
-
-
-def _check_grpc_port(settings: Settings, served: bool) -> Finding:
-    where = f"{settings.host}:{settings.otlp_grpc_port}"
-    if importlib.util.find_spec("grpc") is None:
-        return Finding("gRPC port", f"{where}: grpcio is not installed", install_command("grpc"), True)
-    try:
-        family = socket.getaddrinfo(settings.host, settings.otlp_grpc_port, type=socket.SOCK_STREAM)[0][0]
-        socket.create_server((settings.host, settings.otlp_grpc_port), family=family).close()
-    except OSError as error:
-        if served:
-            return Finding("gRPC port", f"{where} is in use, and so is the data folder: heddle runs")
-        return Finding("gRPC port", f"{where}: {error.strerror}", "choose another with --otlp-grpc-port", True)
-    return Finding("gRPC port", f"{where} is free")
+            return Finding(what, f"{where} is in use, and so is the data folder: heddle runs")
+        if port == settings.port and settings.control != "sqlite" and _is_heddle(where):
+            return Finding(what, f"{where} is in use: heddle runs")
+        return Finding(what, f"{where}: {error.strerror}", remedy, True)
+    return Finding(what, f"{where} is free")
 
 
 def _is_heddle(where: str) -> bool:

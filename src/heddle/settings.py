@@ -523,6 +523,13 @@ TABLE: tuple[Row, ...] = tuple(
     if field.metadata
 )
 _BY_NAME = {row.name: row for row in TABLE}
+ADDRESSES = frozenset(("providers", "alert_webhooks", "store", "control", "files", "vllm_urls", "smtp"))
+"""Settings whose addresses may carry a secret: nobody sees more than their hosts."""
+PLACES = ADDRESSES | frozenset(
+    ("data", "host", "training_sources", "otlp_export_endpoint", "alert_emails", "smtp_from", "model", "adapters")
+    + ("vllm_command", "vllm_arguments")
+)
+"""Settings that name folders, addresses or receivers: admins of the whole server see those."""
 _VARIABLES = (*(row.variable for row in TABLE), CONFIG_VARIABLE, *CLIENT_VARIABLES)
 _OF_TESTS = re.compile(ENVIRONMENT_PREFIX + r"(?:SOAK|SCREENS|TEST_\w+)")
 """What the tests of this project read; `make soak` and its like set them for everything that they start."""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from heddle.wire.call_errors import CallError, normalise, read_error
+from heddle.wire.call_summary import CallError, normalise, read_error
 
 ALIKE = (
     ("order 17 not found", "order 90321 not found"),

@@ -9,7 +9,7 @@ from heddle.errors import HeddleError
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.database import Session, open_writer
 from heddle.store.sqlite.migrations import Migration, migrate, version
-from heddle.wire.call_errors import read_error
+from heddle.wire.call_summary import read_error
 from heddle.wire.calls import ERROR, SUCCESS
 
 

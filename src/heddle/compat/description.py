@@ -1,19 +1,25 @@
-"""The OpenAPI description as it is kept: made once for an installation, like bytecode, and anew where sources changed.
+"""The OpenAPI description, for programs and as a page for people.
 
-Making it takes a second of a processor and tens of megabytes: `python -m heddle.describe` does it in a process of its
+It is made once for an installation, like bytecode, and anew where sources changed: that takes a second of a processor
+and tens of megabytes. `python -m heddle.describe` does it in a process of its
 own, when heddle is installed with make, or when a server is asked for a description that is not there.
 """
 
+import asyncio
 import hashlib
 import logging
 import sys
 import tempfile
 from functools import cache
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 from threading import Lock
 
+from fastapi import Response
+from fastapi.responses import HTMLResponse
+
 from heddle.errors import Unavailable
+from heddle.http.routing import group
 from heddle.ipc.child import Child
 
 logger = logging.getLogger("heddle.compat.description")
@@ -71,3 +77,24 @@ def digest_of_sources() -> str:
 def keep(description: bytes, file: Path = KEPT) -> None:
     """Write a description that was just made to a file."""
     file.write_bytes(_begin(digest_of_sources()) + description + b"}")
+
+
+router = group("Pages")
+
+_POLICY = (
+    "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> Response:
+    """The routes of /openapi.json, readable; the page loads nothing from anywhere else."""
+    page = resources.files("heddle.compat").joinpath("docs.html").read_text(encoding="utf-8")
+    return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY, "Referrer-Policy": "same-origin"})
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi() -> Response:
+    """The description of every route."""
+    return Response(await asyncio.to_thread(read_description), media_type="application/json")

@@ -1,7 +1,7 @@
 """Annotation queues: calls that people are to label, and how far each of them is."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -23,6 +23,7 @@ from heddle.http.routing import (
     StoreDep,
     Writer,
     answer,
+    describe_row,
     group,
     line,
     lines,
@@ -331,7 +332,7 @@ async def read(queue_id: str, project_id: ProjectParameter, caller: Reader, stor
     row = await store.annotation_queues.read(caller.open(project_id), queue_id)
     if row is None or row.deleted_at is not None:
         raise _not_found(queue_id)
-    return answer({"queue": _fields(project_id, row)})
+    return answer({"queue": describe_row(QueueSchema, row, project_id=project_id)})
 
 
 @router.put("/annotation_queues/{queue_id}", response_model=QueueRes)
@@ -438,22 +439,15 @@ def _filter(asked: ItemsFilter | None) -> ItemFilter:
 
 async def _lines(project_id: str, rows: Sequence[QueueRow]) -> AsyncIterator[bytes]:
     for row in rows:
-        yield line(_fields(project_id, row))
+        yield line(describe_row(QueueSchema, row, project_id=project_id))
 
 
 def _changed_answer(project_id: str, queue_id: str, row: QueueRow | None) -> Response:
     if row is None:
         raise NotFound(f"Queue {queue_id[:200]} not found or already deleted")
-    return answer({"queue": _fields(project_id, row)})
-
-
-def _fields(project_id: str, row: QueueRow | ItemRow) -> Json:
-    """A row as clients read it: its instants as texts, its project by the name that they gave."""
-    values = {name: times.optional_iso(value) if name.endswith("_at") else value for name, value in asdict(row).items()}
-    del values["project"]
-    return {"project_id": project_id, **values}
+    return answer({"queue": describe_row(QueueSchema, row, project_id=project_id)})
 
 
 def _item(project_id: str, row: ItemRow, position: int | None) -> Json:
     more = {"created_by": row.added_by, "deleted_at": None, "position_in_queue": position}
-    return {**_fields(project_id, row), **more}
+    return describe_row(ItemSchema, row, project_id=project_id, **more)

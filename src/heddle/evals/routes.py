@@ -21,11 +21,10 @@ from heddle.http.routing import (
     StoreDep,
     Writer,
     answer,
+    describe_row,
     group,
     page_limit,
 )
-from heddle.store.control.eval_jobs import JobRow
-from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
 JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
@@ -209,7 +208,7 @@ async def query_jobs(body: EvaluationJobsReq, caller: Reader, settings: Settings
     caller.open(body.project_id)
     limit = page_limit(settings, body.limit)
     found = await jobs.query(body.project_id, body.kinds, body.states, limit, body.offset or 0)
-    return answer({"jobs": [_fields(job) for job in found]})
+    return answer({"jobs": [describe_row(EvaluationJob, job, wb_user_id=job.caller["user"]) for job in found]})
 
 
 @router.post("/calls/score", response_model=Empty)
@@ -228,10 +227,3 @@ async def preview_scores(body: ScorePreviewReq, caller: Writer, scoring: Scoring
     caller = caller.require(Scope.READ)
     caller.open(body.project_id)
     return answer({"results": await scoring.preview(caller, body.project_id, body.call_ids, body.scorer)})
-
-
-def _fields(job: JobRow) -> Json:
-    """A job as clients read it, its instants as texts."""
-    values = {name: getattr(job, name) for name in EvaluationJob.model_fields if name != "wb_user_id"}
-    instants = {name: times.optional_iso(value) for name, value in values.items() if name.endswith("_at")}
-    return {**values, **instants, "wb_user_id": job.caller["user"]}

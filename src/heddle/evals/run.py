@@ -27,15 +27,11 @@ from heddle.evals.scorers import Scorer, is_number, number_of
 from heddle.jobs.runner import first_failure
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback, Records
+from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback, Records, object_value
+from heddle.wire.trials import EVALUATE, PREDICT_AND_SCORE, SUMMARIZE
 
 _NAMES = uuid.UUID("5b1f4a50-6a0e-5f0b-8d6c-2e1d4c7b9a63")
 """What the ids of the calls of a run are derived under."""
-EVALUATE, PREDICT_AND_SCORE, SUMMARIZE = (
-    "Evaluation.evaluate",
-    "Evaluation.predict_and_score",
-    "Evaluation.summarize",
-)
 META = "_weave_eval_meta"
 WORKER: Json = {"evaluate_model_worker": True}
 SCORER: Json = {"weave": {"kind": "scorer"}}
@@ -261,7 +257,7 @@ Report = Callable[[int], Awaitable[None]]
 _REPORT_SECONDS = 1.0
 _PARTS = frozenset(("output", "model_latency"))
 _TABLE_ROWS = 1000
-_RESULTS = {"_type": "EvaluationResults", "_class_name": "EvaluationResults", "_bases": ["Object", "BaseModel"]}
+_RESULTS = object_value("EvaluationResults")
 
 
 class RunDeleted(InvalidRequest):

@@ -11,7 +11,7 @@ from heddle.errors import HeddleError
 from heddle.evals.jobs import JobRun, Jobs
 from heddle.evals.objects import CLASS_NAME, ObjectReader, is_ref
 from heddle.evals.predictions import Asker, Case, Score, StoredAnswer, score_output
-from heddle.evals.run import EVALUATE, SCORER, derived_id, end_of, score_feedback
+from heddle.evals.run import SCORER, derived_id, end_of, score_feedback
 from heddle.evals.scorers import Scorer, read_scorers
 from heddle.store.base import Store
 from heddle.store.control.eval_jobs import JobRow
@@ -19,8 +19,8 @@ from heddle.wire import refs
 from heddle.wire.inference import Completions
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallStart, NewFeedback, Records
+from heddle.wire.trials import EVALUATE, TRIAL_OPS
 
-_ROW_OPS = ("Evaluation.predict_and_score", "Evaluation.predictAndScore")
 SCORE_CALLS = "score_calls"
 PART = 100
 _COLUMNS = ["id", "inputs", "output", "exception", "ended_at"]
@@ -57,7 +57,7 @@ async def read_cases(records: Records, caller: Caller, project: str, source: Sou
     """The rows of a run with their answers, in the order of their calls."""
     children = records.read_calls(caller, project, filter={"parent_ids": [source.id]}, columns=_RUN_COLUMNS)
     async for calls in children:
-        rows = [call for call in calls if call.operation in _ROW_OPS and call.ended_at]
+        rows = [call for call in calls if call.operation in TRIAL_OPS and call.ended_at]
         values = await resolve_refs(records, caller, [call.inputs.get("example") for call in rows])
         for call, value in zip(rows, values, strict=True):
             row = value if isinstance(value, dict) else {}

@@ -21,7 +21,7 @@ from heddle.evals.objects import (
     read_model,
 )
 from heddle.evals.predictions import Asker, Case, StoredAnswer, ask_model, repeat_answer
-from heddle.evals.run import EVALUATE, META, WORKER, EvaluationRun, Report, Root, derived_id, fail_run
+from heddle.evals.run import META, WORKER, EvaluationRun, Report, Root, derived_id, fail_run
 from heddle.evals.scorers import CannotRun, Scorer, read_scorers
 from heddle.evals.scoring import SourceRun, read_cases, read_source
 from heddle.store.base import Store
@@ -33,6 +33,7 @@ from heddle.wire.jsontypes import Json
 from heddle.wire.query import parse_query
 from heddle.wire.records import Records
 from heddle.wire.training import Sampling, Scored
+from heddle.wire.trials import EVALUATE
 
 EVALUATE_MODEL, RESCORE = "evaluate_model", "rescore"
 PATIENCE = 50

@@ -32,8 +32,9 @@ from heddle.http.metrics import Metrics
 from heddle.http.state import EventStreams, ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.wire import jsontext, query, refs
+from heddle.wire import jsontext, query, refs, times
 from heddle.wire.inference import PricesOf
+from heddle.wire.jsontypes import Json
 from heddle.wire.otlp import OTLP_PATHS
 from heddle.wire.records import Records
 from heddle.wire.spans import SpanReader
@@ -511,3 +512,10 @@ def page_limit(settings: Settings, limit: int | None) -> int | None:
             f"Request too large: a page has at most {most} rows (limit max_page_rows), {limit} were asked for"
         )
     return limit
+
+
+def describe_row(model: type[ResponseModel], row: object, **values: Any) -> Json:
+    """The fields of an answer: these values, all others out of a stored row, whose instants become ISO text."""
+    found = {name: values[name] if name in values else getattr(row, name) for name in model.model_fields}
+    instants = {name: times.to_iso(found[name]) for name in found if name.endswith("_at") and type(found[name]) is int}
+    return found | instants

@@ -16,7 +16,7 @@ from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs, Later
 from heddle.evals.objects import ChatModel, ObjectReader, new_object, publish_dataset
 from heddle.evals.predictions import Asker, Counted, is_not_the_rows, score_output
-from heddle.evals.run import PREDICT_AND_SCORE, derived_id
+from heddle.evals.run import derived_id
 from heddle.evals.scorers import Scorer, number_of, read_scorers
 from heddle.evals.service import Evaluations
 from heddle.improve.dataset import FEWEST, ROLLOUT_OP, WeakRows, collect_rows, split_rows
@@ -39,6 +39,7 @@ from heddle.wire.inference import Completions
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import CallEnd, CallStart, Records
 from heddle.wire.training import Sampling
+from heddle.wire.trials import PREDICT_AND_SCORE
 
 KIND = "improve"
 ROOT_OP = "heddle.improve.rollouts"
@@ -96,7 +97,7 @@ class Improvements:
 
     async def submit(self, asked: ImprovementCreateReq, caller: Caller) -> JobRow:
         """Queue an improvement; raises HeddleError for what it names and is not there, Conflict beside another one."""
-        caller.require(Scope.READ)
+        caller = caller.require(Scope.READ)
         caller.open(asked.project_id)
         self._training.require()
         entity, _, project = asked.project_id.partition("/")

@@ -52,7 +52,7 @@ async def read(body: ImprovementReq, caller: Reader, jobs: JobsDep) -> Response:
 @router.post("/improvements/cancel", response_model=ImprovementRes)
 async def cancel(body: ImprovementReq, caller: Writer, jobs: JobsDep) -> Response:
     """Stop an improvement, or the watch of its promotion; steps that were trained and a promotion stay."""
-    caller.require(Scope.READ)
+    caller = caller.require(Scope.READ)
     await _find(jobs, caller, body)
     return answer({"improvement": _describe(await jobs.cancel(body.project_id, body.id))})
 

@@ -22,13 +22,13 @@ from heddle.http.routing import (
     StoreDep,
     Writer,
     answer,
+    describe_row,
     group,
     not_negative,
     page_limit,
 )
 from heddle.store.base import Store
 from heddle.store.control.links import Source, SourceRow
-from heddle.trace.rows import describe_row
 from heddle.wire import jsontext, refs, times
 from heddle.wire.calls import CallRow, CallsQuery, Filter
 from heddle.wire.jsontypes import Json

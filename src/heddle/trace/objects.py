@@ -24,6 +24,7 @@ from heddle.http.routing import (
     Writer,
     answer,
     body_schema,
+    describe_row,
     group,
     hot,
     local,
@@ -37,7 +38,6 @@ from heddle.ipc import json_schemas
 from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
 from heddle.trace.builtin_classes import AnnotationSpec, kind_of, normalise
 from heddle.trace.calls.models import PageReq
-from heddle.trace.rows import describe_row
 from heddle.wire import calls, jsontext, query, refs
 from heddle.wire.jsontypes import Json
 

@@ -14,12 +14,11 @@ from pydantic import Field
 
 from heddle.auth import Scope
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.routing import Reader, RequestModel, ResponseModel, StoreDep, Writer, answer, group
+from heddle.http.routing import Reader, RequestModel, ResponseModel, StoreDep, Writer, answer, describe_row, group
 from heddle.store.base import Store
 from heddle.store.control.links import LinkRow
 from heddle.store.control.objects import NewVersion, ObjectFilter, ObjectVersion, require_live
 from heddle.trace.objects import Aliases, check_name
-from heddle.trace.rows import describe_row
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 

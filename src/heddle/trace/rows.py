@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from heddle.errors import InvalidRequest, ValidationFailed
-from heddle.http.routing import ProjectReq, ResponseModel, page_limit
+from heddle.http.routing import ProjectReq, page_limit
 from heddle.settings import Settings
 from heddle.store.control.row_queries import RowRequest, Sort
 from heddle.trace.calls.models import PageReq
 from heddle.trace.calls.write import instant
 from heddle.wire import times
-from heddle.wire.jsontypes import Json
 from heddle.wire.query import Compare, Field, In, Literal, Operand, Operation, Or, QueryBody
 
 MAX_FIELDS, MAX_SORT_TERMS = 500, 20
@@ -31,13 +29,6 @@ class RowQueryReq(PageReq):
                 raise InvalidRequest(f"{name} has {count} entries; at most {most} are allowed")
         sorts = None if self.sort_by is None else [Sort(term.field, term.direction == "desc") for term in self.sort_by]
         return RowRequest(fields, self.query, sorts, page_limit(settings, self.limit), self.offset)
-
-
-def describe_row(model: type[ResponseModel], row: object, **values: Any) -> Json:
-    """The fields of an answer: these values, all others out of a stored row, whose instants become ISO text."""
-    found = {name: values[name] if name in values else getattr(row, name) for name in model.model_fields}
-    instants = {name: times.to_iso(found[name]) for name in found if name.endswith("_at") and type(found[name]) is int}
-    return found | instants
 
 
 class TimeRangeReq(ProjectReq):

@@ -9,7 +9,7 @@ from heddle.auth import Caller
 from heddle.errors import InvalidRequest
 from heddle.http.metrics import CONTENT_TYPE
 from heddle.http.routing import MetricsDep, Reader, RequestModel, ResponseModel, SettingsDep, StateDep, answer, group
-from heddle.settings import TABLE
+from heddle.settings import PLACES, TABLE
 from heddle.wire import refs
 
 router = group("Service")
@@ -22,23 +22,7 @@ _LIMITS = (
     "max_trace_body", "max_table_body", "max_chat_body", "max_training_body", "max_file", "max_page_rows",
     "large_field_bytes", "write_queue_bytes", "max_database_bytes", "query_timeout",
 )  # fmt: skip
-_PLACES = frozenset(
-    (
-        "data",
-        "host",
-        "providers",
-        "otlp_export_endpoint",
-        "alert_webhooks",
-        "alert_emails",
-        "smtp",
-        "smtp_from",
-        "training_sources",
-        "store",
-        "control",
-        "files",
-    )
-    + ("vllm_urls", "vllm_command", "vllm_arguments", "model", "adapters", "public_url", "trusted_proxies")
-)
+_PLACES = PLACES | {"public_url", "trusted_proxies"}
 
 
 class ServerInfoRes(ResponseModel):

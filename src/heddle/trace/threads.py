@@ -13,6 +13,7 @@ from heddle.http.routing import (
     RequestModel,
     ResponseModel,
     StoreDep,
+    describe_row,
     group,
     json_lines,
     lines,
@@ -22,7 +23,6 @@ from heddle.http.routing import (
 from heddle.trace.calls.models import PageReq, SortBy
 from heddle.trace.calls.read import MAX_FILTER_ENTRIES
 from heddle.trace.calls.write import instant
-from heddle.trace.rows import describe_row
 from heddle.wire import times
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import ThreadRow

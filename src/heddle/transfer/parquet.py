@@ -3,6 +3,7 @@
 Memory holds one row group of each file.
 """
 
+import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,12 +87,12 @@ async def export(settings: Settings, target: Path, projects: Sequence[str]) -> d
 class ParquetFile:
     """One file on its way; end it with `close`."""
 
-    def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
+    def __init__(self, target: Path | io.RawIOBase, columns: Mapping[str, str]) -> None:
         import pyarrow
         from pyarrow import parquet
 
         self._schema = pyarrow.schema([(name, _type_of(kind)) for name, kind in columns.items()])
-        self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
+        self._writer = parquet.ParquetWriter(target, self._schema, compression="zstd")
         self._rows: list[Row] = []
         self._characters = self._count = 0
 

@@ -13,6 +13,7 @@ from heddle.errors import HeddleError
 from heddle.remote import Refused, Remote, Unreachable
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
+from heddle.wire.records import object_value
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -162,8 +163,7 @@ class Target:
         table = {"project_id": self._project.id, "rows": list(rows)}
         made = retry(self._remote.post, "/table/create", {"table": table})
         ref = f"weave:///{self._project.id}/table/{made['digest']}"
-        value: Json = {"_type": "Dataset", "_class_name": "Dataset", "_bases": ["Object", "BaseModel"]}
-        value |= {"name": name, "description": None, "rows": ref}
+        value = object_value("Dataset", name=name, description=None, rows=ref)
         place = {"project_id": self._project.id, "object_id": object_id(name)}
         asked = {
             "project_id": place["project_id"],

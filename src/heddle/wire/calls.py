@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel
 
 from heddle.errors import InvalidField
-from heddle.wire.call_errors import read_error
+from heddle.wire.call_summary import read_error
 from heddle.wire.inference import CostOf
 from heddle.wire.kinds import kind_of
 from heddle.wire.query import Operation, split_path

@@ -15,12 +15,10 @@ class Identity(Protocol):
     @property
     def user(self) -> str:
         """The user of the key."""
-        ...
 
     @property
     def key_id(self) -> str | None:
         """The id of the key; None where keys are not checked."""
-        ...
 
 
 @dataclass(slots=True)
@@ -92,7 +90,6 @@ class CompletionSink(Protocol):
 
     async def store(self, call: InferenceCall) -> None:
         """Store a whole call and return after its commit; raises HeddleError when it cannot be stored."""
-        ...
 
 
 class CostOf(Protocol):
@@ -110,7 +107,6 @@ class CostOf(Protocol):
         created_tokens: int = 0,
     ) -> float | None:
         """US dollars; tokens read from a cache and those written to it (created) are part of the prompt tokens."""
-        ...
 
 
 PriceChanges = Callable[[str], Awaitable[Sequence[int]]]
@@ -123,32 +119,26 @@ class UsedTokens(Protocol):
     @property
     def model(self) -> str:
         """What the tokens are counted under."""
-        ...
 
     @property
     def requests(self) -> int:
         """How often it was asked."""
-        ...
 
     @property
     def prompt(self) -> int:
         """Tokens of prompts."""
-        ...
 
     @property
     def completion(self) -> int:
         """Tokens of answers."""
-        ...
 
     @property
     def cache_read(self) -> int:
         """Those of the prompts that came from a cache."""
-        ...
 
     @property
     def cache_creation(self) -> int:
         """Those of the prompts that were written to a cache."""
-        ...
 
 
 def cost_of_tokens(cost_of: CostOf, used: UsedTokens, at: int) -> float | None:
@@ -187,15 +177,12 @@ class PricesOf(Protocol):
 
     async def __call__(self, project: str) -> CostOf:
         """The prices that hold in a project (internal id; empty: default prices only)."""
-        ...
 
     async def changes(self, project: str) -> list[int]:
         """The instants (microseconds) at which the price of some model changes in a project, in order."""
-        ...
 
     def of_provider(self, provider: str) -> list[ModelPrice]:
         """The newest default price of every model of a provider, by name; empty for one that is not known."""
-        ...
 
 
 class ProviderFailed(HeddleError):
@@ -217,7 +204,6 @@ class Completions(Protocol):
         It is counted, and not shown as a call of its own. Raises HeddleError (of a provider: ProviderFailed) where the
         route answers with an `error`.
         """
-        ...
 
 
 class Chat(Protocol):
@@ -231,4 +217,3 @@ class Chat(Protocol):
         `body` is the request's JSON object; the answer is the `chat.completion`, or with `stream` its chunks. Raises
         HeddleError for what that route would refuse. `traced` says that the caller of this method traces it himself.
         """
-        ...

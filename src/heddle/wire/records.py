@@ -17,6 +17,11 @@ def op_value(source_digest: str) -> Json:
     return {"_type": "CustomWeaveType", "weave_type": {"type": "Op"}, "files": {OP_FILE: source_digest}}
 
 
+def object_value(class_name: str, *bases: str, **fields: Any) -> Json:
+    """The value of an object of a class of the SDKs."""
+    return {"_type": class_name, "_class_name": class_name, "_bases": [*bases, "Object", "BaseModel"], **fields}
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """A version of an object or op that is stored."""
@@ -114,49 +119,47 @@ class Records(Protocol):
 
     async def publish(self, caller: Any, project_id: str, object_id: str, value: Any) -> Published:
         """Store a version of an object (or of an op, where the value is one), as /obj/create does."""
-        ...
 
     async def put_file(self, caller: Any, project_id: str, name: str, content: bytes) -> str:
         """Store a file and return its digest."""
-        ...
 
     async def get_file(self, caller: Any, project_id: str, digest: str) -> bytes | None:
         """The content of a file, None for an unknown digest."""
-        ...
 
     async def put_table(self, caller: Any, project_id: str, rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
         """Store a table; returns its digest and the digest of each row."""
-        ...
 
     async def join_table(self, caller: Any, project_id: str, row_digests: Sequence[str]) -> str:
         """Store a table of rows that are stored already; returns its digest."""
-        ...
 
     async def read_refs(self, caller: Any, texts: Sequence[str]) -> list[Any]:
         """What internal refs of objects and ops point to, as /refs/read_batch does, however many there are."""
-        ...
 
     async def placeholder_op(self, caller: Any, project_id: str, name: str) -> Published:
         """The newest version of an op, made with a stub of a source where there is none; for ops without code."""
-        ...
 
     async def write_calls(
         self, caller: Any, project_id: str, starts: Sequence[CallStart], ends: Sequence[CallEnd]
     ) -> None:
         """Store halves of calls in one commit. The same ids again replace."""
-        ...
 
     async def delete_calls(self, caller: Any, project_id: str, call_ids: Sequence[str]) -> int:
         """Hide calls with their descendants; returns how many."""
-        ...
 
     async def add_feedback(self, caller: Any, project_id: str, rows: Sequence[NewFeedback]) -> list[str]:
         """Store feedback; returns the ids."""
-        ...
 
     def read_calls(self, caller: Any, project_id: str, **request: Any) -> AsyncIterator[list[Call]]:
         """The selected calls in slices.
 
         `request` has the fields of that route's body (`filter` and `query` as plain JSON).
         """
-        ...
+
+
+async def publish_dataset(
+    records: Records, caller: Any, project_id: str, object_id: str, rows: Sequence[Mapping[str, Any]], **fields: Any
+) -> Published:
+    """Store rows, and a version of the dataset that has them."""
+    digest, _ = await records.put_table(caller, project_id, rows)
+    table = f"{refs.INTERNAL}{refs.internal_project(project_id)}/table/{digest}"
+    return await records.publish(caller, project_id, object_id, object_value("Dataset", **fields, rows=table))

@@ -41,7 +41,6 @@ class CallSource(Protocol):
         Raises Forbidden outside the caller's reach, InvalidField and InvalidRequest for a condition that cannot be
         used, before the first slice.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,6 @@ class Evaluator(Protocol):
         Reads everything that a run needs with the caller's rights. Raises InvalidRequest for what cannot be run here,
         NotFound and Forbidden for what cannot be read.
         """
-        ...
 
     async def run(
         self, ref: str, model: str, caller: Any, project: str, *, sampling: Sampling, run_id: str, label: str
@@ -85,7 +83,6 @@ class Evaluator(Protocol):
 
         `run_id` names the run: the same again is the same calls. Raises HeddleError when it cannot be run.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +133,6 @@ class PolicyHost(Protocol):
 
     async def base_models(self) -> list[BaseModel]:
         """The base models that can be trained; empty where none is served."""
-        ...
 
     async def offer(self, policy: PolicyName, step: int, base_model: str, folder: str, user: str) -> None:
         """Make a step addressable from its PEFT folder, which stays where it is (relative to the data folder).
@@ -144,24 +140,18 @@ class PolicyHost(Protocol):
         Returns when it is listed, and loaded where the engine runs; does nothing when it is offered already.
         Raises InvalidRequest when the folder does not fit the base model. `latest` stays where it is.
         """
-        ...
 
     async def point(self, policy: PolicyName, step: int) -> None:
         """Let the bare name mean a step, at once and durably; requests that run end with the step they began with."""
-        ...
 
     async def latest(self, policy: PolicyName) -> int | None:
         """The step that the bare name means; None for a name that is not trainable."""
-        ...
 
     async def withdraw(self, policy: PolicyName, steps: list[int], user: str) -> None:
         """Take steps away: from the engine, the list and the addresses. Their folders are the caller's to remove."""
-        ...
 
     async def forget(self, policy: PolicyName, user: str) -> None:
         """Take the whole name away, with all its steps."""
-        ...
 
     async def draw(self, body: Json, caller: Any, project: str) -> Draws:
         """Let a model write behind a prompt of token ids; `body` is that of /v1/completions. Raises HeddleError."""
-        ...

@@ -14,7 +14,10 @@ from heddle.wire.calls import CallRow, Usage
 from heddle.wire.query import Operation
 
 T = TypeVar("T")
-TRIAL_OPS = frozenset({"Evaluation.predict_and_score", "Evaluation.predictAndScore"})
+EVALUATE, PREDICT_AND_SCORE, SUMMARIZE = (
+    f"Evaluation.{name}" for name in ("evaluate", "predict_and_score", "summarize")
+)
+TRIAL_OPS = frozenset({PREDICT_AND_SCORE, "Evaluation.predictAndScore"})
 _TABLE_ROW = re.compile(re.escape(refs.INTERNAL) + "[^/]+/table/[^/]+/id/([^/]+)")
 OUTPUT_KEYS = ("output", "model_output")
 """Where the output of a trial holds that of the model: Python, TypeScript."""

@@ -83,10 +83,14 @@ def test_sums_below_a_span() -> None:
     )
     pricing = Pricing(Prices([]), {"m": (price("m", 0, 0.5),)})
     total = timeline.totals(pricing)
-    assert (total.input_tokens, total.output_tokens, total.cost) == (20, 2, pytest.approx(5.5))
+    assert (total.input_tokens, total.output_tokens, total.total_cost_usd) == (20, 2, pytest.approx(5.5))
     below = timeline.subtree(0, pricing)
-    assert (below.input_tokens, below.input_cost, below.output_cost) == (20, pytest.approx(5), pytest.approx(0.5))
-    assert timeline.subtree(2, pricing).cost is None
+    assert (below.input_tokens, below.input_cost_usd, below.output_cost_usd) == (
+        20,
+        pytest.approx(5),
+        pytest.approx(0.5),
+    )
+    assert timeline.subtree(2, pricing).total_cost_usd is None
     assert timeline.subtree(3, pricing).input_tokens == 10
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from heddle.errors import HeddleError, Unavailable
 from heddle.store.clickhouse.client import Clickhouse
-from heddle.store.clickhouse.migrations import CURRENT, MIGRATIONS
 from heddle.store.clickhouse.schema import (
     CALLS,
     STEPS,
@@ -17,7 +16,7 @@ from heddle.store.clickhouse.schema import (
     listed,
     steps_table,
 )
-from heddle.store.clickhouse.store import migrate
+from heddle.store.clickhouse.store import CURRENT, MIGRATIONS, migrate
 from heddle.wire.calls import End, Start
 from tests.support import two_stores
 from tests.support.server import free_port

@@ -1,7 +1,9 @@
-"""Lists as the API of Langfuse has them: conditions, and pages that are counted from 1, with totals."""
+"""Lists as the API of Langfuse has them: conditions, pages counted from 1, with totals; names and templates."""
 
 import base64
 import binascii
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +13,7 @@ from fastapi import Query, Response
 
 from heddle.errors import InvalidRequest
 from heddle.http.routing import answer
+from heddle.trace.objects import MAX_NAME
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
@@ -84,3 +87,28 @@ def answer_with(status: int, value: Json) -> Response:
     made = answer(value)
     made.status_code = status
     return made
+
+
+_NO_OBJECT_NAME = re.compile(r"[^\w.-]")
+_HASHED = 12
+_VARIABLE = re.compile(r"\{\{(\w+)\}\}|[{}]")
+_FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+
+
+def object_id(name: str) -> str:
+    """The object that a name means; names that no object can have (`folder/prompt`) get a suffix of their own."""
+    safe = _NO_OBJECT_NAME.sub("-", name)
+    if safe == name and 0 < len(name) <= MAX_NAME:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:_HASHED]
+    return f"{safe[: MAX_NAME - _HASHED - 1]}-{digest}"
+
+
+def to_template(text: str) -> str:
+    """A text with `{{variable}}` as one with `{variable}`, in which single braces are doubled."""
+    return _VARIABLE.sub(lambda match: f"{{{match[1]}}}" if match[1] else match[0] * 2, text)
+
+
+def from_template(text: str) -> str:
+    """The same backwards."""
+    return _FIELD.sub(lambda match: f"{{{{{match[1]}}}}}" if match[1] else match[0][0], text)

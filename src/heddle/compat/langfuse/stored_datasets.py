@@ -15,7 +15,7 @@ from fastapi import Depends
 
 from heddle.auth import Scope
 from heddle.compat.langfuse.access import KeyedProject, OfProject
-from heddle.compat.langfuse.names import object_id
+from heddle.compat.langfuse.pages import object_id
 from heddle.errors import Conflict, InvalidRequest, NotFound
 from heddle.http.state import ServerState
 from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
@@ -24,6 +24,7 @@ from heddle.trace.records import lenient
 from heddle.trace.tables import pack_rows
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
+from heddle.wire.records import object_value
 from heddle.wire.table_rows import Edit, apply_edits
 
 CLASS = "Dataset"
@@ -254,9 +255,8 @@ class StoredDatasets:
         raise Conflict("Other clients change the dataset all the time; send the item again")
 
     async def _publish(self, place: str, value: Json) -> int:
-        classes = {"_type": CLASS, "_class_name": CLASS, "_bases": ["Object", "BaseModel"]}
-        made = await self._records.publish(self.project.caller, self.project.id, place, {**classes, **value})
-        return made.version_index
+        value = {**object_value(CLASS), **value}
+        return (await self._records.publish(self.project.caller, self.project.id, place, value)).version_index
 
     def _table_ref(self, digest: str) -> str:
         return f"{refs.INTERNAL}{self.project.internal}/table/{digest}"

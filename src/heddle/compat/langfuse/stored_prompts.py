@@ -14,13 +14,14 @@ from fastapi import Depends
 
 from heddle.auth import Scope
 from heddle.compat.langfuse.access import KeyedProject, OfProject
-from heddle.compat.langfuse.names import from_template, object_id, to_template
+from heddle.compat.langfuse.pages import from_template, object_id, to_template
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.state import ServerState
 from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
 from heddle.trace.objects import check_aliases, check_tags
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
+from heddle.wire.records import object_value
 
 CLASSES = ("Prompt", "MessagesPrompt", "StringPrompt")
 PRODUCTION = "production"
@@ -274,10 +275,8 @@ def _value(name: str, content: str | list[Any], config: Any, commit_message: str
         own["commitMessage"] = commit_message
     if _map_texts(template, from_template) != content:
         own["prompt"] = content
-    bases = ["Prompt", "Object", "BaseModel"]
-    classes = {"_type": kind, "_class_name": kind, "_bases": bases}
     shown = {"name": name, "description": None, field: template, "config": config, "langfuse": own}
-    return classes | shown
+    return object_value(kind, "Prompt", **shown)
 
 
 def _checked(check: Any, values: list[str], field: str) -> list[str]:

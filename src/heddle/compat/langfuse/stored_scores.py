@@ -13,8 +13,7 @@ from fastapi import Depends
 
 from heddle.auth import Scope
 from heddle.compat.langfuse.access import KeyedProject, OfProject
-from heddle.compat.langfuse.names import object_id
-from heddle.compat.langfuse.pages import Conditions
+from heddle.compat.langfuse.pages import Conditions, object_id
 from heddle.errors import InvalidRequest, NotFound
 from heddle.http.state import ServerState
 from heddle.store.control.row_queries import RowRequest, Sort
@@ -24,6 +23,7 @@ from heddle.trace.feedback.routes import prepare
 from heddle.trace.records import lenient
 from heddle.wire import query, refs, times
 from heddle.wire.jsontypes import Json
+from heddle.wire.records import object_value
 
 DataType = Literal["NUMERIC", "BOOLEAN", "CATEGORICAL", "TEXT", "CORRECTION"]
 OF_TEXT = ("CATEGORICAL", "TEXT", "CORRECTION")
@@ -190,8 +190,7 @@ class StoredScores:
             place = object_id(f"{name} score")
             found = await self._store.objects.read(self.project.internal, place, "latest", with_value=False)
         if found is None or found.deleted_at is not None:
-            classes = {"_type": "Scorer", "_class_name": "Scorer", "_bases": ["Object", "BaseModel"]}
-            value = {**classes, "name": name, "description": "Scores that clients of Langfuse send"}
+            value = object_value("Scorer", name=name, description="Scores that clients of Langfuse send")
             made = await self._records.publish(self.project.caller, self.project.id, place, value)
             return refs.parse(made.ref)
         return refs.parse(refs.object_ref(self.project.internal, "object", place, found.digest))

@@ -1,6 +1,7 @@
 """The replay routes: start one, read it, show originals and answers side by side, make a dataset of both."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
@@ -8,7 +9,7 @@ from fastapi import APIRouter, Depends, Response
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
 from heddle.evals.jobs import Jobs
-from heddle.evals.objects import ObjectReader, is_ref, publish_dataset
+from heddle.evals.objects import ObjectReader, is_ref
 from heddle.evals.replay.chats import Chat, read_answer, read_chat
 from heddle.evals.replay.job import KIND, ReplayJobs, ReplaySpec, answer_id, read_changes, scoring_id
 from heddle.evals.replay.schemas import (
@@ -22,14 +23,14 @@ from heddle.evals.replay.schemas import (
     ReplayRes,
     ReplayResultsReq,
     ReplayResultsRes,
+    ReplaySchema,
 )
 from heddle.evals.scorers import read_scorers
-from heddle.http.routing import Reader, RecordsDep, Service, StoreDep, Writer, answer, group
+from heddle.http.routing import Reader, RecordsDep, Service, StoreDep, Writer, answer, describe_row, group
 from heddle.store.control.eval_jobs import JobRow, ReplayItem
-from heddle.wire import times
 from heddle.wire.call_summary import cost_of, tokens_of
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import Call, Records
+from heddle.wire.records import Call, Records, publish_dataset
 
 JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 ReplaysDep = Annotated[ReplayJobs, Depends(Service("replays"))]
@@ -107,16 +108,9 @@ async def dataset(
     for start in range(0, len(items), _AT_ONCE):
         page = items[start : start + _AT_ONCE]
         rows += map(_dataset_row, await _rows(records, caller, body.project_id, page, with_inputs=True))
-    made, _ = await publish_dataset(records, caller, body.project_id, body.name, body.description, rows)
-    return answer(
-        {
-            "object_id": made.object_id,
-            "digest": made.digest,
-            "version_index": made.version_index,
-            "ref": made.ref,
-            "rows": len(rows),
-        }
-    )
+    named = {"name": body.name, "description": body.description}
+    made = await publish_dataset(records, caller, body.project_id, body.name, rows, **named)
+    return answer({**asdict(made), "rows": len(rows)})
 
 
 async def _find(jobs: Jobs, caller: Caller, project_id: str, replay_id: str) -> JobRow:
@@ -131,19 +125,8 @@ async def _find(jobs: Jobs, caller: Caller, project_id: str, replay_id: str) -> 
 async def _replay(job: JobRow, replays: ReplayJobs) -> Json:
     request = dict(job.body)
     name = request.pop("name", None)
-    return {
-        "id": job.id,
-        "project_id": job.project_id,
-        "name": name,
-        "state": job.state,
-        "error": job.error,
-        "created_at": times.to_iso(job.created_at),
-        "started_at": times.optional_iso(job.started_at),
-        "ended_at": times.optional_iso(job.ended_at),
-        "request": request,
-        "counts": await replays.counts(job.id),
-        "scoring_job_id": scoring_id(job.id) if request.get("scorer_refs") else None,
-    }
+    counts, scored = await replays.counts(job.id), scoring_id(job.id) if request.get("scorer_refs") else None
+    return describe_row(ReplaySchema, job, name=name, request=request, counts=counts, scoring_job_id=scored)
 
 
 async def _rows(

@@ -18,16 +18,13 @@ from heddle.http.routing import Needs, line
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart, Records
+from heddle.wire.trials import EVALUATE, TRIAL_OPS
 
-EVALUATE = "Evaluation.evaluate"
-PREDICT_AND_SCORE = "Evaluation.predict_and_score"
-SUMMARIZE = "Evaluation.summarize"
 RUN, PREDICTION, SCORE = "evaluation_run", "prediction", "score"
 """The marks that make a call one of these; their value is MARK."""
 MARK = "true"
 MAX_DELETED = 1000
 """How many runs, predictions or scores are deleted at once, as /calls/delete allows."""
-_PREDICT_AND_SCORE = frozenset((PREDICT_AND_SCORE, "Evaluation.predictAndScore"))
 _MAX_OP_NAME = 128
 _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -49,7 +46,7 @@ def is_run(call: Call) -> bool:
 
 def is_row(call: Call) -> bool:
     """True for the call of one row and trial, of whichever SDK."""
-    return call.operation in _PREDICT_AND_SCORE
+    return call.operation in TRIAL_OPS
 
 
 def first_text(*values: Any) -> str:

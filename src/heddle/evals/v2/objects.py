@@ -19,7 +19,7 @@ from heddle.http.routing import Reader, RecordsDep, RequestModel, StoreDep, answ
 from heddle.store.control.objects import ObjectFilter
 from heddle.wire import refs
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Published, Records, op_value
+from heddle.wire.records import OP_FILE, PLACEHOLDER_SOURCE, Published, Records, object_value, op_value, publish_dataset
 
 SUMMARISE = (
     "import weave\n\n\n@weave.op\ndef summarize(score_rows):\n"
@@ -121,8 +121,7 @@ async def _publish(
     records: Records, caller: Caller, project_id: str, class_name: str, name: str | None, fields: Json
 ) -> Published:
     """Store a version of an object of a class of the SDK."""
-    value = {"_type": class_name, "_class_name": class_name, "_bases": ["Object", "BaseModel"], **fields}
-    return await records.publish(caller, project_id, object_id(name, class_name), value)
+    return await records.publish(caller, project_id, object_id(name, class_name), object_value(class_name) | fields)
 
 
 async def _publish_op(records: Records, caller: Caller, project_id: str, name: str, source: str) -> Published:
@@ -170,10 +169,8 @@ async def op_read(
 
 
 async def _create_dataset(records: Records, caller: Caller, project_id: str, body: DatasetCreateBody) -> Published:
-    table, _ = await records.put_table(caller, project_id, body.rows)
-    rows = f"weave:///{project_id}/table/{table}"
-    fields = {"name": body.name or "Dataset", "description": body.description, "rows": rows}
-    return await _publish(records, caller, project_id, "Dataset", body.name, fields)
+    named = {"name": body.name or "Dataset", "description": body.description}
+    return await publish_dataset(records, caller, project_id, object_id(body.name, "Dataset"), body.rows, **named)
 
 
 async def _dataset_record(_records: Records, _caller: Caller, _project_id: str, version: Version) -> Json:

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Query, Request, Response
 
 from heddle.errors import InvalidRequest
 from heddle.evals.v2.calls import (
-    PREDICT_AND_SCORE,
     PREDICTION,
     SCORE,
     DeleteCalls,
@@ -34,6 +33,7 @@ from heddle.http.routing import (
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart, NewFeedback
+from heddle.wire.trials import PREDICT_AND_SCORE
 
 predictions_router: APIRouter = group("Predictions")
 scores_router: APIRouter = group("Scores")

@@ -8,10 +8,8 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from heddle.evals.v2.calls import (
-    EVALUATE,
     MARK,
     RUN,
-    SUMMARIZE,
     DeleteCalls,
     ProjectCalls,
     ReadCalls,
@@ -41,6 +39,7 @@ from heddle.store.control.objects import Objects
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Call, CallEnd, CallStart
+from heddle.wire.trials import EVALUATE, SUMMARIZE
 
 _OUTPUT = "output"
 _NAMES = uuid.UUID("0d5f2a1c-9a53-5b0e-8d1c-6a54b1f0c7de")

@@ -31,12 +31,13 @@ from heddle.http.routing import (
     Writer,
     answer,
     body_schema,
+    describe_row,
     line,
     lines,
 )
 from heddle.store.base import Store
 from heddle.store.control.objects import ObjectFilter, ObjectVersion, require_live
-from heddle.wire import refs, times
+from heddle.wire import refs
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import Published, Records
 
@@ -99,13 +100,7 @@ class Version:
 
     def head(self) -> Json:
         """What every record of a version begins with."""
-        row = self.row
-        return {
-            "object_id": row.object_id,
-            "digest": row.digest,
-            "version_index": row.version_index,
-            "created_at": times.to_iso(row.created_at),
-        }
+        return describe_row(ReadRes, self.row)
 
     def named(self) -> Json:
         """`head` with name and description; SDKs leave names away, and then the object's own is shown."""

@@ -17,7 +17,6 @@ from heddle.store.clickhouse.aggregates import CallAggregates
 from heddle.store.clickhouse.assembly import at_spots
 from heddle.store.clickhouse.calls import Calls
 from heddle.store.clickhouse.client import Clickhouse, Client, Row, rows_of
-from heddle.store.clickhouse.migrations import CURRENT, ERROR_GROUPS, MIGRATIONS
 from heddle.store.clickhouse.schema import (
     CALL_KEYS,
     CALLS,
@@ -25,9 +24,14 @@ from heddle.store.clickhouse.schema import (
     TABLE_ROWS,
     TYPES,
     Place,
+    add_error_group,
+    add_kind,
     listed,
+    make_calls,
+    make_table_rows,
     steps_table,
 )
+from heddle.store.clickhouse.search import add_words
 from heddle.store.clickhouse.trace_spans import TraceSpans
 from heddle.store.clickhouse.trials import Trials
 from heddle.store.control import pending_calls
@@ -36,7 +40,19 @@ from heddle.store.data_folder import Sizes
 from heddle.store.sqlite import store as sqlite
 from heddle.store.sqlite.store import SqliteControl
 from heddle.wire.batched import batched
-from heddle.wire.call_errors import read_error
+from heddle.wire.call_summary import read_error
+
+ERROR_GROUPS = 3
+"""The step after which failed calls of earlier versions get their error group."""
+MIGRATIONS = (
+    (1, "calls and their keys", make_calls),
+    (2, "rows of tables", make_table_rows),
+    (ERROR_GROUPS, "which failed calls have the same error", add_error_group),
+    (4, "words of calls", add_words),
+    (5, "what each call is: of a model, an agent, a tool", add_kind),
+)
+CURRENT = MIGRATIONS[-1][0]
+
 
 if TYPE_CHECKING:
     from heddle.store.postgres.control import PostgresControl

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, writes
 from heddle.wire import times
+from heddle.wire.batched import batched
 from heddle.wire.keys import ADDRESS
 
 
@@ -29,6 +30,7 @@ class AuditRow:
 _audit = Mapped(AuditRow, "audit_log")
 audit_log = _audit.table
 _c = audit_log.c
+_NOTED = 500
 
 
 def audit(
@@ -37,6 +39,16 @@ def audit(
     """Note in the caller's transaction that `user` did `action`; `at` in microseconds, `project` internal or None."""
     row = AuditRow(at=at, user=user, action=action, project=project, details=details, address=ADDRESS.get())
     _audit.insert(connection, row)
+
+
+def purge(connection: sa.Connection, table: sa.Table, project: str, ids: Sequence[str], user: str, action: str) -> int:
+    """Delete rows of a table by their ids and say so in the audit log; returns how many there were."""
+    deleted = 0
+    for part in batched(ids):
+        deleted += connection.execute(sa.delete(table).where(table.c.project == project, table.c.id.in_(part))).rowcount
+    if deleted:
+        audit(connection, times.now(), user, action, project, {"ids": list(ids[:_NOTED]), "deleted": deleted})
+    return deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

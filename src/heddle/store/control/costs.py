@@ -5,17 +5,15 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from heddle.store.control.audit import audit
+from heddle.store.control.audit import purge
 from heddle.store.control.repository import Executor, Instance, Repository, metadata
 from heddle.store.control.row_queries import Column, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
-from heddle.wire import refs, times
-from heddle.wire.batched import batched
+from heddle.wire import refs
 
 PROJECT_LEVEL = "project"
 DEFAULT_LEVEL = "default"
 
-_CHUNK = 500
 _MAX_CACHED_PROJECTS = 1000
 
 costs = sa.Table(
@@ -108,7 +106,7 @@ class Costs(Repository):
     async def purge(self, project: str, ids: Sequence[str], user: str) -> int:
         """Delete prices by id for good; unknown ids are ignored. Returns how many there were."""
         try:
-            return await self._executor.write(lambda connection: _delete(connection, project, ids, user))
+            return await self._executor.write(lambda c: purge(c, costs, project, ids, user, "cost.purge"))
         finally:
             self.forget(project)
 
@@ -130,16 +128,6 @@ class Costs(Repository):
         # Counted after the commit: a read that began before it must not put its older answer into the cache.
         self._changes += 1
         self._cached.pop(project, None)
-
-
-def _delete(connection: sa.Connection, project: str, ids: Sequence[str], user: str) -> int:
-    deleted = 0
-    for part in batched(ids, _CHUNK):
-        condition = sa.and_(costs.c.project == project, costs.c.id.in_(part))
-        deleted += connection.execute(sa.delete(costs).where(condition)).rowcount
-    if deleted:
-        audit(connection, times.now(), user, "cost.purge", project, {"ids": list(ids[:_CHUNK]), "deleted": deleted})
-    return deleted
 
 
 def _project_prices(connection: sa.Connection, project: str) -> ProjectPrices:

@@ -70,26 +70,20 @@ class EvalJobs(JobQueue[JobRow]):
 
     jobs = _jobs
 
-    async def add(self, row: JobRow, most_open: int) -> JobRow:
+    @writes
+    def add(self, connection: sa.Connection, row: JobRow, most_open: int) -> JobRow:
         """Queue a job and return it as stored; an id that is there already is that job.
 
         Raises Busy when that many of its project are queued or run already.
         """
-
-        def work(connection: sa.Connection) -> JobRow | None:
-            same = _jobs.select(_c.id == row.id)
-            known = _jobs.first(connection, same)
-            if known is not None:
-                return known
-            waiting = sa.select(sa.func.count()).where(_c.project_id == row.project_id, _c.state.in_(OPEN))
-            if connection.execute(waiting).scalar_one() >= most_open:
-                raise Busy(f"{most_open} jobs of {row.project_id} wait or run already", retry_after=5)
-            _jobs.insert(connection, row)
-            return _jobs.first(connection, same)
-
-        stored = await self._executor.write(work)
-        assert stored is not None
-        return stored
+        same = _jobs.select(_c.id == row.id)
+        if (known := _jobs.first(connection, same)) is not None:
+            return known
+        waiting = sa.select(sa.func.count()).where(_c.project_id == row.project_id, _c.state.in_(OPEN))
+        if connection.execute(waiting).scalar_one() >= most_open:
+            raise Busy(f"{most_open} jobs of {row.project_id} wait or run already", retry_after=5)
+        _jobs.insert(connection, row)
+        return _jobs.all(connection, same)[0]
 
     async def find(self, project_id: str, job_id: str) -> JobRow | None:
         """The job of a project with an id."""

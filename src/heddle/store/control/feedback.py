@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from heddle.store.control.audit import audit
+from heddle.store.control.audit import purge
 from heddle.store.control.redaction import Redaction
 from heddle.store.control.repository import Executor, Repository, metadata, reads, upsert
 from heddle.store.control.row_queries import Column, Expression, Row, RowRequest, RowTable, Selection
@@ -38,7 +38,6 @@ _SHOWN_ON_CALLS = (
     *("runnable_ref", "call_ref", "trigger_ref", "annotation_ref"),
     *STRUCTURES,
 )
-_CHUNK = 500
 _STREAMED = 1000
 
 Taker = Callable[[Sequence[Any]], None]
@@ -129,14 +128,14 @@ class FeedbackRows(Repository):
 
         def work(connection: sa.Connection) -> None:
             if replaced is not None:
-                _delete(connection, replaced[0], [replaced[1]], replaced[2], "feedback.replace")
+                purge(connection, feedback, replaced[0], [replaced[1]], replaced[2], "feedback.replace")
             upsert(connection, feedback, ("project", "id"), list(rows))
 
         await self._executor.write(work, sum(len(row["payload"]) for row in rows) + 500 * len(rows))
 
     async def purge(self, project: str, ids: Sequence[str], user: str) -> int:
         """Delete rows by id for good; unknown ids are ignored. Returns how many there were."""
-        return await self._executor.write(lambda connection: _delete(connection, project, ids, user, "feedback.purge"))
+        return await self._executor.write(lambda c: purge(c, feedback, project, ids, user, "feedback.purge"))
 
     @reads
     def targets_of(
@@ -221,13 +220,3 @@ def _as_shown_on_calls(row: sa.Row[Any]) -> Row:
     for name in ("payload", *STRUCTURES):
         shown[name] = orjson.Fragment(shown[name])
     return shown
-
-
-def _delete(connection: sa.Connection, project: str, ids: Sequence[str], user: str, action: str) -> int:
-    deleted = 0
-    for chunk in batched(ids):
-        condition = sa.and_(feedback.c.project == project, feedback.c.id.in_(chunk))
-        deleted += connection.execute(sa.delete(feedback).where(condition)).rowcount
-    if deleted:
-        audit(connection, times.now(), user, action, project, {"ids": list(ids[:_CHUNK]), "deleted": deleted})
-    return deleted

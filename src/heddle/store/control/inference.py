@@ -129,9 +129,20 @@ inference_limits = _limits.table
 class InferenceRows(Repository):
     """What can be done with usage and limits."""
 
-    async def add(self, used: Used) -> None:
+    @writes
+    def add(self, connection: sa.Connection, used: Used) -> None:
         """Count one completion; returns after the commit."""
-        await self._executor.write(lambda connection: _add_row(connection, used), 200)
+        place = {name: getattr(used, name) for name in DIMENSIONS}
+        values = used.values()
+        bound = {f"at_{name}": item for name, item in place.items()} | {f"by_{n}": item for n, item in values.items()}
+        if connection.execute(_add, bound).rowcount > 0:
+            return
+        if connection.execute(_count, {"p": used.project, "d": used.day}).scalar_one() >= MOST_ROWS:
+            # A client that sends a new user with each request must not grow the table without bound.
+            place |= {"key": OTHERS, "user": OTHERS}
+        statement = dialect_insert(connection, inference_usage).values({**place, **values})
+        summed = {name: _u[name] + statement.excluded[name] for name in SUMMED}
+        connection.execute(statement.on_conflict_do_update(index_elements=list(DIMENSIONS), set_=summed))
 
     async def projects(self, first_day: int, last_day: int) -> list[str]:
         """The projects with usage in a range of days; both ends belong to it."""
@@ -184,20 +195,6 @@ class InferenceRows(Repository):
         count_change(connection, LIMITS)
         details = {"kind": kind, "name": name, "concurrency": concurrency, "tokens_per_minute": tokens_per_minute}
         audit(connection, at, user, "limit.update", None, details)
-
-
-def _add_row(connection: sa.Connection, used: Used) -> None:
-    place = {name: getattr(used, name) for name in DIMENSIONS}
-    values = used.values()
-    bound = {f"at_{name}": value for name, value in place.items()} | {f"by_{n}": value for n, value in values.items()}
-    if connection.execute(_add, bound).rowcount > 0:
-        return
-    if connection.execute(_count, {"p": used.project, "d": used.day}).scalar_one() >= MOST_ROWS:
-        # A client that sends a new user with each request must not grow the table without bound.
-        place |= {"key": OTHERS, "user": OTHERS}
-    statement = dialect_insert(connection, inference_usage).values({**place, **values})
-    summed = {name: _u[name] + statement.excluded[name] for name in SUMMED}
-    connection.execute(statement.on_conflict_do_update(index_elements=list(DIMENSIONS), set_=summed))
 
 
 MeterName = tuple[str, str]

@@ -278,19 +278,13 @@ sessions = _sessions.table
 class Sessions(Repository):
     """The table of sessions; instants in microseconds."""
 
-    async def begin(self, key: KeyRow, at: int, life: int = _LIFE) -> str:
+    @writes
+    def begin(self, connection: sa.Connection, key: KeyRow, at: int, life: int = _LIFE) -> str:
         """A new session of a key, by its secret, which is kept nowhere; those that are over are removed."""
         token = secrets.token_urlsafe(32)
-        row = SessionRow(hash_key(token), key.id, at, at + life)
-
-        def work(connection: sa.Connection) -> None:
-            connection.execute(sessions.delete().where(sessions.c.expires_at <= at))
-            _sessions.insert(connection, row)
-            audit(
-                connection, at, key.user, "login", None, {"key": key.id, "with": "sign-in" if key.is_person else "key"}
-            )
-
-        await self._executor.write(work)
+        connection.execute(sessions.delete().where(sessions.c.expires_at <= at))
+        _sessions.insert(connection, SessionRow(hash_key(token), key.id, at, at + life))
+        audit(connection, at, key.user, "login", None, {"key": key.id, "with": "sign-in" if key.is_person else "key"})
         return token
 
     async def find(self, hashed: str, at: int) -> KeyRow | None:

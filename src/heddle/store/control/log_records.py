@@ -6,7 +6,6 @@ it brings, makes the call from all that is here, and looks once more whether tha
 
 from collections.abc import Iterable, Sequence
 
-import orjson
 import sqlalchemy as sa
 
 from heddle.store.control.redaction import Redaction
@@ -85,7 +84,7 @@ class LogRecords(Repository):
         return {
             (project, row[0], row[1])
             for project, names in group_pairs(owners).items()
-            for row in _read_spans(connection, of_project=project, owners=orjson.dumps(names).decode())
+            for row in _read_spans(connection, of_project=project, owners=names)
         }
 
     @reads
@@ -94,7 +93,7 @@ class LogRecords(Repository):
         return [
             StoredRecord(project, *row)
             for project, names in group_pairs(owners).items()
-            for row in _read(connection, of_project=project, owners=orjson.dumps(names).decode())
+            for row in _read(connection, of_project=project, owners=names)
         ]
 
     async def purge_older(self, project: str, before: int) -> int:

@@ -1,7 +1,7 @@
 """Series of metrics and their points, a minute each; what was counted before is known of each stream."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -214,7 +214,7 @@ def _bins(text: str | None) -> Any:
 def _write(connection: sa.Connection, project: str, samples: Sequence[Sample], most_series: int) -> list[Sample]:
     """Count the samples of one project in the caller's transaction; returns those that found no room."""
     wanted = {sample.series.id: sample.series for sample in samples}
-    known = {row[0]: (row[1], row[2]) for row in _read_series(connection, of_project=project, listed=_list(wanted))}
+    known = {row[0]: (row[1], row[2]) for row in _read_series(connection, of_project=project, listed=list(wanted))}
     fresh = [series for series in wanted if series not in known]
     if fresh:
         count = sa.select(sa.func.count()).select_from(metric_series).where(_s.project == project)
@@ -235,7 +235,7 @@ def _write(connection: sa.Connection, project: str, samples: Sequence[Sample], m
 def _count(connection: sa.Connection, project: str, samples: Sequence[Sample]) -> dict[_Place, Figures]:
     """What the samples add to each minute; their streams are counted as far as they go from now on."""
     keys = [f"{sample.series.id}{sample.stream}" for sample in samples]
-    states = {row[0]: orjson.loads(row[1]) for row in _read_streams(connection, of_project=project, listed=_list(keys))}
+    states = {row[0]: orjson.loads(row[1]) for row in _read_streams(connection, of_project=project, listed=keys)}
     added: dict[_Place, Figures] = {}
     for key, sample in sorted(zip(keys, samples, strict=True), key=lambda pair: pair[1].at):
         figures = _uncounted(sample, key, states)
@@ -272,7 +272,7 @@ def _uncounted(sample: Sample, key: str, states: dict[str, list[Any]]) -> Figure
 def _add_points(connection: sa.Connection, project: str, added: Mapping[_Place, Figures]) -> None:
     if not added:
         return
-    listed = _list(dict.fromkeys(series for series, _ in added))
+    listed = list(dict.fromkeys(series for series, _ in added))
     minutes = [at for _, at in added]
     stored = _read_points(connection, of_project=project, listed=listed, since=min(minutes), until=max(minutes))
     found = {(row[0], row[1]): Figures(row[2], row[3], row[4], row[5], _bins(row[6])) for row in stored}
@@ -286,7 +286,3 @@ def _add_points(connection: sa.Connection, project: str, added: Mapping[_Place, 
 def _series_row(series: Series, instants: Sequence[int]) -> tuple[Any, ...]:
     named = (series.name, series.kind.value, series.unit, series.description, series.attributes)
     return (series.project, series.id, *named, min(instants), max(instants))
-
-
-def _list(texts: Iterable[str]) -> str:
-    return orjson.dumps(list(texts)).decode()

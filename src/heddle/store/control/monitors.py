@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from heddle.errors import Busy
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import NO_LEASE, QUEUED, RUNNING, JobQueue
-from heddle.store.control.repository import Integer, Key, Mapped, Repository
+from heddle.store.control.repository import Integer, Key, Mapped, Repository, writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,11 @@ class MonitorWaits(Repository):
         """When the next one's time comes, None when none waits."""
         return await self._scalar(sa.select(sa.func.min(_c.due_at)))
 
-    async def remove(self, rows: Sequence[Waiting]) -> None:
+    @writes
+    def remove(self, connection: sa.Connection, rows: Sequence[Waiting]) -> None:
         """Forget these, unless a later call has taken their place."""
-
-        def work(connection: sa.Connection) -> None:
-            for row in rows:
-                connection.execute(monitor_waiting.delete().where(_one(row), _c.call_id == row.call_id))
-
-        await self._executor.write(work, 200)
+        for row in rows:
+            connection.execute(monitor_waiting.delete().where(_one(row), _c.call_id == row.call_id))
 
 
 def _one(row: Waiting) -> sa.ColumnElement[bool]:
@@ -127,17 +124,14 @@ _r, _d = alert_rules.c, alert_deliveries.c
 class Alerts(Repository):
     """The verbs of alerts. Projects are internal ids."""
 
-    async def create(self, row: AlertRow, most: int) -> bool:
+    @writes
+    def create(self, connection: sa.Connection, row: AlertRow, most: int) -> bool:
         """Store a new rule; false when the project has so many already."""
         count = sa.select(sa.func.count()).select_from(alert_rules).where(_r.project == row.project)
-
-        def work(connection: sa.Connection) -> bool:
-            is_free = bool(connection.execute(count).scalar_one() < most)
-            if is_free:
-                _rules.insert(connection, row)
-            return is_free
-
-        return await self._executor.write(work)
+        is_free = connection.execute(count).scalar_one() < most
+        if is_free:
+            _rules.insert(connection, row)
+        return is_free
 
     async def read(self, project: str, alert_id: str) -> AlertRow | None:
         """One rule."""
@@ -165,21 +159,20 @@ class Alerts(Repository):
         changed = alert_rules.update().where(_r.project == row.project, _r.id == row.id).values(values)
         return await self._execute(changed) > 0
 
-    async def delete(self, project: str, alert_id: str, user: str, at: int) -> bool:
+    @writes
+    def delete(self, connection: sa.Connection, project: str, alert_id: str, user: str, at: int) -> bool:
         """Delete a rule and what waits to be delivered about it; false for an unknown rule."""
+        one = sa.and_(_r.project == project, _r.id == alert_id)
+        found = connection.execute(alert_rules.delete().where(one)).rowcount > 0
+        if found:
+            connection.execute(alert_deliveries.delete().where(_d.alert_id == alert_id, _d.ended_at.is_(None)))
+            audit(connection, at, user, "alert.delete", project, {"id": alert_id})
+        return found
 
-        def work(connection: sa.Connection) -> bool:
-            one = sa.and_(_r.project == project, _r.id == alert_id)
-            found = connection.execute(alert_rules.delete().where(one)).rowcount > 0
-            if found:
-                waiting = sa.and_(_d.alert_id == alert_id, _d.ended_at.is_(None))
-                connection.execute(alert_deliveries.delete().where(waiting))
-                audit(connection, at, user, "alert.delete", project, {"id": alert_id})
-            return found
-
-        return await self._executor.write(work)
-
-    async def save_check(self, row: AlertRow, messages: Sequence[DeliveryRow], before: str) -> None:
+    @writes
+    def save_check(
+        self, connection: sa.Connection, row: AlertRow, messages: Sequence[DeliveryRow], before: str
+    ) -> None:
         """Note what a look at a rule found, with the messages that it leads to, in one step.
 
         Nothing happens when the rule was changed or deleted meanwhile, or is not in the state `before` any more, as
@@ -188,13 +181,9 @@ class Alerts(Repository):
         same = sa.and_(_r.id == row.id, _r.rule == row.rule, _r.is_enabled == 1, _r.state == before)
         names = ("state", "value", "problem", "checked_at", "changed_at")
         noted = alert_rules.update().where(same).values({name: getattr(row, name) for name in names})
-
-        def work(connection: sa.Connection) -> None:
-            if connection.execute(noted).rowcount:
-                for message in messages:
-                    _deliveries.insert(connection, message)
-
-        await self._executor.write(work)
+        if connection.execute(noted).rowcount:
+            for message in messages:
+                _deliveries.insert(connection, message)
 
 
 class Deliveries(JobQueue[DeliveryRow]):
@@ -202,22 +191,19 @@ class Deliveries(JobQueue[DeliveryRow]):
 
     jobs = _deliveries
 
-    async def add(self, rows: Sequence[DeliveryRow]) -> bool:
+    @writes
+    def add(self, connection: sa.Connection, rows: Sequence[DeliveryRow]) -> bool:
         """Let more messages of one rule wait; false when it was deleted meanwhile. Raises Busy when many wait."""
         first = rows[0]
         rule = sa.select(_r.id).where(_r.project == first.project, _r.id == first.alert_id)
         waiting = sa.select(sa.func.count()).select_from(alert_deliveries)
         waiting = waiting.where(_d.alert_id == first.alert_id, _d.ended_at.is_(None))
-
-        def work(connection: sa.Connection) -> bool:
-            if connection.execute(waiting).scalar_one() + len(rows) > MOST_WAITING:
-                raise Busy(f"{MOST_WAITING} messages of this alert wait to be delivered")
-            known = connection.execute(rule).first() is not None
-            for row in rows if known else ():
-                _deliveries.insert(connection, row)
-            return known
-
-        return await self._executor.write(work)
+        if connection.execute(waiting).scalar_one() + len(rows) > MOST_WAITING:
+            raise Busy(f"{MOST_WAITING} messages of this alert wait to be delivered")
+        known = connection.execute(rule).first() is not None
+        for row in rows if known else ():
+            _deliveries.insert(connection, row)
+        return known
 
     async def take(self, now: int, held: Collection[str] = ()) -> DeliveryRow | None:
         """Begin to send the message whose time came first."""

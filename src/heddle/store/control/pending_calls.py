@@ -103,7 +103,7 @@ def read_halves(connection: sa.Connection, keys: Iterable[Key]) -> dict[Key, Wai
     """The halves that wait, of these calls."""
     found: dict[Key, Waiting] = {}
     for project, ids in group_pairs(keys).items():
-        for name, half, is_end, revision, since in _read(connection, of_project=project, ids=_json_list(ids)):
+        for name, half, is_end, revision, since in _read(connection, of_project=project, ids=list(map(_name, ids))):
             found[project, _call_id(name)] = Waiting(_unpack(half, bool(is_end)), revision, since)
     return found
 
@@ -115,7 +115,7 @@ def remove_settled(connection: sa.Connection, done: Mapping[Key, int | None]) ->
     """
     changed: list[Key] = []
     for project, ids in group_pairs(done).items():
-        rows = _read_revisions(connection, of_project=project, ids=_json_list(ids)).all()
+        rows = _read_revisions(connection, of_project=project, ids=list(map(_name, ids))).all()
         gone = []
         for call_id, revision in ((_call_id(name), revision) for name, revision in rows):
             if done[project, call_id] in (None, revision):
@@ -129,7 +129,7 @@ def remove_settled(connection: sa.Connection, done: Mapping[Key, int | None]) ->
 def remove_halves(connection: sa.Connection, project: str, ids: Sequence[str]) -> None:
     """Remove the halves of calls."""
     if ids:
-        _remove(connection, of_project=project, ids=_json_list(ids))
+        _remove(connection, of_project=project, ids=list(map(_name, ids)))
 
 
 def purge_halves(connection: sa.Connection, project: str, before: int) -> None:
@@ -174,10 +174,6 @@ def _unpack(content: bytes, is_end: bool) -> Half:
         return Start(**values)
     values["usage"] = [Usage(*entry) for entry in values["usage"]]
     return End(**values)
-
-
-def _json_list(ids: Collection[str]) -> str:
-    return orjson.dumps([_name(call_id) for call_id in ids]).decode()
 
 
 def _name(call_id: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from heddle.store.control.audit import audit
-from heddle.store.control.repository import Integer, Key, Mapped, Repository, metadata, upsert, writes
+from heddle.store.control.repository import Integer, Key, Mapped, Repository, metadata, reads, upsert, writes
 from heddle.wire import times
 
 
@@ -53,17 +53,15 @@ class StoredBytes(NamedTuple):
 class Projects(Repository):
     """The project table."""
 
-    async def exists(self, project: str) -> bool:
+    @reads
+    def exists(self, connection: sa.Connection, project: str) -> bool:
         """True once the project was made known, or holds an object."""
-        return await self._executor.read(
-            lambda connection: bool(connection.execute(_KNOWN, {"project": project}).scalar_one())
-        )
+        return bool(connection.execute(_KNOWN, {"project": project}).scalar_one())
 
-    async def stored_bytes(self, project: str) -> StoredBytes:
+    @reads
+    def stored_bytes(self, connection: sa.Connection, project: str) -> StoredBytes:
         """How much the project holds beside its calls and tables."""
-        return await self._executor.read(
-            lambda connection: StoredBytes(*connection.execute(_SIZES, {"project": project}).one())
-        )
+        return StoredBytes(*connection.execute(_SIZES, {"project": project}).one())
 
     async def description(self, project: str) -> str | None:
         """What the project was said to be, if anything."""
@@ -79,8 +77,7 @@ class Projects(Repository):
             return description
         if description is None:
             return known.description
-        change = projects.update().where(projects.c.project == project).values(description=description)
-        connection.execute(change)
+        connection.execute(projects.update().where(projects.c.project == project).values(description=description))
         return description
 
     async def retention(self, project: str) -> int | None:
@@ -95,8 +92,7 @@ class Projects(Repository):
         if known is None:
             _projects.insert(connection, ProjectRow(project, times.now(), None, days))
         else:
-            change = projects.update().where(projects.c.project == project).values(retention_days=days)
-            connection.execute(change)
+            connection.execute(projects.update().where(projects.c.project == project).values(retention_days=days))
         before = None if known is None else known.retention_days
         audit(connection, times.now(), user, "retention.update", project, {"before": before, "after": days})
 
@@ -139,15 +135,12 @@ runtimes = _runtimes.table
 class Runtimes(Repository):
     """What can be done with runtimes; projects are internal ids."""
 
-    async def apply(self, row: RuntimeRow) -> None:
+    @writes
+    def apply(self, connection: sa.Connection, row: RuntimeRow) -> None:
         """Store a runtime in place of the one of its name."""
-
-        def work(connection: sa.Connection) -> None:
-            upsert(connection, runtimes, ("project", "name"), _runtimes.values(row))
-            said = {"name": row.name, "base_url": row.base_url, "models": list(row.max_tokens)[:100]}
-            audit(connection, row.updated_at, row.updated_by, "runtime.apply", row.project, said)
-
-        await self._executor.write(work, 500)
+        upsert(connection, runtimes, ("project", "name"), _runtimes.values(row))
+        said = {"name": row.name, "base_url": row.base_url, "models": list(row.max_tokens)[:100]}
+        audit(connection, row.updated_at, row.updated_by, "runtime.apply", row.project, said)
 
     async def read(self, project: str, name: str) -> RuntimeRow | None:
         """A runtime by its name."""
@@ -182,22 +175,16 @@ class Providers(Repository):
         """Every provider, by name."""
         return await self._all(_providers, _providers.select().order_by(providers.c.name))
 
-    async def save(self, row: ProviderRow) -> None:
+    @writes
+    def save(self, connection: sa.Connection, row: ProviderRow) -> None:
         """Store a provider in place of the one of its name, and say so in the audit log."""
+        upsert(connection, providers, ["name"], _providers.values(row))
+        audit(connection, row.updated_at, row.updated_by, "provider.save", None, {"name": row.name})
 
-        def work(connection: sa.Connection) -> None:
-            upsert(connection, providers, ["name"], _providers.values(row))
-            audit(connection, row.updated_at, row.updated_by, "provider.save", None, {"name": row.name})
-
-        await self._executor.write(work)
-
-    async def delete(self, name: str, user: str, at: int) -> bool:
+    @writes
+    def delete(self, connection: sa.Connection, name: str, user: str, at: int) -> bool:
         """Forget a provider and its key; false for an unknown one."""
-
-        def work(connection: sa.Connection) -> bool:
-            found = connection.execute(providers.delete().where(providers.c.name == name)).rowcount > 0
-            if found:
-                audit(connection, at, user, "provider.delete", None, {"name": name})
-            return found
-
-        return await self._executor.write(work)
+        found = connection.execute(providers.delete().where(providers.c.name == name)).rowcount > 0
+        if found:
+            audit(connection, at, user, "provider.delete", None, {"name": name})
+        return found

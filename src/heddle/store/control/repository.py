@@ -310,7 +310,7 @@ class Upsert:
 
 
 class Prepared:
-    """A statement without lists (`in_`) whose bound parameters are given by name at each run."""
+    """A statement whose bound parameters are given by name at each run; a list of texts is bound as JSON (`Listed`)."""
 
     def __init__(self, statement: sa.ClauseElement) -> None:
         self._statement = statement
@@ -319,7 +319,7 @@ class Prepared:
     def __call__(self, connection: sa.Connection, **values: Any) -> sa.CursorResult[*tuple[Any, ...]]:
         """Run the statement."""
         text, positions, fixed = self._compiled(connection.dialect.name)
-        held = {**fixed, **values}
+        held = {**fixed, **{name: _dump_list(value) for name, value in values.items()}}
         if positions is None:
             return connection.exec_driver_sql(text, held)
         return connection.exec_driver_sql(text, tuple([held[name] for name in positions]))
@@ -329,6 +329,10 @@ class Prepared:
         assert isinstance(compiled, SQLCompiler)
         positions = tuple(compiled.positiontup or ()) if compiled.positional else None
         return str(compiled), positions, {name: value for name, value in compiled.params.items() if value is not None}
+
+
+def _dump_list(value: Any) -> Any:
+    return orjson.dumps(value).decode() if isinstance(value, list) else value
 
 
 def _dialect(name: str) -> sa.Dialect:

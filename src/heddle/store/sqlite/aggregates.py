@@ -10,7 +10,7 @@ from heddle.store.query.aggregates import key_of, paths_of, reads_calls, value_o
 from heddle.store.sqlite import blocks
 from heddle.store.sqlite.blocks import BLOCK
 from heddle.store.sqlite.call_table import UNFILTERED, SqliteCallTable, SqliteSelection, select
-from heddle.store.sqlite.database import NameReader, Readers, Session
+from heddle.store.sqlite.database import NameReader, Readers, Session, reads
 from heddle.wire import times
 from heddle.wire.aggregates import ALL_TIME, AggregateRow, CallAggregate, Measure
 from heddle.wire.buckets import pieces
@@ -30,7 +30,6 @@ _NEWEST_ID = "substr(max(printf('%020d', c.started_at) || c.id), 21)"
 _NUMBERED = ("op", "user", "model")
 _MODEL_NAME = "(SELECT v FROM names WHERE k = u.model)"
 _NAMES = 2**32
-_ERRORS = ("sum", "error_count")
 _MOST_OPS = 500
 _NEWEST = 200
 _OPS = """SELECT op, count(*), max(started_at) FROM calls
@@ -65,37 +64,10 @@ class CallAggregates(CallAggregateStore):
         self._names = NameReader()
         super().__init__()
 
-    async def aggregate(self, request: CallAggregate) -> list[AggregateRow]:
+    @reads
+    def aggregate(self, session: Session, request: CallAggregate) -> list[AggregateRow]:
         """The groups that have any call."""
-        return await self._readers.read(lambda session: self._aggregate(session.raw, request))
-
-    async def bounds(self, project: str) -> tuple[int, int] | None:
-        """The instants at which the first and the last call started, None without calls."""
-
-        def work(session: Session) -> tuple[int, int] | None:
-            number = self._names.number(session.raw, project)
-            sql = """SELECT (SELECT min(started_at) FROM calls WHERE project = ?1 AND deleted_at IS NULL),
-                (SELECT max(started_at) FROM calls WHERE project = ?1 AND deleted_at IS NULL)"""
-            first, last = session.raw.execute(sql, (number,)).fetchone()
-            return None if first is None else (int(first), int(last))
-
-        return await self._readers.read(work)
-
-    async def first_usage(self, project: str) -> int | None:
-        """When the first call that used tokens started; None where there is none."""
-        sql = "SELECT min(started_at) FROM usage WHERE project = ?"
-
-        def read(session: Session) -> int | None:
-            found = session.raw.execute(sql, (self._names.number(session.raw, project),)).fetchone()[0]
-            return None if found is None else int(found)
-
-        return await self._readers.read(read)
-
-    async def ops(self, project: str) -> list[OpActivity]:
-        """What was called, the last called first; times are those of the newest calls of each."""
-        return await self._readers.read(lambda session: self._ops(session.raw, project))
-
-    def _aggregate(self, raw: sqlite3.Connection, request: CallAggregate) -> list[AggregateRow]:
+        raw = session.raw
         selection = select(raw, self._names, request.query, paths_of(request))
         if selection is None:
             return []
@@ -111,6 +83,21 @@ class CallAggregates(CallAggregateStore):
                 found += read(part, width) if width else self._compute(raw, request, selection, number, part)
             rows += _added(found, request.measures)
         return rows
+
+    @reads
+    def bounds(self, session: Session, project: str) -> tuple[int, int] | None:
+        """The instants at which the first and the last call started, None without calls."""
+        sql = """SELECT (SELECT min(started_at) FROM calls WHERE project = ?1 AND deleted_at IS NULL),
+            (SELECT max(started_at) FROM calls WHERE project = ?1 AND deleted_at IS NULL)"""
+        first, last = session.raw.execute(sql, (self._names.number(session.raw, project),)).fetchone()
+        return None if first is None else (int(first), int(last))
+
+    @reads
+    def first_usage(self, session: Session, project: str) -> int | None:
+        """When the first call that used tokens started; None where there is none."""
+        number = self._names.number(session.raw, project)
+        found = session.raw.execute("SELECT min(started_at) FROM usage WHERE project = ?", (number,)).fetchone()[0]
+        return None if found is None else int(found)
 
     def _compute(
         self,
@@ -175,9 +162,11 @@ class CallAggregates(CallAggregateStore):
         )
         return bucket, tuple(text or "" for text in texts)
 
-    def _ops(self, raw: sqlite3.Connection, project: str) -> list[OpActivity]:
+    @reads
+    def ops(self, session: Session, project: str) -> list[OpActivity]:
+        """What was called, the last called first; times are those of the newest calls of each."""
+        raw, found = session.raw, []
         number = self._names.number(raw, project)
-        found = []
         for op, calls, last in raw.execute(_OPS, (number,)).fetchmany(_MOST_OPS):
             newest = raw.execute(_LATEST, (number, op, _NEWEST)).fetchall()
             seconds = tuple(took / 1e6 for (took,) in newest)
@@ -186,14 +175,15 @@ class CallAggregates(CallAggregateStore):
         return found
 
     async def _look(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
-        busy = await self._readers.read(self._with_calls)
-        cuts = {number: await changes(project) for number, project in busy.items()}
-        return await self._readers.read(lambda session: self._read(session, since, cuts))
+        cuts = {number: await changes(project) for number, project in (await self._with_calls()).items()}
+        return await self._read(since, cuts)
 
+    @reads
     def _with_calls(self, session: Session) -> dict[int, str]:
         raw = session.raw
         return {number: self._names.text(raw, number) or "" for (number,) in raw.execute(_WITH_CALLS).fetchall()}
 
+    @reads
     def _read(self, session: Session, since: int, cuts: Mapping[int, Sequence[int]]) -> list[ProjectActivity]:
         raw = session.raw
         found = [self._sums(raw, number, since, between) for number, between in cuts.items()]

@@ -49,7 +49,6 @@ _SUMS = {
     **{name: "{0}" + name for name in ("cache_read", "cache_creation")},
 }
 """The columns of sums, and what each sums up of the columns of `usage`; `totals` are rows that report a total."""
-_SUM_COLUMNS = ", ".join(_SUMS)
 _SUMMED = ", ".join(value.format("u.") for value in _SUMS.values())
 _ADD_USAGE = f"""INSERT INTO usage_blocks VALUES ({", ".join("?" * (5 + len(_SUMS)))})
     ON CONFLICT DO UPDATE SET {", ".join(f"{name} = {name} + excluded.{name}" for name in _SUMS)}"""

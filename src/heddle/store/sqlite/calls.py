@@ -23,7 +23,7 @@ from heddle.store.sqlite.call_writes import (
     purge,
     purge_older,
 )
-from heddle.store.sqlite.database import NameReader, Names, Readers, Session, Writer
+from heddle.store.sqlite.database import NameReader, Names, Readers, Session, Writer, reads
 from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.search import Window, index_next, progress
 from heddle.store.sqlite.span_dumps import WHOLE_DUMP
@@ -325,13 +325,11 @@ class Calls:
     async def search_progress(self, project: str) -> SearchProgress:  # noqa: ARG002  # one index for all
         return await self._readers.read(lambda session: progress(session.raw))
 
-    async def exists(self, project: str, call_id: str) -> bool:
-        def work(session: Session) -> bool:
-            number = self._reader_names.number(session.raw, project)
-            row = session.raw.execute("SELECT 1 FROM calls WHERE id = ? AND project = ?", (call_id, number)).fetchone()
-            return row is not None
-
-        return await self._readers.read(work)
+    @reads
+    def exists(self, session: Session, project: str, call_id: str) -> bool:
+        number = self._reader_names.number(session.raw, project)
+        row = session.raw.execute("SELECT 1 FROM calls WHERE id = ? AND project = ?", (call_id, number)).fetchone()
+        return row is not None
 
     async def stream(self, query: CallsQuery) -> AsyncIterator[list[CallRow]]:
         """The selected calls in slices; the query is checked before the first slice (InvalidField is raised there).
@@ -430,26 +428,23 @@ class Calls:
 
         return await self._timed(query, work)
 
-    async def otel_dumps(self, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
+    @reads
+    def otel_dumps(self, session: Session, project: str, ids: Sequence[str], containing: str = "") -> DumpSlice:
         query = f"""SELECT c.trace_id, {WHOLE_DUMP} FROM calls c
             JOIN body_in bi ON bi.rid = c.rid LEFT JOIN body_out bo ON bo.rid = c.rid
             WHERE c.id = ? AND c.project = ? AND c.deleted_at IS NULL AND c.started_at IS NOT NULL
             AND bi.otel_dump IS NOT NULL"""
-
-        def work(session: Session) -> DumpSlice:
-            number = self._reader_names.number(session.raw, project)
-            found: list[tuple[str, str, str]] = []
-            size = 0
-            for read, call_id in enumerate(ids, 1):
-                row = session.raw.execute(query, (call_id, number)).fetchone()
-                if row is not None and containing in row[1]:
-                    found.append((call_id, row[0], row[1]))
-                    size += len(row[1])
-                    if size >= _DUMP_BYTES:
-                        return DumpSlice(found, read)
-            return DumpSlice(found, len(ids))
-
-        return await self._readers.read(work)
+        number = self._reader_names.number(session.raw, project)
+        found: list[tuple[str, str, str]] = []
+        size = 0
+        for read, call_id in enumerate(ids, 1):
+            row = session.raw.execute(query, (call_id, number)).fetchone()
+            if row is not None and containing in row[1]:
+                found.append((call_id, row[0], row[1]))
+                size += len(row[1])
+                if size >= _DUMP_BYTES:
+                    return DumpSlice(found, read)
+        return DumpSlice(found, len(ids))
 
     async def bytes_of(self, query: CallsQuery) -> int:
         def work(session: Session) -> int:
@@ -464,15 +459,13 @@ class Calls:
     async def storage_size(self, project: str) -> int:
         return await self.bytes_of(CallsQuery(project))
 
-    async def traces_of(self, project: str, ids: Sequence[str]) -> list[str]:
-        def work(session: Session) -> list[str]:
-            selection = select(session.raw, self._reader_names, CallsQuery(project, Filter(call_ids=tuple(ids))))
-            if selection is None:
-                return []
-            rows = session.raw.execute(selection.sql("DISTINCT c.trace_id", order=False), selection.parameters)
-            return [str(row[0]) for row in rows]
-
-        return await self._readers.read(work)
+    @reads
+    def traces_of(self, session: Session, project: str, ids: Sequence[str]) -> list[str]:
+        selection = select(session.raw, self._reader_names, CallsQuery(project, Filter(call_ids=tuple(ids))))
+        if selection is None:
+            return []
+        rows = session.raw.execute(selection.sql("DISTINCT c.trace_id", order=False), selection.parameters)
+        return [str(row[0]) for row in rows]
 
     async def usage(self, query: CallsQuery) -> list[UsageRow]:
         def work(session: Session) -> list[UsageRow]:
@@ -500,26 +493,21 @@ class Calls:
                 shared = parents.setdefault(parent_id, parent_id) if parent_id is not None else None
                 yield UsageRow(call_id, shared, bool(ended), started_at, found.get(rid, nothing))
 
-    async def threads(
-        self, project: str, thread_ids: Sequence[str] | None, after: int | None, before: int | None
+    @reads
+    def threads(
+        self, session: Session, project: str, thread_ids: Sequence[str] | None, after: int | None, before: int | None
     ) -> list[ThreadRow]:
-        def work(session: Session) -> list[ThreadRow]:
-            number = self._reader_names.number(session.raw, project)
-            sql = "SELECT c.thread_id, c.id, c.started_at, c.ended_at FROM calls c WHERE c.project = ?"
-            sql += " AND c.thread_id <> '' AND c.turn_id = c.id AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
-            parameters: list[str | int | None] = [number]
-            if thread_ids:
-                sql += f" AND c.thread_id IN ({', '.join('?' * len(thread_ids))})"
-                parameters.extend(thread_ids)
-            if after is not None:
-                sql += " AND c.started_at > ?"
-                parameters.append(after)
-            if before is not None:
-                sql += " AND c.started_at < ?"
-                parameters.append(before)
-            return sum_turns(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
-
-        return await self._readers.read(work)
+        sql = "SELECT c.thread_id, c.id, c.started_at, c.ended_at FROM calls c WHERE c.project = ?"
+        sql += " AND c.thread_id <> '' AND c.turn_id = c.id AND c.deleted_at IS NULL AND c.started_at IS NOT NULL"
+        parameters: list[str | int | None] = [self._reader_names.number(session.raw, project)]
+        if thread_ids:
+            sql += f" AND c.thread_id IN ({', '.join('?' * len(thread_ids))})"
+            parameters.extend(thread_ids)
+        for operator, instant in ((">", after), ("<", before)):
+            if instant is not None:
+                sql += f" AND c.started_at {operator} ?"
+                parameters.append(instant)
+        return sum_turns(session.raw.execute(sql + " ORDER BY c.started_at, c.id", parameters))
 
 
 def _slice_ends(sizes: Iterable[int]) -> Iterator[int]:

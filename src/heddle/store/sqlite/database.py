@@ -7,14 +7,14 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
 
@@ -132,6 +132,7 @@ def explain(error: Exception) -> HeddleError | None:
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _STEPS_BETWEEN_CHECKS = 20_000
 
@@ -174,6 +175,24 @@ class Readers:
         self._pool.shutdown(wait=True)
         for session in self._sessions:
             session.close()
+
+
+class _Reading(Protocol):
+    @property
+    def _readers(self) -> SessionReads: ...
+
+
+S = TypeVar("S", bound=_Reading)
+
+
+def reads(work: Callable[Concatenate[S, Session, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Make a method one piece of work of its readers, whose session it is called without."""
+
+    @wraps(work)
+    async def run(self: S, /, *args: P.args, **named: P.kwargs) -> T:
+        return await self._readers.read(lambda session: work(self, session, *args, **named))
+
+    return run
 
 
 def run_in(session: Session, work: Callable[[Session], T], timeout: float) -> T:

@@ -35,7 +35,7 @@ from heddle.store.sqlite import blocks, search, usage_repeats
 from heddle.store.sqlite.call_writes import ENDINGS_TABLE, TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.database import Session
 from heddle.store.sqlite.schema import CALL_TABLES, ERRORS_INDEX
-from heddle.wire.call_errors import read_error
+from heddle.wire.call_summary import read_error
 from heddle.wire.calls import ERROR
 from heddle.wire.kinds import KINDS, kind_of
 

@@ -1,9 +1,7 @@
 """All calls of one trace as heads: which there are first, then slice by slice what a view of the trace shows."""
 
-import sqlite3
-
 from heddle.store.sqlite.calls import read_usage
-from heddle.store.sqlite.database import NameReader, Readers, Session
+from heddle.store.sqlite.database import NameReader, Readers, Session, reads
 from heddle.wire import refs
 from heddle.wire.kinds import PLAIN
 from heddle.wire.outline import Outline, Span
@@ -18,32 +16,25 @@ class TraceSpans:
         self._readers = readers
         self._names = NameReader()
 
-    async def outline(self, project: str, trace_id: str, limit: int, selected: str | None = None) -> Outline:
+    @reads
+    def outline(
+        self, session: Session, project: str, trace_id: str, limit: int, selected: str | None = None
+    ) -> Outline:
         """The first `limit` calls of a trace by start; empty for a trace without live calls."""
+        outline = Outline(project, trace_id)
+        key = (trace_id, self._names.number(session.raw, project))
+        count = f"SELECT count(*), count(c.ended_at) FROM calls c WHERE {_LIVE}"
+        outline.total, outline.ended = session.raw.execute(count, key).fetchone()
+        query = f"""SELECT c.rid, c.id, c.parent_id, p.rid, c.started_at FROM calls c
+            LEFT JOIN calls p ON p.id = c.parent_id AND p.project = c.project
+            WHERE {_LIVE} ORDER BY c.started_at, c.parent_id IS NOT NULL, c.rid LIMIT ?"""
+        outline.fill(session.raw.execute(query, (*key, limit)), selected)
+        return outline
 
-        def work(session: Session) -> Outline:
-            outline = Outline(project, trace_id)
-            key = (trace_id, self._names.number(session.raw, project))
-            count = f"SELECT count(*), count(c.ended_at) FROM calls c WHERE {_LIVE}"
-            outline.total, outline.ended = session.raw.execute(count, key).fetchone()
-            query = f"""SELECT c.rid, c.id, c.parent_id, p.rid, c.started_at FROM calls c
-                LEFT JOIN calls p ON p.id = c.parent_id AND p.project = c.project
-                WHERE {_LIVE} ORDER BY c.started_at, c.parent_id IS NOT NULL, c.rid LIMIT ?"""
-            outline.fill(session.raw.execute(query, (*key, limit)), selected)
-            return outline
-
-        return await self._readers.read(work)
-
-    async def spans(self, outline: Outline, start: int, stop: int) -> list[Span | None]:
+    @reads
+    def spans(self, session: Session, outline: Outline, start: int, stop: int) -> list[Span | None]:
         """What a slice of the outline shows; None stands for a call that was removed meanwhile."""
-
-        def work(session: Session) -> list[Span | None]:
-            return self._spans(session.raw, outline, start, stop)
-
-        return await self._readers.read(work)
-
-    def _spans(self, raw: sqlite3.Connection, outline: Outline, start: int, stop: int) -> list[Span | None]:
-        rids = outline.rids[start:stop]
+        raw, rids = session.raw, outline.rids[start:stop]
         listed = ",".join(map(str, rids))
         head = "SELECT rid, id, op, kind, display_name, started_at, ended_at, status FROM calls"
         rows = {row[0]: row for row in raw.execute(f"{head} WHERE rid IN ({listed})")}

@@ -17,7 +17,7 @@ from heddle.errors import InvalidRequest
 from heddle.store.query.compiler import Compiler, JsonValue, Kind, Value
 from heddle.store.query.sqlite import Parameters, SqliteDialect, quote, read
 from heddle.store.sqlite.calls import fetch
-from heddle.store.sqlite.database import NameReader, Session, SessionReads
+from heddle.store.sqlite.database import NameReader, Session, SessionReads, reads
 from heddle.wire import refs, times
 from heddle.wire.calls import CallRow, Usage
 from heddle.wire.query import Scalar, split_path
@@ -268,34 +268,37 @@ class Trials:
         self._names = NameReader()
         self._local = threading.local()
 
-    async def page(self, query: TrialsQuery) -> TrialsPage:
-        def work(session: Session) -> TrialsPage:
-            selection = self._prepare(session.raw, query)
-            if selection is None:
-                return TrialsPage([], 0)
-            limit = -1 if query.limit is None else query.limit
-            sql = selection.sql("r.row_digest, count(*) OVER ()") + f" LIMIT {limit} OFFSET {query.offset}"
-            found = session.raw.execute(sql, selection.parameters.given).fetchall()
-            if found:
-                return TrialsPage([row[0] for row in found], found[0][1])
-            return TrialsPage([], session.raw.execute(_counted(selection), selection.parameters.given).fetchone()[0])
+    @reads
+    def page(self, session: Session, query: TrialsQuery) -> TrialsPage:
+        selection = self._prepare(session.raw, query)
+        if selection is None:
+            return TrialsPage([], 0)
+        given = selection.parameters.given
+        limit = -1 if query.limit is None else query.limit
+        sql = selection.sql("r.row_digest, count(*) OVER ()") + f" LIMIT {limit} OFFSET {query.offset}"
+        found = session.raw.execute(sql, given).fetchall()
+        if found:
+            return TrialsPage([row[0] for row in found], found[0][1])
+        count = f"SELECT count(*) FROM ({selection.sql('1')})"
+        return TrialsPage([], session.raw.execute(count, given).fetchone()[0])
 
-        return await self._readers.read(work)
-
-    async def of_rows(
-        self, project: str, evaluations: Sequence[str], row_digests: Sequence[str], with_children: bool
+    @reads
+    def of_rows(
+        self,
+        session: Session,
+        project: str,
+        evaluations: Sequence[str],
+        row_digests: Sequence[str],
+        with_children: bool,
     ) -> list[Trial]:
-        def work(session: Session) -> list[Trial]:
-            number = self._names.number(session.raw, project)
-            if number is None:
-                return []
-            digests, listed = ", ".join("?" * len(row_digests)), ", ".join("?" * len(evaluations))
-            sql = f"""SELECT row_digest, evaluation, started_at, rid, predict, predict_at, tokens, own_tokens
-                FROM eval_trials WHERE project = ? AND evaluation IN ({listed}) AND row_digest IN ({digests})"""
-            found = session.raw.execute(sql, (number, *evaluations, *row_digests)).fetchall()
-            return list(self._trials(session.raw, number, row_digests, found, with_children))
-
-        return await self._readers.read(work)
+        number = self._names.number(session.raw, project)
+        if number is None:
+            return []
+        digests, listed = ", ".join("?" * len(row_digests)), ", ".join("?" * len(evaluations))
+        sql = f"""SELECT row_digest, evaluation, started_at, rid, predict, predict_at, tokens, own_tokens
+            FROM eval_trials WHERE project = ? AND evaluation IN ({listed}) AND row_digest IN ({digests})"""
+        found = session.raw.execute(sql, (number, *evaluations, *row_digests)).fetchall()
+        return list(self._trials(session.raw, number, row_digests, found, with_children))
 
     def _trials(
         self, raw: sqlite3.Connection, project: int, digests: Sequence[str], found: list[Any], with_children: bool
@@ -342,18 +345,17 @@ class Trials:
             usage.setdefault((at, rid), []).append(Usage(self._names.text(raw, model) or "", *numbers))
         return usage
 
-    async def refs_in_scores(self, project: str, evaluations: Sequence[str]) -> set[str]:
-        def work(session: Session) -> set[str]:
-            marks = ", ".join("?" * len(evaluations))
-            sql = f"SELECT scores FROM eval_trials WHERE project = ? AND evaluation IN ({marks}) AND has_refs"
-            number = self._names.number(session.raw, project) or 0
-            rows = session.raw.execute(sql, (number, *evaluations))
-            return {ref for (scores,) in rows for ref in refs.find(orjson.loads(scores))}
+    @reads
+    def refs_in_scores(self, session: Session, project: str, evaluations: Sequence[str]) -> set[str]:
+        marks = ", ".join("?" * len(evaluations))
+        sql = f"SELECT scores FROM eval_trials WHERE project = ? AND evaluation IN ({marks}) AND has_refs"
+        rows = session.raw.execute(sql, (self._names.number(session.raw, project) or 0, *evaluations))
+        return {ref for (scores,) in rows for ref in refs.find(orjson.loads(scores))}
 
-        return await self._readers.read(work)
-
-    async def fold(
+    @reads
+    def fold(
         self,
+        session: Session,
         query: TrialsQuery,
         with_children: bool,
         with_usage: bool,
@@ -361,24 +363,10 @@ class Trials:
         with_answers: bool = False,
     ) -> T:
         """What a function makes of all trials of the selected rows, in order; runs in a reader thread."""
-
-        def work(session: Session) -> T:
-            selection = self._prepare(session.raw, query)
-            if selection is None:
-                return fold(())
-            return fold(self._read_stats(session.raw, selection, with_children, with_usage, with_answers))
-
-        return await self._readers.read(work)
-
-    def _read_stats(
-        self,
-        raw: sqlite3.Connection,
-        selection: RowSelection,
-        with_children: bool,
-        with_usage: bool,
-        with_answers: bool,
-    ) -> Iterator[TrialStats]:
-        scores = f"CASE WHEN t.has_refs THEN {PLAIN_SCORES}(t.scores) ELSE t.scores END"
+        raw = session.raw
+        selection = self._prepare(raw, query)
+        if selection is None:
+            return fold(())
         priced = (
             ("ifnull(t.predict_at, t.started_at)", "ifnull(t.predict, t.rid)")
             if with_children
@@ -386,7 +374,7 @@ class Trials:
         )
         tokens = "t.tokens" if with_children else "t.own_tokens"
         answers = _ANSWERS if with_answers else "NULL, 1, ''"
-        columns = f"t.evaluation, t.row_digest, t.started_at, t.rid, {scores}, {tokens}, {priced[0]}, {answers}"
+        columns = f"t.evaluation, t.row_digest, t.started_at, t.rid, {_SCORES}, {tokens}, {priced[0]}, {answers}"
         source, more = "eval_trials t", ""
         if with_usage:
             more = ", u.model, u.requests, u.prompt, u.completion, u.total, u.cache_read, u.cache_creation"
@@ -400,9 +388,7 @@ class Trials:
         rows = raw.execute(
             f"SELECT {columns}{more} FROM {source} WHERE {where} ORDER BY {order}", selection.parameters.given
         )
-        if not with_usage:
-            return (_stats_of_row(row, ()) for row in rows)
-        return self._with_usage(raw, rows)
+        return fold(self._with_usage(raw, rows) if with_usage else (_stats_of_row(row, ()) for row in rows))
 
     def _with_usage(self, raw: sqlite3.Connection, rows: Iterable[Any]) -> Iterator[TrialStats]:
         for _, group in groupby(rows, key=lambda row: row[3]):
@@ -434,10 +420,6 @@ class Trials:
 
 def _stats_of_row(row: Sequence[Any], usage: Sequence[Usage]) -> TrialStats:
     return TrialStats(row[0], row[1], row[2], row[4], row[5], row[6], usage, row[7], bool(row[8]), row[9])
-
-
-def _counted(selection: RowSelection) -> str:
-    return f"SELECT count(*) FROM ({selection.sql('1')})"
 
 
 def plain_scores(scores: str, values: Mapping[str, str]) -> str:

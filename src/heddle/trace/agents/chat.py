@@ -17,11 +17,12 @@ from fastapi.responses import StreamingResponse
 from heddle.http.routing import Reader, StoreDep, group
 from heddle.store.base import Store
 from heddle.store.control.agents.reads import Node
+from heddle.store.control.agents.table import TOKENS
 from heddle.trace.agents import messages as parts
 from heddle.trace.agents import select
 from heddle.trace.agents.requests import AgentChatReq, AgentConversationChatReq, AgentTraceChatReq
 from heddle.trace.agents.responses import AgentChatMessage, AgentConversationChatRes, AgentTraceChatRes
-from heddle.trace.agents.timeline import EXECUTE_TOOL, INVOKE_AGENT, Pricing, Timeline, Totals
+from heddle.trace.agents.timeline import COSTS, EXECUTE_TOOL, INVOKE_AGENT, Pricing, Timeline, Totals
 from heddle.trace.prices import default_prices
 from heddle.wire import jsontext, refs, times
 from heddle.wire.inference import sum_of_costs
@@ -34,6 +35,7 @@ _TALKS = frozenset(MODEL_OPERATIONS) - {"embeddings"}
 _HEARD = frozenset(("", INVOKE_AGENT, EXECUTE_TOOL))
 _TOGETHER = 32
 _TURNS = 16
+_ANSWER_TOTALS = ("reasoning_tokens", "input_tokens", "output_tokens", *COSTS)
 Payload = dict[str, Any]
 
 
@@ -136,12 +138,7 @@ class Chat:
             "text": text,
             "model": node.model or None,
             "reasoning_content": reasoning or None,
-            "reasoning_tokens": totals.reasoning_tokens,
-            "input_tokens": totals.input_tokens,
-            "output_tokens": totals.output_tokens,
-            "input_cost_usd": totals.input_cost,
-            "output_cost_usd": totals.output_cost,
-            "total_cost_usd": totals.cost,
+            **{name: getattr(totals, name) for name in _ANSWER_TOTALS},
             "duration_ms": duration(node),
             "status": parts.status(node.status_code),
             "content_refs": parts.media_of(full.output_messages, full.content_refs),
@@ -334,7 +331,7 @@ class _Writer:
                 if place:
                     yield b","
                 timeline = Timeline(nodes)
-                cost = sum_of_costs((cost, timeline.totals(self.pricing).cost))
+                cost = sum_of_costs((cost, timeline.totals(self.pricing).total_cost_usd))
                 async for piece in self._turn(trace_id, timeline):
                     yield piece
         yield b'],"total_cost_usd":' + jsontext.dumps_bytes(cost) + b"}"
@@ -391,12 +388,8 @@ def _header(trace_id: str, timeline: Timeline, pricing: Pricing) -> Payload:
     root, totals = timeline.root, timeline.totals(pricing)
     header: Payload = {
         "trace_id": trace_id,
-        "total_input_tokens": totals.input_tokens,
-        "total_output_tokens": totals.output_tokens,
-        "total_reasoning_tokens": totals.reasoning_tokens,
-        "total_cache_creation_input_tokens": totals.cache_creation_input_tokens,
-        "total_cache_read_input_tokens": totals.cache_read_input_tokens,
-        "total_cost_usd": totals.cost,
+        **{f"total_{name}": getattr(totals, name) for name in TOKENS},
+        "total_cost_usd": totals.total_cost_usd,
     }
     if root is None:
         return header

@@ -12,6 +12,7 @@ from heddle.wire.inference import sum_of_costs
 
 INVOKE_AGENT = "invoke_agent"
 EXECUTE_TOOL = "execute_tool"
+COSTS = ("input_cost_usd", "output_cost_usd", "total_cost_usd")
 
 
 @dataclass(slots=True)
@@ -23,15 +24,15 @@ class Totals:
     reasoning_tokens: int = 0
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
-    input_cost: float | None = None
-    output_cost: float | None = None
-    cost: float | None = None
+    input_cost_usd: float | None = None
+    output_cost_usd: float | None = None
+    total_cost_usd: float | None = None
 
     def add(self, other: "Totals") -> None:
         """Add what another sum holds."""
         for name in TOKENS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("input_cost", "output_cost", "cost"):
+        for name in COSTS:
             setattr(self, name, sum_of_costs((getattr(self, name), getattr(other, name))))
 
 
@@ -55,9 +56,9 @@ class Pricing:
                 cache_creation_input_tokens=totals.cache_creation_input_tokens,
             )
             priced = PricedUsage.of(tokens, price)
-            totals.input_cost = priced.prompt_tokens_total_cost
-            totals.output_cost = priced.completion_tokens_total_cost
-            totals.cost = priced.total
+            totals.input_cost_usd = priced.prompt_tokens_total_cost
+            totals.output_cost_usd = priced.completion_tokens_total_cost
+            totals.total_cost_usd = priced.total
         return totals
 
     def _price(self, model: str, at: int) -> PriceRow | None:

@@ -8,7 +8,18 @@ from fastapi import Depends, Response
 
 from heddle.auth import Caller, Scope
 from heddle.errors import InvalidRequest, NotFound
-from heddle.http.routing import Deleter, Empty, Reader, Service, SettingsDep, StoreDep, Writer, answer, group
+from heddle.http.routing import (
+    Deleter,
+    Empty,
+    Reader,
+    Service,
+    SettingsDep,
+    StoreDep,
+    Writer,
+    answer,
+    describe_row,
+    group,
+)
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import SUCCEEDED
@@ -34,7 +45,6 @@ from heddle.trace.alerts.rules import (
 )
 from heddle.trace.alerts.service import AlertService
 from heddle.trace.calls.read import filter_of
-from heddle.trace.rows import describe_row
 from heddle.wire import calls, jsontext, query, refs, times
 from heddle.wire.jsontypes import Json
 

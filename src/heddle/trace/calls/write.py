@@ -56,7 +56,7 @@ from heddle.trace.calls.models import (
 )
 from heddle.trace.prices import Tokens, to_tokens
 from heddle.wire import jsontext, refs, times
-from heddle.wire.call_errors import read_error
+from heddle.wire.call_summary import read_error
 from heddle.wire.calls import COLUMNS, DESCENDANT_ERROR, ERROR, SUCCESS, End, Start, Usage
 from heddle.wire.content import LONG_STRING, replace_content
 from heddle.wire.redaction import Redactor

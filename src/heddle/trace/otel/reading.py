@@ -10,8 +10,19 @@ from typing import Any, NamedTuple
 import orjson
 
 from heddle.trace.otel.conventions import CONVENTIONS
-from heddle.trace.otel.conventions.context import ContextRows, SpanContext, read_context, select_context
-from heddle.trace.otel.conventions.convention import Convention, Rows, fill, offer, select_rows, to_json_text, to_text
+from heddle.trace.otel.conventions.convention import (
+    ContextRows,
+    Convention,
+    Rows,
+    SpanContext,
+    fill,
+    offer,
+    read_context,
+    select_context,
+    select_rows,
+    to_json_text,
+    to_text,
+)
 from heddle.trace.otel.span import OtelSpan, kind_name, pick_path, restore_lists, split_key, status_name, to_span
 from heddle.wire.conversation.bodies import is_serialised_request
 from heddle.wire.conversation.messages import join_system_texts, join_thoughts

@@ -11,8 +11,7 @@ from heddle.http.routing import ResponseModel, StateDep, Writer, answer, group, 
 from heddle.http.state import ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.trace.otel.export import Export
-from heddle.trace.otel.logs import LogsExport
+from heddle.trace.otel.export import Export, LogsExport
 from heddle.trace.otel.metrics import MetricsExport
 from heddle.trace.otel.projects import HEADER, ProjectResolver
 from heddle.trace.otel.rejections import Rejected, RejectionLog

@@ -19,7 +19,7 @@ from heddle.http.routing import PricesDep, Reader, RequestModel, StoreDep, answe
 from heddle.store.base import Store
 from heddle.trace.refs import fill_bodies
 from heddle.ui.reads import calls_row
-from heddle.ui.reads.calls_search import MOST_SCORED, NEWEST_FIRST, Hit, find_hits, search_in
+from heddle.ui.reads.calls_row import MOST_SCORED, NEWEST_FIRST, Hit, find_hits, search_in
 from heddle.wire import refs, times
 from heddle.wire.aggregates import ALL_TIME, CALLS_AND_ERRORS, CallAggregate, cut_run
 from heddle.wire.calls import CallConditions, CallRow, CallsQuery, CostTest, Filter, SortTerm, UniformRun

@@ -20,7 +20,7 @@ from heddle.wire import refs, times
 from heddle.wire.calls import CallRow, CallsQuery, SortTerm
 from heddle.wire.inference import PricesOf
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import NewFeedback, Records
+from heddle.wire.records import NewFeedback, Records, object_value
 
 router = group("Pages")
 KIND = "change_calls"
@@ -165,8 +165,7 @@ async def _base_table(store: Store, caller: Caller, body: Chosen, wanted: Append
     """The table of the dataset (empty for a new one) and the value of its next version; raises InvalidRequest."""
     found = await store.objects.read(caller.open(body.project_id), wanted.name, "latest")
     if found is None or found.deleted_at is not None:
-        value = {"_type": "Dataset", "_class_name": "Dataset", "_bases": ["Object", "BaseModel"]}
-        return "", {**value, "name": wanted.name, "description": None}
+        return "", object_value("Dataset", name=wanted.name, description=None)
     if wanted.is_new:
         raise InvalidRequest(f"There is a dataset {wanted.name} already: choose it above")
     value = orjson.loads(found.val or "null")

@@ -31,6 +31,13 @@ _writing = ThreadPoolExecutor(1, "heddle-export")
 """Exports take turns, a slice each: they are the longest answers, and nobody's calls wait for them."""
 
 JSON_COLUMNS = ("inputs", "output", "attributes", "summary")
+_COLUMNS = {
+    **dict.fromkeys(("id", "trace_id", "parent_id", "op_name", "name", "status"), "string"),
+    **dict.fromkeys(("started_at", "ended_at"), "instant"),
+    "seconds": "double",
+    **dict.fromkeys(("user", "thread_id", "exception", *JSON_COLUMNS), "string"),
+}
+"""Those of a Parquet file."""
 _CHOSEN: TypeAdapter[Chosen] = TypeAdapter(Chosen)
 _KINDS = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 _ORDER = (SortTerm("started_at", True), SortTerm("id", True))
@@ -187,75 +194,47 @@ def missing_package() -> str | None:
     return None
 
 
-class _Sink:
+class _Sink(io.RawIOBase):
     """A file that only grows, read away as it is written."""
 
-    closed = False
-
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def write(self, data: Any) -> int:
-        part = bytes(data)
-        self._parts.append(part)
-        self._size += len(part)
-        return len(part)
-
-    def take(self) -> bytes:
-        """What came since the last time."""
-        data = b"".join(self._parts)
-        self._parts.clear()
-        return data
-
-    def tell(self) -> int:
-        return self._size
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def close(self) -> None:
-        self.closed = True
-
-    def readable(self) -> bool:
-        return False
+        self._waiting, self._size = bytearray(), 0
 
     def writable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return False
+    def write(self, data: Any) -> int:
+        part = bytes(data)
+        self._waiting += part
+        self._size += len(part)
+        return len(part)
+
+    def tell(self) -> int:
+        return self._size
+
+    def take(self) -> bytes:
+        """What came since the last time."""
+        data = bytes(self._waiting)
+        self._waiting.clear()
+        return data
 
 
 async def _parquet(records: AsyncIterator[list[Record]]) -> AsyncIterator[bytes]:
     """The file in pieces; memory holds one row group."""
-    import pyarrow
-    from pyarrow import parquet
+    from heddle.transfer.parquet import ParquetFile
 
-    texts = ("id", "trace_id", "parent_id", "op_name", "name", "status")
-    after = ("user", "thread_id", "exception", "inputs", "output", "attributes", "summary")
-    schema = pyarrow.schema(
-        [(name, pyarrow.string()) for name in texts]
-        + [(name, pyarrow.timestamp("us", tz="UTC")) for name in ("started_at", "ended_at")]
-        + [("seconds", pyarrow.float64())]
-        + [(name, pyarrow.string()) for name in after]
-    )
     sink = _Sink()
-    writer = parquet.ParquetWriter(pyarrow.PythonFile(sink, mode="w"), schema, compression="zstd")
+    file = ParquetFile(sink, _COLUMNS)
 
-    def group(rows: list[Record]) -> bytes:
-        writer.write_table(pyarrow.Table.from_pylist([_row(row) for row in rows], schema=schema))
+    def add(batch: list[Record]) -> bytes:
+        for record in batch:
+            file.add(_row(record))
         return sink.take()
 
-    waiting: list[Record] = []
     async for batch in records:
-        waiting += batch
-        if len(waiting) >= _GROUP_ROWS or _bytes(waiting) >= _GROUP_BYTES:
-            yield await asyncio.to_thread(group, waiting)
-            waiting = []
-    if waiting:
-        yield await asyncio.to_thread(group, waiting)
-    writer.close()
+        if data := await asyncio.to_thread(add, batch):
+            yield data
+    await asyncio.to_thread(file.close)
     yield sink.take()
 
 
@@ -264,10 +243,6 @@ def _row(record: Record) -> Record:
     for name in ("started_at", "ended_at"):
         row[name] = None if row[name] is None else datetime.fromisoformat(row[name])
     return row
-
-
-def _bytes(records: Iterable[Record]) -> int:
-    return sum(len(value) for record in records for value in record.values() if isinstance(value, (str, bytes)))
 
 
 _WRITERS = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}

@@ -10,7 +10,7 @@ from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.ui.reads.calls import Chosen, compress, join_conditions, query_of
 from heddle.wire import times
 from heddle.wire.aggregates import CallAggregate, Measure, Value
-from heddle.wire.call_errors import CallError, read_error
+from heddle.wire.call_summary import CallError, read_error
 from heddle.wire.calls import CallsQuery, Filter, UniformRun
 from heddle.wire.query import Compare, Field, In
 from heddle.wire.query import Literal as Constant

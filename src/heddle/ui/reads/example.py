@@ -15,7 +15,7 @@ from heddle.store.control.objects import ObjectFilter
 from heddle.wire import refs, times
 from heddle.wire.calls import CallsQuery
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import CallEnd, CallStart, NewFeedback, Records
+from heddle.wire.records import CallEnd, CallStart, NewFeedback, Records, object_value, publish_dataset
 
 router = group("Pages")
 _FACTS = (
@@ -77,25 +77,12 @@ async def _delete_objects(store: Store, project: str, user: str) -> None:
 async def _publish(records: Records, caller: Caller, project_id: str) -> str:
     """The dataset and the evaluation; the internal ref of the evaluation."""
     rows = [{"question": question, "target": target} for question, target, _ in _FACTS]
-    table, _ = await records.put_table(caller, project_id, rows)
-    project = caller.open(project_id)
-    of_dataset = _object("Dataset", _DATASET, rows=f"{refs.INTERNAL}{project}/table/{table}")
-    dataset = await records.publish(caller, project_id, _DATASET, of_dataset)
-    scorer = await records.publish(caller, project_id, "exact", _object("ExactMatchScorer", "exact", base="Scorer"))
-    value = _object("Evaluation", _EVALUATION, dataset=dataset.ref, scorers=[scorer.ref], trials=1)
+    dataset = await publish_dataset(records, caller, project_id, _DATASET, rows, name=_DATASET, description=None)
+    scorer = object_value("ExactMatchScorer", "Scorer", name="exact", description=None)
+    listed = [(await records.publish(caller, project_id, "exact", scorer)).ref]
+    named = {"name": _EVALUATION, "description": None}
+    value = object_value("Evaluation", **named, dataset=dataset.ref, scorers=listed, trials=1)
     return (await records.publish(caller, project_id, _EVALUATION, value)).ref
-
-
-def _object(class_name: str, name: str, base: str = "", **fields: Any) -> Json:
-    bases = [*([base] if base else []), "Object", "BaseModel"]
-    return {
-        "_type": class_name,
-        "_class_name": class_name,
-        "_bases": bases,
-        "name": name,
-        "description": None,
-        **fields,
-    }
 
 
 async def _trace(records: Records, caller: Caller, project_id: str) -> None:

@@ -12,12 +12,12 @@ from pydantic import BaseModel
 from heddle.http.routing import PricesDep, Reader, StoreDep, answer, group
 from heddle.store.base import Store
 from heddle.store.control.feedback import Window
-from heddle.ui.reads.rejections import describe_rejections
 from heddle.wire import refs, times
 from heddle.wire.aggregates import CALLS_AND_ERRORS, CallAggregate, Measure, Value, cut_run
 from heddle.wire.buckets import percentile_of, readable_width
 from heddle.wire.calls import CallsQuery, Filter, OpActivity, UniformRun, UsageSum
 from heddle.wire.inference import CostOf, PricesOf, cost_of_tokens, sum_of_costs
+from heddle.wire.jsontypes import Json
 
 router = group("Pages")
 
@@ -334,3 +334,18 @@ def _op(name: str, found: list[OpActivity], errors: int) -> dict[str, Any]:
         "error_share": errors / calls if calls else None,
         "versions": {activity.op: activity.calls for activity in found},
     }
+
+
+async def describe_rejections(store: Store, project: str, since: int) -> list[Json]:
+    """Counts by signal and cause, of a project (internal id; empty: of none) since an instant, the newest first."""
+    rows = await store.rejections.of_project(project, since)
+    return [
+        {
+            "signal": row.signal,
+            "cause": row.cause,
+            "count": row.count,
+            "last_at": times.to_iso(row.last_at),
+            "message": row.message,
+        }
+        for row in rows
+    ]

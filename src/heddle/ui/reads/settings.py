@@ -19,28 +19,11 @@ from heddle.http.routing import (
     group,
 )
 from heddle.inference.providers import read_providers
-from heddle.settings import TABLE, Settings
+from heddle.settings import ADDRESSES, PLACES, TABLE, Settings
 from heddle.store.data_folder import BackupState, Measured
 from heddle.wire import times
 
 router = group("Pages")
-
-_SECRET = frozenset(("providers", "alert_webhooks", "store", "control", "files", "vllm_urls", "smtp"))
-"""Settings whose addresses may carry a secret: nobody sees more than their hosts."""
-
-_PRIVATE = _SECRET | {
-    "data",
-    "host",
-    "training_sources",
-    "otlp_export_endpoint",
-    "alert_emails",
-    "smtp_from",
-    "model",
-    "adapters",
-    "vllm_command",
-    "vllm_arguments",
-}
-"""Settings that name folders, addresses or receivers: admins of the whole server see those."""
 
 _SIZES_SECONDS = 15.0
 DiskDep = Annotated[Measured, Depends(Service("disk"))]
@@ -65,7 +48,7 @@ async def settings(caller: Reader, settings: SettingsDep, store: StoreDep, authe
                 "sentence": row.sentence,
             }
             for row in given
-            if everything or row.name not in _PRIVATE
+            if everything or row.name not in PLACES
         ],
         "image_provider": settings.image_provider,
     }
@@ -98,7 +81,7 @@ def _describe_backup(state: BackupState) -> dict[str, Any]:
 
 
 def _value(settings: Settings, name: str, value: str) -> str:
-    if name not in _SECRET or "://" not in value:
+    if name not in ADDRESSES or "://" not in value:
         return value
     if name == "providers":
         return ", ".join(f"{name} ({_host(found.base_url)})" for name, found in read_providers(settings).items())

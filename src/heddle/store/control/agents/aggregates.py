@@ -24,7 +24,7 @@ from heddle.store.control.agents.fields import (
     Typed,
 )
 from heddle.store.control.agents.table import TOKENS, agent_spans
-from heddle.store.control.repository import Executor
+from heddle.store.control.repository import Executor, reads
 from heddle.store.control.row_queries import CodePoints, Expression, Listed, Sort, Whole
 from heddle.wire import times
 from heddle.wire.aggregates import AggregateRow, Key, Measure, Value
@@ -114,10 +114,11 @@ class AgentAggregates:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    async def groups(self, request: SpanAggregate) -> tuple[list[AggregateRow], int]:
+    @reads
+    def groups(self, connection: sa.Connection, request: SpanAggregate) -> tuple[list[AggregateRow], int]:
         """The groups of a page, and how many there are before limit and offset."""
         fields = Fields(request.prices)
-        within, having = await _within(fields, request), fields.having(request.having)
+        within, having = _within(fields, request), fields.having(request.having)
         order = _ordering(fields, request)
         keys = _labelled("k", [fields.key(key) for key in request.group_by])
         each = sa.select(*keys).where(within).group_by(*(key.name for key in keys)).having(*having).subquery()
@@ -125,46 +126,43 @@ class AgentAggregates:
         def page(statement: sa.Select[Any]) -> sa.Select[Any]:
             return statement.having(*having).order_by(*order).limit(request.limit).offset(request.offset)
 
-        def work(connection: sa.Connection) -> tuple[list[AggregateRow], int]:
-            rows = list(_compute(connection, fields, request, within, page=page))
-            known = request.offset + len(rows)
-            if len(rows) == request.limit or (request.offset and not rows):
-                known = int(connection.execute(sa.select(sa.func.count()).select_from(each)).scalar_one())
-            return rows, known
+        rows = list(_compute(connection, fields, request, within, page=page))
+        known = request.offset + len(rows)
+        if len(rows) == request.limit or (request.offset and not rows):
+            known = int(connection.execute(sa.select(sa.func.count()).select_from(each)).scalar_one())
+        return rows, known
 
-        return await self._executor.read(work)
-
-    async def over_time(
-        self, request: SpanAggregate, runs: Sequence[UniformRun]
+    @reads
+    def over_time(
+        self, connection: sa.Connection, request: SpanAggregate, runs: Sequence[UniformRun]
     ) -> tuple[list[tuple[Any, ...]], list[AggregateRow]]:
         """The keys of the largest groups (at most `limit`), and their rows by time bucket."""
         fields = Fields(request.prices)
         typed = [fields.key(key) for key in request.group_by]
         keys = _labelled("k", typed)
-        within = await _within(fields, request)
+        within = mine = _within(fields, request)
+        groups: list[tuple[Any, ...]] = [()]
+        if keys:
+            names = [key.name for key in keys]
+            largest = sa.select(*keys).where(within).group_by(*names)
+            largest = largest.order_by(sa.func.count().desc(), *names).limit(request.limit)
+            stored = [tuple(row) for row in connection.execute(largest)]
+            mine = sa.and_(within, _among(typed[0].expression, [group[0] for group in stored]))
+            groups = [tuple(_show(key.type, item) for key, item in zip(typed, row, strict=True)) for row in stored]
+        wanted = set(groups)
+        rows = _compute(connection, fields, request, mine, _bucket(runs)) if groups else ()
+        return groups, [row for row in rows if row.keys in wanted]
 
-        def work(connection: sa.Connection) -> tuple[list[tuple[Any, ...]], list[AggregateRow]]:
-            groups, mine = [()], within
-            if keys:
-                names = [key.name for key in keys]
-                largest = sa.select(*keys).where(within).group_by(*names)
-                largest = largest.order_by(sa.func.count().desc(), *names).limit(request.limit)
-                stored = [tuple(row) for row in connection.execute(largest)]
-                mine = sa.and_(within, _among(typed[0].expression, [group[0] for group in stored]))
-                groups = [tuple(_show(key.type, item) for key, item in zip(typed, row, strict=True)) for row in stored]
-            wanted = set(groups)
-            rows = _compute(connection, fields, request, mine, _bucket(runs)) if groups else ()
-            return groups, [row for row in rows if row.keys in wanted]
-
-        return await self._executor.read(work)
-
-    async def by_range(self, request: SpanAggregate, of: Value | Measure, ranges: Ranges) -> list[Range]:
+    @reads
+    def by_range(
+        self, connection: sa.Connection, request: SpanAggregate, of: Value | Measure, ranges: Ranges
+    ) -> list[Range]:
         """The spans by ranges of a number of theirs, or the groups by ranges of a measure; `count` is always computed.
 
         What lies outside the bounds, or lacks the number, is left out.
         """
         fields = Fields(request.prices)
-        within = await _within(fields, request)
+        within = _within(fields, request)
         if isinstance(of, Value):
             number = fields.value(of, NUMBER).expression
         else:
@@ -176,25 +174,30 @@ class AgentAggregates:
             number = groups.having(*fields.having(request.having)).subquery().c.number
             within = sa.true()
 
-        def work(connection: sa.Connection) -> list[Range]:
-            extremes = sa.select(sa.func.min(number), sa.func.max(number)).where(within, number.is_not(None))
-            bounds = _bounds(ranges, *connection.execute(extremes).one())
-            if bounds is None:
-                return []
-            low, high, bins = bounds
-            index: Expression = sa.literal(0)
-            if high > low:
-                place = Whole((number - low) / sa.literal((high - low) / bins, sa.Float()))
-                index = sa.case((place >= bins, bins - 1), else_=place)
-            inside = sa.and_(within, number.is_not(None), number >= low, number <= high)
-            counted = SpanAggregate(request.filter, (*request.measures, Measure("count")))
-            found = {row.bucket: row.values for row in _compute(connection, fields, counted, inside, index)}
-            return [Range(place, *_range(low, high, bins, place), found.get(place, {})) for place in range(bins)]
+        extremes = sa.select(sa.func.min(number), sa.func.max(number)).where(within, number.is_not(None))
+        bounds = _bounds(ranges, *connection.execute(extremes).one())
+        if bounds is None:
+            return []
+        low, high, bins = bounds
+        index: Expression = sa.literal(0)
+        if high > low:
+            place = Whole((number - low) / sa.literal((high - low) / bins, sa.Float()))
+            index = sa.case((place >= bins, bins - 1), else_=place)
+        inside = sa.and_(within, number.is_not(None), number >= low, number <= high)
+        counted = SpanAggregate(request.filter, (*request.measures, Measure("count")))
+        found = {row.bucket: row.values for row in _compute(connection, fields, counted, inside, index)}
+        return [Range(place, *_range(low, high, bins, place), found.get(place, {})) for place in range(bins)]
 
-        return await self._executor.read(work)
-
-    async def distributions(
-        self, selected: SpanFilter, key: Key, groups: Sequence[Any], value: Value, bins: int, top_n: int
+    @reads
+    def distributions(
+        self,
+        connection: sa.Connection,
+        selected: SpanFilter,
+        key: Key,
+        groups: Sequence[Any],
+        value: Value,
+        bins: int,
+        top_n: int,
     ) -> dict[Any, Distribution]:
         """How the values of a custom attribute are distributed in each of the groups (values of `key`).
 
@@ -203,31 +206,27 @@ class AgentAggregates:
         fields = Fields()
         group, typed = fields.key(key).expression, fields.value(value)
         item = typed.expression
-        within = sa.and_(await selected.compiled(fields), _among(group, groups))
+        within = sa.and_(selected.compile(fields), _among(group, groups))
         number = sa.func.count().label("number")
         by_value = sa.select(group.label("k"), item, number).where(within, item.is_not(None)).group_by("k", item)
         by_value = by_value.order_by("k", sa.desc("number"), CodePoints(item) if typed.type == STRING else item)
 
         counts = sa.select(group, sa.func.count(), sa.func.count(item), sa.func.min(item), sa.func.max(item))
-
-        def work(connection: sa.Connection) -> dict[Any, Distribution]:
-            found = {each: Distribution() for each in groups}
-            bounds: dict[Any, tuple[Any, Any]] = {}
-            for each, total, present, low, high in connection.execute(counts.where(within).group_by(group)):
-                found[each], bounds[each] = Distribution(total, present, total - present), (low, high)
-            rows = connection.execute(by_value, execution_options={"yield_per": STREAMED})
-            for each, values in groupby(rows, key=lambda row: row[0]):
-                if each not in bounds or bounds[each][0] is None:
-                    continue  # what was written meanwhile
-                if typed.type == NUMBER:
-                    found[each].bins = _bins(values, *bounds[each], bins)
-                    continue
-                best = [(_show(typed.type, text), count) for _, text, count in islice(values, top_n)]
-                found[each].values = [{"value": _text(text), "count": count} for text, count in best]
-                found[each].other_count = found[each].present_count - sum(count for _, count in best)
-            return found
-
-        return await self._executor.read(work)
+        found = {each: Distribution() for each in groups}
+        bounds: dict[Any, tuple[Any, Any]] = {}
+        for each, total, present, low, high in connection.execute(counts.where(within).group_by(group)):
+            found[each], bounds[each] = Distribution(total, present, total - present), (low, high)
+        rows = connection.execute(by_value, execution_options={"yield_per": STREAMED})
+        for each, values in groupby(rows, key=lambda row: row[0]):
+            if each not in bounds or bounds[each][0] is None:
+                continue  # what was written meanwhile
+            if typed.type == NUMBER:
+                found[each].bins = _bins(values, *bounds[each], bins)
+                continue
+            best = [(_show(typed.type, text), count) for _, text, count in islice(values, top_n)]
+            found[each].values = [{"value": _text(text), "count": count} for text, count in best]
+            found[each].other_count = found[each].present_count - sum(count for _, count in best)
+        return found
 
 
 def _text(value: Any) -> str:
@@ -247,9 +246,9 @@ def _bins(values: Iterable[Any], low: float, high: float, bins: int) -> list[dic
     ]
 
 
-async def _within(fields: Fields, request: SpanAggregate) -> Expression:
+def _within(fields: Fields, request: SpanAggregate) -> Expression:
     """The spans of a request; each filter of groups looks at the spans that the ones before it left."""
-    within = await request.filter.compiled(fields)
+    within = request.filter.compile(fields)
     for item in request.within:
         keys = [fields.key(key).expression for key in item.group_by]
         passing = sa.select(*keys).where(within).group_by(*keys).having(*fields.having([item]))

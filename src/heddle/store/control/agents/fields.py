@@ -6,7 +6,6 @@ that key and of the type of the constant that it stands beside; `custom_attrs_in
 text that is not said equals both null and the empty text.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -327,10 +326,6 @@ class SpanFilter:
     query: Operation | None = None
     targets: Sequence[Targets] = ()
     conditions: Sequence[Expression] = field(default=())
-
-    async def compiled(self, fields: "Fields") -> Expression:
-        """The filter as one condition, made off the event loop where a client's query is in it."""
-        return self.compile(fields) if self.query is None else await asyncio.to_thread(self.compile, fields)
 
     def compile(self, fields: Fields) -> Expression:
         """The filter as one condition."""

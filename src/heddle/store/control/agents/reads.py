@@ -15,6 +15,7 @@ from heddle.store.control.agents.table import CUSTOM, EVALUATED, OWN_AGENT, SHOW
 from heddle.store.control.repository import Executor, reads
 from heddle.store.control.row_queries import CodePoints, Expression, Listed, Sort
 from heddle.store.query.compiler import Kind
+from heddle.wire.batched import group_pairs
 
 Row = dict[str, Any]
 _c = agent_spans.c
@@ -75,42 +76,36 @@ class AgentReads:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    async def models(self, selected: SpanFilter) -> list[str]:
+    @reads
+    def models(self, connection: sa.Connection, selected: SpanFilter) -> list[str]:
         """The different models whose tokens the spans of a filter used."""
-        statement = sa.select(MODEL).where(await selected.compiled(Fields()), MODEL != "").distinct()
-        return await self._executor.read(lambda connection: list(connection.execute(statement).scalars()))
+        statement = sa.select(MODEL).where(selected.compile(Fields()), MODEL != "").distinct()
+        return list(connection.execute(statement).scalars())
 
-    async def page(self, request: SpansRequest) -> tuple[list[Row], int]:
+    @reads
+    def page(self, connection: sa.Connection, request: SpansRequest) -> tuple[list[Row], int]:
         """The spans of a page as rows of columns, and how many match before limit and offset."""
         fields = Fields(request.prices or ())
-        condition = await request.filter.compiled(fields)
+        condition = request.filter.compile(fields)
         columns: list[Any] = [_c[name] for name in _COLUMNS]
         if request.prices is not None:
             columns += [fields.derived(name).expression.label(name) for name in COSTS]
         statement = sa.select(*columns).where(condition).order_by(*_ordering(fields, request.sort))
         statement = statement.limit(request.limit).offset(request.offset)
+        rows = [dict(row._mapping) for row in connection.execute(statement)] if request.limit else []
+        if len(rows) < request.limit and (rows or not request.offset):
+            return rows, request.offset + len(rows)
+        count = sa.select(sa.func.count()).select_from(agent_spans).where(condition)
+        return rows, int(connection.execute(count).scalar_one())
 
-        def work(connection: sa.Connection) -> tuple[list[Row], int]:
-            rows = [dict(row._mapping) for row in connection.execute(statement)] if request.limit else []
-            known = request.offset + len(rows)
-            if len(rows) < request.limit and (rows or not request.offset):
-                return rows, known
-            count = sa.select(sa.func.count()).select_from(agent_spans).where(condition)
-            return rows, int(connection.execute(count).scalar_one())
-
-        return await self._executor.read(work)
-
-    async def attributes(self, selected: SpanFilter) -> Counter[tuple[str, str]]:
+    @reads
+    def attributes(self, connection: sa.Connection, selected: SpanFilter) -> Counter[tuple[str, str]]:
         """How many spans have each custom attribute, by (map, key)."""
-        statement = sa.select(_c.custom).where(await selected.compiled(Fields()), _c.custom.is_not(None))
-
-        def work(connection: sa.Connection) -> Counter[tuple[str, str]]:
-            found: Counter[tuple[str, str]] = Counter()
-            for (text,) in connection.execute(statement, execution_options={"yield_per": STREAMED}):
-                found.update((source, key) for source, values in orjson.loads(text).items() for key in values)
-            return found
-
-        return await self._executor.read(work)
+        statement = sa.select(_c.custom).where(selected.compile(Fields()), _c.custom.is_not(None))
+        found: Counter[tuple[str, str]] = Counter()
+        for (text,) in connection.execute(statement, execution_options={"yield_per": STREAMED}):
+            found.update((source, key) for source, values in orjson.loads(text).items() for key in values)
+        return found
 
     @reads
     def turns(
@@ -142,32 +137,27 @@ class AgentReads:
             found[node.trace_id].append(node)
         return found
 
-    async def conversations(
-        self, selected: SpanFilter, conversation_ids: Sequence[str], most: int
+    @reads
+    def conversations(
+        self, connection: sa.Connection, selected: SpanFilter, conversation_ids: Sequence[str], most: int
     ) -> dict[str, list[Row]]:
         """The newest `most` spans of each conversation, oldest first; conversations without any are left out."""
         names = ("conversation_id", "operation_name", "trace_id", "span_id", "status_code", "started_at", "ended_at")
         newest = (_c.started_at.desc(), _c.span_id.desc())
-        ranked = await _ranked(selected, conversation_ids, names, newest)
+        ranked = _ranked(selected, conversation_ids, names, newest)
         statement = sa.select(*[ranked.c[name] for name in names]).where(ranked.c.rank <= most)
-        statement = statement.order_by(ranked.c.started_at, ranked.c.span_id)
+        rows = connection.execute(statement.order_by(ranked.c.started_at, ranked.c.span_id))
+        return group_pairs((row.conversation_id, dict(row._mapping)) for row in rows)
 
-        def work(connection: sa.Connection) -> dict[str, list[Row]]:
-            found: dict[str, list[Row]] = {}
-            for row in connection.execute(statement):
-                found.setdefault(row.conversation_id, []).append(dict(row._mapping))
-            return found
-
-        return await self._executor.read(work)
-
-    async def ranked(
-        self, selected: SpanFilter, conversation_ids: Sequence[str], rank: int, last: bool
+    @reads
+    def ranked(
+        self, connection: sa.Connection, selected: SpanFilter, conversation_ids: Sequence[str], rank: int, last: bool
     ) -> list[tuple[str, str]]:
         """The span at a rank of each conversation, counted from its first start or its last end: (conversation, id)."""
         order = (_c.ended_at.desc(), _c.seq.desc()) if last else (_c.started_at, _c.seq)
-        ranked = await _ranked(selected, conversation_ids, ("conversation_id", "span_id"), order)
+        ranked = _ranked(selected, conversation_ids, ("conversation_id", "span_id"), order)
         statement = sa.select(ranked.c.conversation_id, ranked.c.span_id).where(ranked.c.rank == rank)
-        return await self._executor.read(lambda connection: [(row[0], row[1]) for row in connection.execute(statement)])
+        return [(row[0], row[1]) for row in connection.execute(statement)]
 
     @reads
     def of_evaluated(
@@ -176,32 +166,31 @@ class AgentReads:
         """The spans (trace id, span id) that say they belong to predict_and_score calls, by call id, oldest first."""
         mine = sa.and_(_c.project == project, SHOWN, EVALUATED, Listed(_c.eval_predict_and_score_call_id, call_ids))
         statement = sa.select(_c.eval_predict_and_score_call_id, _c.trace_id, _c.span_id).where(mine)
-        found: dict[str, list[tuple[str, str]]] = {}
-        for call_id, trace_id, span_id in connection.execute(statement.order_by(_c.started_at, _c.seq)):
-            found.setdefault(call_id, []).append((trace_id, span_id))
-        return found
+        rows = connection.execute(statement.order_by(_c.started_at, _c.seq))
+        return group_pairs((call_id, (trace_id, span_id)) for call_id, trace_id, span_id in rows)
 
-    async def newest(self, selected: SpanFilter, before: tuple[int, int] | None, limit: int) -> list[Row]:
+    @reads
+    def newest(
+        self, connection: sa.Connection, selected: SpanFilter, before: tuple[int, int] | None, limit: int
+    ) -> list[Row]:
         """Spans from the newest on, behind a position (started_at, seq); what search needs to know of each."""
         names = ("seq", "started_at", "span_id", "trace_id", "conversation_id", "conversation_name", "agent_name")
-        tests = [await selected.compiled(Fields())]
+        tests = [selected.compile(Fields())]
         if before is not None:
             started_at, seq = before
             behind = sa.or_(_c.started_at < started_at, sa.and_(_c.started_at == started_at, _c.seq < seq))
             tests.append(sa.and_(_c.started_at <= started_at, behind))
         statement = sa.select(*[_c[name] for name in names]).where(*tests)
         statement = statement.order_by(_c.started_at.desc(), _c.seq.desc()).limit(limit)
-        return await self._executor.read(
-            lambda connection: [dict(row._mapping) for row in connection.execute(statement)]
-        )
+        return [dict(row._mapping) for row in connection.execute(statement)]
 
 
-async def _ranked(
+def _ranked(
     selected: SpanFilter, conversation_ids: Sequence[str], names: Sequence[str], order: Sequence[Expression]
 ) -> sa.Subquery:
     """Spans of conversations with their rank in each."""
     rank = sa.func.row_number().over(partition_by=_c.conversation_id, order_by=order).label("rank")
-    mine = sa.and_(await selected.compiled(Fields()), Listed(_c.conversation_id, conversation_ids))
+    mine = sa.and_(selected.compile(Fields()), Listed(_c.conversation_id, conversation_ids))
     return sa.select(*[_c[name] for name in names], rank).where(mine).subquery()
 
 

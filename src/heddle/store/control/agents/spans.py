@@ -27,6 +27,7 @@ from heddle.store.control.agents.table import (
 )
 from heddle.store.control.repository import Executor, Prepared, Upsert
 from heddle.store.control.row_queries import Listed
+from heddle.wire.batched import group_pairs
 from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
 
 _ROW_BYTES = 600
@@ -194,12 +195,9 @@ def write(connection: sa.Connection, spans: Sequence[AgentSpan]) -> None:
 
 def _stored(connection: sa.Connection, traces: Iterable[_Trace]) -> dict[_Trace, _Identity]:
     """What is known of the traces already; a trace without any row is left out."""
-    by_project: dict[str, list[str]] = {}
-    for project, trace_id in traces:
-        by_project.setdefault(project, []).append(trace_id)
     found: dict[_Trace, _Identity] = {}
-    for project, trace_ids in by_project.items():
-        for row in _read_traces(connection, of_project=project, traces=_listed(trace_ids)):
+    for project, trace_ids in group_pairs(traces).items():
+        for row in _read_traces(connection, of_project=project, traces=trace_ids):
             found[project, row[0]] = _Identity((row[1], row[2], row[3]), *row[4:])
     return found
 
@@ -233,9 +231,9 @@ def _recount(connection: sa.Connection, trace: _Trace, spans: Sequence[AgentSpan
     outer = [span.span_id for span in spans if _uses_tokens(span)]
     above = {span.parent_span_id for span in spans if span.parent_span_id} - {span.span_id for span in spans}
     if above:
-        outer += _read_users(connection, **trace_id, spans=_listed(sorted(above))).scalars()
+        outer += _read_users(connection, **trace_id, spans=sorted(above)).scalars()
     if outer:
-        _write_repeats(connection, **trace_id, parents=_listed(outer))
+        _write_repeats(connection, **trace_id, parents=outer)
 
 
 def _row(span: AgentSpan, identity: _Identity, users: set[_Place]) -> tuple[Any, ...]:
@@ -278,7 +276,3 @@ def _json(names: Iterable[str], values: Sequence[Any]) -> str:
     else:
         said = dict(compress(zip(names, values, strict=True), values))
     return orjson.dumps(said).decode()
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return orjson.dumps(texts).decode()

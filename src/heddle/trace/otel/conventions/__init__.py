@@ -7,8 +7,7 @@ from heddle.trace.otel.conventions.convention import Convention
 from heddle.trace.otel.conventions.frameworks import ADK, VERCEL
 from heddle.trace.otel.conventions.genai import GENAI, OPENLLMETRY, WEAVE
 from heddle.trace.otel.conventions.langfuse import LANGFUSE
-from heddle.trace.otel.conventions.langsmith import LANGSMITH
-from heddle.trace.otel.conventions.products import LOGFIRE, MLFLOW, OPENINFERENCE
+from heddle.trace.otel.conventions.products import LANGSMITH, LOGFIRE, MLFLOW, OPENINFERENCE
 
 CONVENTIONS: tuple[Convention, ...] = (
     WEAVE,
