@@ -188,8 +188,8 @@ class WeaveSource:
         return True
 
     def _note(self, value: Any) -> None:
-        """Remember the tables and files that a value with internal refs names."""
-        self._tables |= dict.fromkeys(_tables_in(value, self._project))
+        """Remember the tables and files that an answered value names."""
+        self._tables |= dict.fromkeys(_tables_in(_internal(value), self._project))
         for name, digest in _files_in(value):
             self._files.setdefault(digest, name)
 
