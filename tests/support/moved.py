@@ -39,6 +39,8 @@ def _row(store: Store, data: Path, table: sa.Table, number: int) -> Json:
         row[name] = f'["{name} {number}"]' if shape.kind is list else f'{{"{name}":"{number}"}}'
         if shape is schema.NUMBER_MAP:
             row[name] = f'{{"{name}":{number}}}'
+        if shape is schema.RULES:
+            row[name] = f'{{"kinds":[],"paths":["inputs.{name}-{number}"]}}'
     row |= {"project": refs.internal_project(BARE)} if "project" in row else {}
     row |= {"project_id": BARE} if "project_id" in row else {}
     row |= {"state": "succeeded"} if "state" in row else {}

@@ -42,7 +42,7 @@ READS = {
     "/agents/spans/stats", "/agents/search", "/agents/traces/chat", "/agents/conversations/chat",
     "/agents/conversations/spans", "/annotation_queues/query", "/annotation_queues/stats",
     "/annotation_queues/{queue_id}/items/query", "/files/resolve_url", "/dataset_sources/query",
-    "/project/redaction/read",
+    "/project/redaction/read", "/improvements/query", "/improvements/read",
     "/dataset_sources/source_datasets_query", "/project/ttl_settings/read", "/project/ingest_sampling_settings/read",
     "/alerts/query", "/alerts/deliveries/query", "/monitors/query", "/v2/{entity}/{project}/eval_results/query",
     "/evaluations/status", "/evaluations/jobs/query", "/tokenize", "/detokenize",

@@ -26,17 +26,19 @@ from heddle.store.control.objects import object_versions
 from heddle.store.control.projects import projects, runtimes
 from heddle.store.control.training import train_checkpoints, train_events, train_jobs, train_logs, train_models
 from heddle.wire import refs
+from heddle.wire.redaction import RedactionRules
 
 Condition = sa.ColumnElement[bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the JSON of a column is: its kind, and that of the items in it."""
+    """What the JSON of a column is: its kind, that of its items, and what raises HeddleError where it is none."""
 
     name: str
     kind: type
     items: type | tuple[type, ...] = object
+    read: Callable[[Any], object] = id
 
 
 ANY = Shape("JSON", object)
@@ -44,6 +46,7 @@ OBJECT = Shape("JSON object", dict)
 TEXTS = Shape("list of texts", list, str)
 TEXT_MAP = Shape("object of texts", dict, str)
 NUMBER_MAP = Shape("object of numbers", dict, (int, float))
+RULES = Shape("rules of redaction", dict, list, RedactionRules.of_json)
 NOT_EXPORTED = {
     "api_keys": "keys belong to a server; make new ones with `heddle keys create`",
     "sessions": "browsers sign in again",
@@ -191,6 +194,7 @@ ENDED = {
 }
 """What a job that is moved may be."""
 JSON_COLUMNS = {
+    "projects": {"redaction": RULES},
     "object_versions": {"val": ANY},
     "feedback": {
         "payload": OBJECT,

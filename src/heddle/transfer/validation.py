@@ -60,10 +60,14 @@ def has_shape(shape: schema.Shape) -> Check:
             found = jsontext.loads(text, True, _DEPTH)
         except HeddleError as error:
             return f"is no JSON: {error.reason[:200]}"
-        if not isinstance(found, shape.kind):
-            return f"is no {shape.name}"
         items = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
-        return None if all(isinstance(item, shape.items) for item in items) else f"is no {shape.name}"
+        if not isinstance(found, shape.kind) or not all(isinstance(item, shape.items) for item in items):
+            return f"is no {shape.name}"
+        try:
+            shape.read(found)
+        except HeddleError as error:
+            return f"is no {shape.name}: {error.reason[:200]}"
+        return None
 
     return check
 

@@ -168,8 +168,21 @@ class RedactionRules:
     kinds: Sequence[str] = ()
     paths: Sequence[str] = ()
 
+    @classmethod
+    def of_json(cls, found: Any) -> "RedactionRules":
+        """Rules as they are stored; raises InvalidRequest where they are none."""
+        if not isinstance(found, dict) or found.keys() != {"kinds", "paths"}:
+            raise InvalidRequest("Rules of redaction have kinds and paths")
+        if not all(isinstance(part, list) and all(isinstance(item, str) for item in part) for part in found.values()):
+            raise InvalidRequest("The kinds and paths of rules of redaction are lists of texts")
+        rules = cls(tuple(found["kinds"]), tuple(found["paths"]))
+        rules.check()
+        return rules
+
     def check(self) -> None:
         """Raise InvalidRequest for a rule that is none."""
+        if unknown := set(self.kinds) - set(KINDS):
+            raise InvalidRequest(f"{min(unknown)[:200]!r} is none of {', '.join(KINDS)}", param="kinds")
         if len(self.paths) > MOST_PATHS:
             raise InvalidRequest(f"At most {MOST_PATHS} paths are redacted, got {len(self.paths)}", param="paths")
         for path in self.paths:
