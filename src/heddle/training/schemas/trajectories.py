@@ -281,11 +281,20 @@ class TrajectoryGroup(Part):
         return data
 
 
+class LoggedGroup(TrajectoryGroup):
+    """A group of the log endpoint, which only clients use that always name the trajectories."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_empty(cls, data: Any) -> Any:
+        return data
+
+
 class LogRequest(Part):
     """The body of the log endpoint (interface, section 2.5)."""
 
     split: str
-    trajectory_groups: list[TrajectoryGroup]
+    trajectory_groups: list[LoggedGroup]
 
     @field_validator("split")
     @classmethod
