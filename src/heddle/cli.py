@@ -231,7 +231,7 @@ def create_key(
         typer.Option(
             "--role",
             help="viewer, annotator, editor or admin: everywhere, or as editor:team in an entity, as "
-            "editor:team/website in a project; repeat for several. [editor]",
+            "editor:team/website in a project; repeat for several; with delete as editor+delete. [editor+delete]",
         ),
     ] = None,
     scope: Annotated[
@@ -250,7 +250,7 @@ def create_key(
     """Create a key and show it once; also while the server is running."""
     if entity and project:
         raise InvalidRequest("--entity and --project exclude each other; --role takes a place for each role")
-    words = [*(role or ()), "+".join(scope)] if scope else role or ["editor"]
+    words = [*(role or ()), "+".join(scope)] if scope else role or ["editor+delete"]
     place = f":{project or entity}" if project or entity else ""
     grants = [Grant.parse(word if ":" in word else word + place) for word in words]
     store = _open_keys(data=data, control=control, config=config)

@@ -123,6 +123,8 @@ static int fails(const char *path) {
 
 static int is(const char *name) { return strcmp(fault, name) == 0; }
 
+static int cuts(void) { return is("cut") || is("lie"); }
+
 static void cut(void) { kill(getpid(), SIGKILL); for (;;) pause(); }
 
 static char *content(const char *path, off_t from, size_t most, size_t *length) {
@@ -149,7 +151,7 @@ static char *content(const char *path, off_t from, size_t most, size_t *length) 
 static ssize_t before_write(int fd, const char *path, off_t offset, const void *data, size_t *length) {
   ssize_t answer = -2;
   if (fails(path)) {
-    if (is("cut")) { *length /= 2; answer = -3; }
+    if (cuts()) { *length /= 2; answer = -3; }
     else if (is("eio")) { errno = EIO; return -1; }
     else if (is("enospc")) { errno = ENOSPC; return -1; }
     else if (is("short") && *length > 1) *length /= 2;
@@ -293,8 +295,8 @@ static int any_truncate(int fd, off_t size) {
   if (!path) return real_ftruncate64(fd, size);
   pthread_mutex_lock(&lock);
   int answer, kept = 0;
-  if (fails(path) && !is("short") && !is("fsync") && !is("lie")) {
-    if (is("cut")) cut();
+  if (fails(path) && !is("short") && !is("fsync")) {
+    if (cuts()) cut();
     answer = -1;
     kept = is("enospc") ? ENOSPC : EIO;
   } else {
@@ -324,8 +326,8 @@ int rename(const char *from, const char *to) {
   if (!in_folder(target)) {
     answer = real_rename(from, to);
     kept = errno;
-  } else if (fails(target) && !is("short") && !is("fsync") && !is("lie")) {
-    if (is("cut")) cut();
+  } else if (fails(target) && !is("short") && !is("fsync")) {
+    if (cuts()) cut();
     answer = -1;
     kept = is("enospc") ? ENOSPC : EIO;
   } else {

@@ -29,7 +29,7 @@ NAMES = {"objects": "prompt", "datasets": "data", "leaderboards": "board", "ops"
 """What `:name` stands for, by the part of the path before it."""
 DETAILS = {page for pattern, page in PAGES if len(re.findall(r"[:*]", pattern)) > 2}
 """Pages of one thing, which may say that there is none of that name."""
-UNWRITTEN = {"job", "replay"}
+UNWRITTEN = {"job", "replay", "improvement"}
 """Pages of things that the hostile project does not have, as making them needs a model."""
 SHOWS = {"calls", "trace", "object", "dataset", "thread", "evaluation", "leaderboard", "queue"}
 """Pages on which the hostile text must be seen, as text."""
@@ -136,7 +136,9 @@ def test_hostile_texts_stay_texts_on_every_page(page: Page, hostile: Hostile, wa
 
 @pytest.mark.thorough
 def test_every_page_of_an_empty_project_says_what_to_do(page: Page, project: str, watched: Watched) -> None:
-    dead = dict.fromkeys(("call", "trace", "thread", "run", "queue", "job", "replay", "version", "op version"), "x")
+    dead = dict.fromkeys(
+        ("call", "trace", "thread", "run", "queue", "job", "replay", "improvement", "version", "op version"), "x"
+    )
     watched.allow(GONE)
     problems: dict[str, list[str]] = {}
     for shown, path in addresses(project, dead):
@@ -197,6 +199,7 @@ def test_modules_of_a_page_are_asked_for_at_once(page: Page, project: str) -> No
         page.on("request", lambda request, asked=asked: asked.append(request.url))  # type: ignore[misc]
         path = {"overview": "", "calls": "/traces"}.get(shown, f"/{shown}")
         visit(page, f"/{project}/weave{path}")
+        page.wait_for_load_state("networkidle")
         scripts = [url.partition("/_ui/")[2].partition("/")[2] for url in asked if url.endswith(".js")]
         listed = set(found.modules(shown))
         assert set(scripts) - listed <= later(listed), f"{shown} asks for modules late"

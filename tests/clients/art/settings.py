@@ -83,7 +83,12 @@ async def nothing_to_learn(client: ServerlessBackend, model: Model) -> dict[str,
         for trajectory in group:
             trajectory.reward = 0.1
     broken = art.TrajectoryGroup([ValueError("the rollout broke")])
-    jobs = {"equal": equal, "exceptions": [broken], "empty": [art.TrajectoryGroup([])], "none": []}
+    jobs = {
+        "equal": equal,
+        "exceptions": [broken],
+        "empty": [art.TrajectoryGroup([], metadata={"note": "nothing came"})],
+        "none": [],
+    }
     seen: dict[str, Any] = {}
     for name, groups in jobs.items():
         result = await client.train(model, groups)

@@ -266,7 +266,7 @@ class TrajectoryGroup(Part):
     """Rollouts of one scenario, compared with each other."""
 
     trajectories: list[Trajectory]
-    """May be missing where it would be empty: openpipe-art 0.5.23 leaves defaults out."""
+    """May be missing beside others where it would be empty: openpipe-art 0.5.23 leaves defaults out."""
     exceptions: list[ExceptionInfo] = Field(default_factory=list)
     metadata: Marks = Field(default_factory=dict)
     metrics: Figures = Field(default_factory=dict)
@@ -275,18 +275,9 @@ class TrajectoryGroup(Part):
     @model_validator(mode="before")
     @classmethod
     def _may_be_empty(cls, data: Any) -> Any:
-        """A key that nobody knows is a misspelt `trajectories` more likely than nothing to train."""
-        if isinstance(data, dict) and "trajectories" not in data and data.keys() <= cls.model_fields.keys():
+        """A key that nobody knows is a misspelt `trajectories` more likely than nothing to train; `{}` is refused."""
+        if isinstance(data, dict) and data and "trajectories" not in data and data.keys() <= cls.model_fields.keys():
             return {**data, "trajectories": []}
-        return data
-
-
-class LoggedGroup(TrajectoryGroup):
-    """A group of the log endpoint, which only clients use that always name the trajectories."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _may_be_empty(cls, data: Any) -> Any:
         return data
 
 
@@ -294,7 +285,7 @@ class LogRequest(Part):
     """The body of the log endpoint (interface, section 2.5)."""
 
     split: str
-    trajectory_groups: list[LoggedGroup]
+    trajectory_groups: list[TrajectoryGroup]
 
     @field_validator("split")
     @classmethod
