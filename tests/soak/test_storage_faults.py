@@ -44,6 +44,17 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def write_until_cut(process: Process, disk: FaultyDisk, seed: int) -> Load:
+    """What was acknowledged until the disk ended the server."""
+    with disk.below(process):
+        load = Load(process.url, seed).start()
+        disk.arm()
+        assert process.process is not None
+        process.process.wait(60 * strain())
+        load.stop()
+    return load
+
+
 def read_back(process: Process, acknowledged: list[Item], seed: int) -> None:
     """Every acknowledged thing is there after a start on a disk that is whole, and `heddle check` finds nothing."""
     checked = heddle("check", "--data", process.data)
@@ -64,12 +75,7 @@ def test_power_cut_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None
     chance = random.Random(f"cut {seed}")
     process = Process(tmp_path / "data")
     disk = FaultyDisk(process.data, "cut", at=chance.randrange(1, 600))
-    with disk.below(process):
-        load = Load(process.url, seed).start()
-        disk.arm()
-        assert process.process is not None
-        process.process.wait(60 * strain())
-        load.stop()
+    load = write_until_cut(process, disk, seed)
     assert not load.refused, f"seed {seed}: {load.refused[:3]}"
     assert disk.has_failed()
     hit = disk.cut_power(seed)
@@ -106,12 +112,7 @@ def test_flush_that_lies_is_never_silently_wrong(tmp_path: Path, seed: int) -> N
     chance = random.Random(f"lie {seed}")
     process = Process(tmp_path / "data")
     disk = FaultyDisk(process.data, "lie", at=chance.randrange(1, 200))
-    with disk.below(process):
-        load = Load(process.url, seed).start()
-        disk.arm()
-        assert process.process is not None
-        process.process.wait(60 * strain())
-        load.stop()
+    load = write_until_cut(process, disk, seed)
     disk.cut_power(seed)
     checked = heddle("check", "--data", process.data)
     if checked.returncode:
