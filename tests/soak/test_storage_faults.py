@@ -121,14 +121,18 @@ def test_flush_that_lies_is_never_silently_wrong(tmp_path: Path, seed: int) -> N
     process.start()
     try:
         gone = lost(process.url, load.acknowledged)
-        wrong = [item for item in gone if is_there(process.url, item)]
+        wrong = [item for item in gone if is_damaged(process.url, item)]
         assert not wrong, f"seed {seed}: {wrong[0]}"
     finally:
         process.kill()
     print(f"lie {seed}: sound, {len(gone)} of {len(load.acknowledged)} gone")
 
 
-def is_there(url: str, item: Item) -> bool:
-    """Whether something is read by the name of an item."""
+def is_damaged(url: str, item: Item) -> bool:
+    """Whether what is read by the name of an item was never written; a call whose end is lost reads as its start."""
     with httpx.Client(base_url=url, timeout=120) as client:
-        return item.identity in READERS[item.kind](client, item.project, [item.identity])
+        found = READERS[item.kind](client, item.project, [item.identity]).get(item.identity)
+    written = [item.value, None]
+    if item.kind == "call":
+        written.append({**item.value, "output": None, "ended": False})
+    return found not in written

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -27,14 +28,16 @@ class Forked:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        self._waiting = threading.Lock()
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
+        with self._waiting:  # the code is told once: of two threads that ask, the second would find no child
+            if self.returncode is None:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+            return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code; raises subprocess.TimeoutExpired."""
@@ -74,6 +77,7 @@ class Zygote:
         )
         theirs.close()
         self._answers = self._ours.makefile()
+        self._starting = threading.Lock()
 
     def start(self, arguments: list[str], environment: dict[str, str], out: Path, err: Path | None = None) -> Forked:
         """A child of this process that runs `heddle` with the arguments; both outputs go to one file, or to two."""
@@ -87,13 +91,14 @@ class Zygote:
             "cwd": str(Path.cwd()),
             "umask": umask,
         }
-        # The child loses its parent at once and would become a child of init; as long as this is set, of us.
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        try:
-            self._ours.sendall(json.dumps(order).encode() + b"\n")
-            line = self._answers.readline()
-        finally:
-            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        with self._starting:
+            # The child loses its parent at once and would become a child of init; as long as this is set, of us.
+            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            try:
+                self._ours.sendall(json.dumps(order).encode() + b"\n")
+                line = self._answers.readline()
+            finally:
+                _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         if not line:
             raise RuntimeError("the process that forks has died")
         return Forked(int(line))

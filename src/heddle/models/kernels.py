@@ -10,10 +10,12 @@ from the type of their arrays:
 - int8: fours of 8-bit integers, multiplied by rows of 8-bit integers and summed as integers.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
@@ -437,6 +439,15 @@ def normalise_rows(rows: Any, scale: Any, epsilon: Any, out: Any) -> None:
         normalise(rows[row], scale, epsilon, out[row])
 
 
+@contextlib.contextmanager
+def one_process_at_a_time() -> Iterator[None]:
+    """Wait while another process compiles a kernel."""
+    with Path(__file__).open("rb") as own:
+        with contextlib.suppress(OSError):  # a network file system may not lock what is only read
+            fcntl.flock(own, fcntl.LOCK_EX)
+        yield
+
+
 def compile_kernel(kernel: Callable[..., None], parallel: bool) -> Callable[..., None]:
     """The kernel compiled at its first call, and kept on disk where there is a place for it.
 
@@ -448,10 +459,19 @@ def compile_kernel(kernel: Callable[..., None], parallel: bool) -> Callable[...,
     kernel.__qualname__ = name
     options: dict[str, Any] = {"parallel": parallel, "fastmath": {"contract"}, "error_model": "numpy"}
     try:
-        return cast(Callable[..., None], njit(cache=True, **options)(kernel))
+        compiled = njit(cache=True, **options)(kernel)
     except RuntimeError as problem:
         logger.warning("compiled kernels are not kept, each start compiles them again: %s", problem)
         return cast(Callable[..., None], njit(**options)(kernel))
+    compile_types = compiled.compile
+
+    def compile_alone(types: Any) -> Any:
+        # numba numbers the files of a kernel's types: two processes would write one, and take the other's code from it.
+        with one_process_at_a_time():
+            return compile_types(types)
+
+    compiled.compile = compile_alone
+    return cast(Callable[..., None], compiled)
 
 
 class Kernels:

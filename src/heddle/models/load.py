@@ -1,11 +1,8 @@
 """Model folder in, `CausalModel` out, where there is memory for it."""
 
-import contextlib
-import fcntl
 import logging
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +103,6 @@ def load_model(folder: Path, *, device: str = "auto", dtype: str = "auto") -> Ca
         return NativeModel(config, weights, chosen, target)
 
 
-@contextlib.contextmanager
-def one_process_at_a_time() -> Iterator[None]:
-    """Wait while another process compiles: numba numbers what it keeps, and two processes would take one number."""
-    with Path(__file__).open("rb") as own:
-        with contextlib.suppress(OSError):  # a network file system may not lock what is only read
-            fcntl.flock(own, fcntl.LOCK_EX)
-        yield
-
-
 def compile_model(config: ModelConfig, weights: Weights, dtype: torch.dtype) -> CausalModel | None:
     """The model with compiled kernels, tried once; None where they cannot be had."""
     try:
@@ -125,8 +113,7 @@ def compile_model(config: ModelConfig, weights: Weights, dtype: torch.dtype) -> 
     try:
         model = CompiledModel(config, weights, dtype)
         cache = model.new_cache()
-        with one_process_at_a_time():
-            model.forward(Batch(torch.tensor([0, 0]), [Span(cache.open_lane(2), 0, 2)], [], [1]), cache)
+        model.forward(Batch(torch.tensor([0, 0]), [Span(cache.open_lane(2), 0, 2)], [], [1]), cache)
     except Unsuitable as reason:
         logger.info("torch computes everything: no compiled kernels for %s", reason)
         return None
