@@ -12,6 +12,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from heddle.errors import Unavailable
 from heddle.store.control.repository import Key, Mapped, Repository
 
 SECOND = 1_000_000
@@ -66,13 +67,12 @@ class Leases(Repository):
 
         return await self._executor.write(work)
 
-    async def holds(self, name: str) -> bool:
-        """True while the name is this server's."""
-        if not self.instance.is_shared:
-            return True
+    def require(self, connection: sa.Connection, name: str) -> None:
+        """Raise Unavailable in the transaction of a server that slept so long that the name may be another's."""
         c = leases.c
         mine = sa.and_(c.name == name, c.owner == self.instance.owner, c.lease_until >= database_time())
-        return await self._scalar(sa.select(c.name).where(mine)) is not None
+        if self.instance.is_shared and connection.execute(sa.select(c.name).where(mine)).first() is None:
+            raise Unavailable(f"The work {name!r} may be another server's by now")
 
     async def give_back(self) -> None:
         """Let go of every name of this server, as it stops."""
