@@ -158,9 +158,13 @@ class Checks:
     def _check_jobs(self, clients: "Clients") -> None:
         rows = {row.id: row for row in self._rows(sa.select(eval_jobs))}
         for job_id, wish in clients.jobs.items():
-            if job_id not in rows:
+            row = rows.get(job_id)
+            if row is None:
                 self.violate(f"evaluation job {job_id} was acknowledged and is gone")
-            elif (row := rows[job_id]).state == "failed" and not row.error.startswith(MAY_FAIL):
+                continue
+            if (row.error or "").startswith("Given up: the server ended") and self.begun.get(f"eval {job_id}", 0) < 2:
+                self.violate(f"evaluation job {job_id} was begun {self.begun.get(f'eval {job_id}', 0)} times: {row.error}")
+            if row.state == "failed" and not row.error.startswith(MAY_FAIL):
                 self.violate(f"evaluation job {job_id} failed: {row.error}")
             elif row.state == "cancelled" and "cancelled" not in wish.facts and not row.cancel_asked:
                 self.violate(f"evaluation job {job_id} was cancelled by nobody")
@@ -205,6 +209,11 @@ class Checks:
 
     def _check_calls(self, clients: "Clients") -> None:
         ended = assembly.COLUMNS.index("ended_at")
+        for row in self._rows(sa.select(eval_jobs).where(eval_jobs.c.kind == "score", eval_jobs.c.state == "failed")):
+            if not row.error.startswith(MAY_FAIL) or self.begun.get(f"eval {row.id}", 0) < 2:
+                self.violate(f"scoring failed: {row.error}")
+            for call_id in row.body["call_ids"]:
+                self.scores.setdefault(row.body["monitor"], {}).setdefault(call_id, 0)
         from tests.simulation.site import PROJECT
 
         for call_id, wish in clients.calls.items():

@@ -137,6 +137,20 @@ def halves_that_changed_meanwhile_are_removed() -> Patches:
     return [(pending_calls, "remove_settled", remove_settled)]
 
 
+def lost_answers_count_as_crashes() -> Patches:
+    """A job whose taking was twice not answered was given up, as if it had ended two servers."""
+
+    async def put_back_unknown(self: Any, known: Any) -> None:
+        return None
+
+    return [(JobQueue, "put_back_unknown", put_back_unknown)]
+
+
+def slow_servers_overtake_others() -> Patches:
+    """A server that slept put a call in the place of a later one of its trace, which was then not scored."""
+    return [(Leases, "require", lambda self, connection, name: None)]
+
+
 FAULTS: list[Callable[[], Patches]] = [
     unknown_jobs_are_kept,
     monitors_hold_at_one_server,
@@ -150,6 +164,8 @@ FAULTS: list[Callable[[], Patches]] = [
     published_steps_are_not_announced,
     starting_servers_take_everything,
     halves_that_changed_meanwhile_are_removed,
+    lost_answers_count_as_crashes,
+    slow_servers_overtake_others,
 ]
 
 

@@ -132,6 +132,7 @@ class Runner(Generic[J]):
         self._taker = Loop(self._look, self.logger, problems[0], LOOK_SECONDS)
         self._holder = Loop(self._hold, self.logger, problems[1], self._hold_seconds())
         self._renewed = self._held_until = 0.0
+        self._may_have_taken = False
         self._taking = asyncio.Lock()
         """Held while a job is taken, so that whoever cancels finds it in the table or at work."""
         self._ended = asyncio.Condition()
@@ -195,8 +196,14 @@ class Runner(Generic[J]):
 
     async def _look(self) -> float:
         """Take what there is; seconds until the next look."""
+        if self._may_have_taken and self._queue.instance.is_shared:
+            # The answer to the last look was lost, and perhaps it took something.
+            async with self._taking:
+                await self._queue.put_back_unknown(self._at_work)
+        self._may_have_taken = True
         while await self._take():
             pass
+        self._may_have_taken = False
         pause = await self._rest()
         return min(pause, LOOK_SECONDS) if self._queue.instance.is_shared else pause
 

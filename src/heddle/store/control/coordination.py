@@ -133,6 +133,8 @@ class JobQueue(Repository, Generic[J]):
 
     jobs: ClassVar[Mapped[Any]]
     at_work: ClassVar[tuple[str, ...]] = (RUNNING,)
+    unbegun: ClassVar[dict[str, Any]] = {}
+    """What else changes of a job that was taken, and not begun."""
 
     async def read_held(self) -> dict[str, bool]:
         """The jobs at work at this server, by id; true for those that somebody asked to end."""
@@ -154,6 +156,14 @@ class JobQueue(Repository, Generic[J]):
         again.
         """
         await self._set(job_ids, self._lease(seconds))
+
+    async def put_back_unknown(self, known: Collection[str]) -> None:
+        """Let jobs be taken that this server took without learning of it, all but the known ones."""
+        c = self.jobs.c
+        mine = sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner, c.id.not_in(list(known)))
+        state = sa.case((c.state == RUNNING, QUEUED), else_=c.state)
+        changes = {"state": state, "lease_owner": None, "lease_until": 0, **self.unbegun}
+        await self._execute(self.jobs.table.update().where(mine).values(changes))
 
     async def count_open(self) -> dict[tuple[str, ...], float]:
         """How many jobs wait or are at work, by kind and state."""
