@@ -1,5 +1,6 @@
 """What must hold at every instant of a simulation, and at its end."""
 
+import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,9 @@ class Checks:
                 self.violate(f"evaluation job {job_id} was acknowledged and is gone")
                 continue
             if (row.error or "").startswith("Given up: the server ended") and self.begun.get(f"eval {job_id}", 0) < 2:
-                self.violate(f"evaluation job {job_id} was begun {self.begun.get(f'eval {job_id}', 0)} times: {row.error}")
+                self.violate(
+                    f"evaluation job {job_id} was begun {self.begun.get(f'eval {job_id}', 0)} times: {row.error}"
+                )
             if row.state == "failed" and not row.error.startswith(MAY_FAIL):
                 self.violate(f"evaluation job {job_id} failed: {row.error}")
             elif row.state == "cancelled" and "cancelled" not in wish.facts and not row.cancel_asked:
@@ -253,7 +256,7 @@ class Checks:
             if row.state != wanted:
                 self.violate(f"{row.id} is {row.state} and should be {wanted}")
             changes = self.changes.get(row.id, ["quiet"])[1:]
-            if any(one == other for one, other in zip(changes, changes[1:], strict=False)):
+            if any(one == other for one, other in itertools.pairwise(changes)):
                 self.violate(f"{row.id} told the same twice: {changes}")
             if not self._site.has_faults and len(changes) != len(clients.flips[row.id]):
                 self.violate(f"{row.id} changed {len(clients.flips[row.id])} times, and told {len(changes)} changes")

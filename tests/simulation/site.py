@@ -1,6 +1,6 @@
 """Two to five servers over one database, their clients, and what goes wrong between them; all of it from one seed.
 
-The code of the servers is the product's: control tables, queues, runners, monitors, alerts, training and its publishing,
+The code of the servers is the product's: control tables, queues, runners, monitors, alerts, training and publishing,
 adapters, the writing of calls. Simulated are the clock, the network to the database, ClickHouse, training processes,
 receivers of webhooks, and what evaluations do.
 """
@@ -30,7 +30,6 @@ from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL, Caller
 from heddle.errors import HeddleError, Unavailable
-from heddle.evals import jobs as eval_runner
 from heddle.evals import monitors
 from heddle.evals.jobs import JobRun, Jobs, Later
 from heddle.evals.monitors import Monitors
@@ -513,11 +512,16 @@ class Site:
         self.lines: deque[str] = deque(maxlen=300)
         self.digest = hashlib.sha256()
         self.count = 0
-        self.folder = Path(tempfile.mkdtemp(prefix="heddle-sim-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="heddle-sim-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        )
         self.settings = Settings(
-            data=str(self.folder), evaluation_queue=self.random.choice((8, 1000)), alert_interval=self.random.choice((60.0, 180.0)),
-            training_workers=self.random.choice((1, 2)), evaluation_workers=self.random.choice((1, 4)),
-        )  # fmt: skip
+            data=str(self.folder),
+            evaluation_queue=self.random.choice((8, 1000)),
+            alert_interval=self.random.choice((60.0, 180.0)),
+            training_workers=self.random.choice((1, 2)),
+            evaluation_workers=self.random.choice((1, 4)),
+        )
         self.database = Database.empty()
         self.columns = Columns(self)
         self.checks = Checks(self)
