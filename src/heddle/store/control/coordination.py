@@ -111,7 +111,7 @@ def number_of(connection: sa.Connection, name: str) -> int:
 class Changes(Repository):
     """Numbers of changes; where one server is alone it knows its own, and nothing is read."""
 
-    def __init__(self, executor: Executor, instance: Instance) -> None:
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
         super().__init__(executor, instance)
         self._here = Counter[str]()
 
