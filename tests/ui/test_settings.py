@@ -124,7 +124,10 @@ def test_a_project_keeps_its_calls_as_long_as_is_said(page: Page, address: str, 
     expect(page.get_by_label("Calls are kept")).to_have_value("30")
 
 
-def test_a_project_shows_its_quotas_and_what_is_used(page: Page, address: str, project: str, wire: Wire) -> None:
+def test_a_project_shows_its_quotas_and_what_is_used(
+    page: Page, address: str, project: str, wire: Wire, watched: Watched
+) -> None:
+    watched.allow("422.*v1/limits")
     page.goto(f"{address}/{project}/weave/settings")
     page.get_by_role("button", name="Change limits").click()
     page.get_by_label("Quotas").fill("planets requests 5/day")
