@@ -1,4 +1,4 @@
-"""`heddle limits` as it is typed: what projects and keys may have on a running server; what it does is imported when it does it."""
+"""`heddle limits` as it is typed; what it does is imported when it does it."""
 
 import json
 from collections.abc import Iterator

@@ -18,11 +18,11 @@ from starlette.types import Scope
 
 from heddle.errors import Busy, HeddleError, StorageFull, TooLarge
 from heddle.http.metrics import Metrics, Values
-from heddle.quotas import BYTES, DISK, FILES, KEY, LOCAL_KEY, PROJECT, REQUESTS, Quota, describe, parse_quotas
+from heddle.quotas import BYTES, DISK, FILES, KEY, LOCAL_KEY, NONE, PROJECT, REQUESTS, Quota, describe, parse_quotas
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import LIMITS
-from heddle.store.control.inference import MeterName, QuotaCount
+from heddle.store.control.inference import LimitRow, MeterName, QuotaCount
 from heddle.wire import refs
 
 logger = logging.getLogger("heddle.http.quotas")
@@ -32,8 +32,7 @@ UNCOUNTED = frozenset(("limits", "service"))
 """Groups that nobody is kept from: where quotas are raised, and what watches the server."""
 _SECONDS = 1.0
 _SHARE = 20
-"""What is counted is told at once from this part of a quota on; projects are measured this part of the time."""
-_MEASURED_SECONDS = 60.0
+"""What is counted is told at once from this part of a quota on; a project is measured this part of the time."""
 Refused = Callable[[str, str, str], None]
 
 
@@ -188,7 +187,7 @@ class Quotas:
         """Take over the quotas that are stored."""
         number = await self._store.changes.number(LIMITS)
         rows = await self._store.inference.limits()
-        self._own = {(row.kind, row.name): parse_quotas(row.quotas) for row in rows if row.quotas is not None}
+        self._own = {(row.kind, row.name): _read(row) for row in rows if row.quotas is not None}
         self.is_on = any(self._defaults.values()) or any(self._own.values())
         self._loaded = number
 
@@ -260,20 +259,31 @@ class Quotas:
         await self.tell()
 
     async def _measure_all(self) -> None:
-        """Measure the projects that were written to."""
-        projects, self._unmeasured = self._unmeasured, set()
-        began = time.monotonic()
-        for project in projects:
-            await self._measure(project, 0.0)
-        await asyncio.sleep(max(_SECONDS, _SHARE * (time.monotonic() - began)))
+        """Measure the projects that were written to since."""
+        for project in list(self._unmeasured):
+            if self._stored.get(project, (0.0, 0))[0] <= time.monotonic():
+                self._unmeasured.discard(project)
+                await self._measure(project)
+        await asyncio.sleep(_SECONDS)
 
-    async def _measure(self, project_id: str, age: float = _MEASURED_SECONDS) -> int:
-        """The bytes that a project stores, at most `age` seconds old."""
-        at, size = self._stored.get(project_id, (-math.inf, 0))
-        if time.monotonic() - at > age:
+    async def _measure(self, project_id: str) -> int:
+        """The bytes that a project stores; so old that measuring takes a twentieth of the time at most."""
+        believed_until, size = self._stored.get(project_id, (0.0, 0))
+        began = time.monotonic()
+        if began >= believed_until:
             size = await stored_bytes(self._store, refs.internal_project(project_id))
-            self._stored[project_id] = time.monotonic(), size
+            ended = time.monotonic()
+            self._stored[project_id] = ended + max(_SECONDS, _SHARE * (ended - began)), size
         return size
+
+
+def _read(row: LimitRow) -> tuple[Quota, ...]:
+    """The quotas of a row; none for what another version wrote and this one cannot read."""
+    try:
+        return parse_quotas(row.quotas or NONE)
+    except ValueError as problem:
+        logger.warning("the quotas of %s do not hold: %s", describe((row.kind, row.name)), problem)
+        return ()
 
 
 async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
