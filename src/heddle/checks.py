@@ -175,7 +175,8 @@ def _check_database(settings: Settings, seconds: float, is_served: bool) -> Iter
     """The SQLite database: its schema, its pages, its rows, and the contents that they name."""
     path = Path(settings.data) / DATABASE
     if not path.exists():
-        yield Finding("database", "none yet; the first start makes it")
+        lost = stores.without_database(path.parent)
+        yield Finding("database", lost or "none yet; the first start makes it", _RESTORE if lost else "", bool(lost))
         return
     try:
         version = stores.schema_version(path)

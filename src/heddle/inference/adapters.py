@@ -16,8 +16,8 @@ from pathlib import Path
 from heddle.auth import Caller
 from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, StorageFull
 from heddle.inference.engine.base import AdapterRef
-from heddle.paths import TRAINING as CHECKPOINTS
 from heddle.paths import SUMS, OutsideRoot, is_below, resolve, resolve_below, sync, write_sums
+from heddle.paths import TRAINING as CHECKPOINTS
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import ADAPTERS, Changes

@@ -167,6 +167,8 @@ def attention_windows(config: dict[str, Any], model_type: str, layers: int) -> t
 
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
 def require_undamaged(folder: Path) -> None:
     """Raise ModelError for a folder whose files are not as they were written."""
     if damaged := damaged_files(folder):

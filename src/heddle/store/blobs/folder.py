@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import tempfile
 import time
@@ -37,10 +38,10 @@ class FolderBlobs(Blobs):
             raise NotFound(f"The content {key} is missing from the data folder") from None
 
     def path(self, key: str) -> Path:
-        path = self._path(key)
-        if not path.is_file():
-            raise NotFound(f"The content {key} is missing from the data folder")
-        return path
+        with self.open(key) as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != key:
+                raise NotFound(f"The content {key} is damaged (heddle check)")
+        return self._path(key)
 
     def exists(self, key: str) -> bool:
         return self._path(key).is_file()

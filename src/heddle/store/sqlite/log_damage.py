@@ -25,7 +25,9 @@ class LogDamage:
     commits: int
 
     def __str__(self) -> str:
-        return f"{self.log.name} is damaged at byte {self.at}, and {self.commits} acknowledged writes behind it are lost"
+        return (
+            f"{self.log.name} is damaged at byte {self.at}, and {self.commits} acknowledged writes behind it are lost"
+        )
 
 
 def find_log_damage(database: Path) -> LogDamage | None:
