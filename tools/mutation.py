@@ -1,4 +1,4 @@
-"""Mutation testing: `make mutation`. Changes one operator, constant or statement at a time and runs the tests beside it.
+"""Mutation testing, `make mutation`: one operator, constant or statement of a function changed, and its tests run.
 
 A mutant that no test fails for has survived: either the tests lack a case, or the change makes no difference. The
 sample is drawn by a seed; `ARGS='--only refs --count 1000'` tries all of one subject.
@@ -204,7 +204,7 @@ def run_tests(tests: Sequence[str], mutant: Mutant | None, seconds: float) -> bo
 
 
 def try_subject(name: str, count: int, seed: int, workers: int) -> tuple[int, list[Mutant]]:
-    """How many mutants were tried of a subject, and those that survived; raises SystemExit where its tests fail anyway."""
+    """How many mutants of a subject were tried, and those that survived; raises SystemExit if tests fail anyway."""
     subject = SUBJECTS[name]
     paths = [path for module in subject.modules for path in sorted(SOURCE.glob(module))]
     found = [mutant for path in paths for mutant in mutants_of(path)]

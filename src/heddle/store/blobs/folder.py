@@ -38,10 +38,15 @@ class FolderBlobs(Blobs):
             raise NotFound(f"The content {key} is missing from the data folder") from None
 
     def path(self, key: str) -> Path:
-        with self.open(key) as content:
-            if hashlib.file_digest(content, "sha256").hexdigest() != key:
-                raise NotFound(f"The content {key} is damaged (heddle check)")
-        return self._path(key)
+        path = self._path(key)
+        try:
+            with path.open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+        except FileNotFoundError:
+            raise NotFound(f"The content {key} is missing from the data folder") from None
+        if digest != key:
+            raise NotFound(f"The content {key} is damaged (heddle check)")
+        return path
 
     def exists(self, key: str) -> bool:
         return self._path(key).is_file()
