@@ -178,7 +178,9 @@ def test_damage_is_named_and_the_rest_is_answered(written: Written, copy: Path, 
         changed = {route for route, answer in written.answers.items() if answers[route] != answer}
         for route in sorted(changed):
             status, text = answers[route]
-            assert status < 400 or (status in REASONS and json.loads(text)), f"{what} {name}: {route}: {status} {text}"
+            assert 0 < status < 400 or (status in REASONS and json.loads(text)), (
+                f"{what} {name}: {route}: {status} {text}"
+            )
         try:
             gone = lost(process.url, written.items)
         except httpx.HTTPStatusError as refused:

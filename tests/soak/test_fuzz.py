@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,8 @@ class Driver:
 
     def send(self, numbers: range) -> None:
         """Send the requests of these numbers."""
-        threads = [threading.Thread(target=self._run, args=(numbers[place::THREADS],)) for place in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(self._run, [numbers[place::THREADS] for place in range(THREADS)]))
 
     def _run(self, numbers: range) -> None:
         for number in numbers:
@@ -117,6 +115,7 @@ def test_whatever_is_sent(kind: str, tmp_path: Path) -> None:
     print(f"{kind}: seed {SEED}, {len(numbers)} requests, {dict(sorted(driver.statuses.items()))},")
     print(f"  {early >> 20} MiB after the tenth part, {late >> 20} MiB at the end")
     assert driver.objections == []
+    assert sum(driver.statuses.values()) == len(numbers)
     assert "Traceback" not in process.log(), process.log()[process.log().index("Traceback") - 500 :][:6000]
     if len(numbers) >= MEASURED:
         assert late <= early * 1.1

@@ -127,7 +127,7 @@ class Fuzz:
     def _spans(self, chance: random.Random) -> Sent:
         """Spans of OpenTelemetry in either encoding, whole or with changed bytes."""
         spans = [
-            otlp.span(chance.getrandbits(40), chance.getrandbits(40), attributes={str(_scalar(chance))[:60]: "v"})
+            otlp.span(chance.getrandbits(40), chance.getrandbits(40), attributes=_attributes(chance))
             for _ in range(chance.randrange(1, 4))
         ]
         message = otlp.request(*spans)
@@ -155,6 +155,10 @@ class Fuzz:
         }
         what = chance.choice(list(cut))
         return Sent(what, cut[what], is_whole=False)
+
+
+def _attributes(chance: random.Random) -> dict[str, str]:
+    return {str(_scalar(chance)).encode("utf-8", "replace").decode()[:60]: "v" for _ in range(3)}
 
 
 def _scalar(chance: random.Random) -> Any:
