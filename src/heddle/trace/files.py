@@ -10,6 +10,7 @@ import codecs
 import hashlib
 import hmac
 import io
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -22,6 +23,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from heddle.auth import public_address
 from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.http.quotas import count_file
 from heddle.http.routing import ProjectReq, Reader, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot
 from heddle.store.base import Store
 from heddle.store.blobs.base import Blobs, BlobWriter
@@ -243,6 +245,7 @@ FILE_FORM: dict[str, Any] = {
 @hot
 async def file_create(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store a file; the same content again is the same file."""
+    count_file(request.scope)
     is_redacted = await store.redaction.is_on()
     redactors: dict[str, Redactor] = {}
 
@@ -425,7 +428,13 @@ async def download(
 
 
 async def _send(store: Store, file: StoredFile, headers: Mapping[str, str]) -> Response:
+    if file.size <= _CHUNK:
+        content = await asyncio.to_thread(store.blobs.read, file.blob)
+        return Response(content, media_type="application/octet-stream", headers=dict(headers))
     stream = await asyncio.to_thread(store.blobs.open, file.blob)
+    if isinstance(stream, io.BufferedReader) and os.fstat(stream.fileno()).st_size != file.size:
+        stream.close()
+        raise NotFound(f"The content {file.blob} is damaged (heddle check)")
     size = {"content-length": str(file.size)}
     return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers={**size, **headers})
 
