@@ -269,7 +269,7 @@ async def save_for_sampler(request: Request, caller: BearerWriter, tinker: Tinke
         refusal = InvalidRequest("path or sampling_session_seq_id: one of them says what is made", param="path")
         await tinker.refuse(wanted.model_id, wanted.seq_id, refusal, caller)
         raise refusal
-    return _promise(await tinker.accept_json(wanted, caller))
+    return _promise(await tinker.accept_sampler(wanted, caller))
 
 
 @router.post(f"{PREFIX}/save_weights_external", response_model=None, openapi_extra=body_schema(SaveExternal))

@@ -43,6 +43,7 @@ from heddle.training.tinker.schemas import (
     LoraConfig,
     RunRequest,
     Sample,
+    SaveForSampler,
 )
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
@@ -300,6 +301,19 @@ class Tinker:
         return await self.accept(
             wanted.model_id, wanted.seq_id, wanted.kind, wanted.model_dump_json(by_alias=True).encode(), caller
         )
+
+    async def accept_sampler(self, wanted: SaveForSampler, caller: Caller) -> RequestRow:
+        """The same for weights to sample from; a repetition brings another number for the sampler: the first stays."""
+        found = await self.requests.find(f"{wanted.model_id}:{wanted.seq_id}")
+        if (
+            found is not None
+            and found.kind == wanted.kind
+            and found.body
+            and wanted.sampling_session_seq_id is not None
+        ):
+            number = orjson.loads(found.body)["sampling_session_seq_id"]
+            wanted = wanted.model_copy(update={"sampling_session_seq_id": number})
+        return await self.accept_json(wanted, caller)
 
     async def _queue(self, target: str, seq: int, kind: str, body: bytes) -> RequestRow:
         row = RequestRow(id=f"{target}:{seq}", target=target, seq=seq, kind=kind, body=body, created_at=times.now())
