@@ -6,6 +6,7 @@ Signed addresses let a browser load files of a project for a while without a key
 import asyncio
 import codecs
 import io
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any, BinaryIO
 
@@ -15,6 +16,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from heddle.errors import Conflict, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.http.quotas import count_file
 from heddle.http.routing import ProjectReq, Reader, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot
 from heddle.http.signing import Signer, check_address
 from heddle.store.base import Store
@@ -236,6 +238,7 @@ FILE_FORM: dict[str, Any] = {
 @hot
 async def file_create(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store a file; the same content again is the same file."""
+    count_file(request.scope)
     is_redacted = await store.redaction.is_on()
     redactors: dict[str, Redactor] = {}
 
@@ -415,7 +418,13 @@ async def download(
 
 
 async def _send(store: Store, file: StoredFile, headers: Mapping[str, str]) -> Response:
+    if file.size <= _CHUNK:
+        content = await asyncio.to_thread(store.blobs.read, file.blob)
+        return Response(content, media_type="application/octet-stream", headers=dict(headers))
     stream = await asyncio.to_thread(store.blobs.open, file.blob)
+    if isinstance(stream, io.BufferedReader) and os.fstat(stream.fileno()).st_size != file.size:
+        stream.close()
+        raise NotFound(f"The content {file.blob} is damaged (heddle check)")
     size = {"content-length": str(file.size)}
     return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers={**size, **headers})
 
