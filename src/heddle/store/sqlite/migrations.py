@@ -17,7 +17,14 @@ from heddle.store.control.agents.table import AGENT_TABLES
 from heddle.store.control.annotation_queues import QUEUE_TABLES
 from heddle.store.control.coordination import changes, leases
 from heddle.store.control.eval_jobs import eval_jobs, replay_items
-from heddle.store.control.inference import METER_TABLES, adapter_names, adapters, inference_limits, inference_usage
+from heddle.store.control.inference import (
+    METER_TABLES,
+    adapter_names,
+    adapters,
+    inference_limits,
+    inference_usage,
+    quota_counts,
+)
 from heddle.store.control.keys import grants_of_scopes, sessions
 from heddle.store.control.links import dataset_sources, registry_links
 from heddle.store.control.log_records import log_records
@@ -31,7 +38,7 @@ from heddle.store.control.responses import RESPONSE_TABLES
 from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import JOB_TABLES, train_checkpoints, train_logs, train_models
 from heddle.store.data_folder import FILES
-from heddle.store.sqlite import blocks, search, usage_repeats
+from heddle.store.sqlite import blocks, body_sums, search, usage_repeats
 from heddle.store.sqlite.call_writes import ENDINGS_TABLE, TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.database import Session
 from heddle.store.sqlite.schema import CALL_TABLES, ERRORS_INDEX
@@ -133,6 +140,11 @@ def _add_kind(session: Session) -> None:
     raw.execute("UPDATE calls SET kind = call_kind(op, (SELECT attributes FROM body_in b WHERE b.rid = calls.rid))")
 
 
+def _add_body_sums(session: Session) -> None:
+    for table in body_sums.BODIES:
+        _add_column(session.raw, table, f"{body_sums.COLUMN} INTEGER")
+
+
 def _drop_dump_indexes(session: Session) -> None:
     """Dumps of spans are compressed from now on, so that indexes over their plain text would fail."""
     raw = session.raw
@@ -156,6 +168,11 @@ def _add_roles(session: Session) -> None:
     for column in ("scopes", "entity", "project"):
         raw.execute(f"ALTER TABLE api_keys DROP COLUMN {column}")
     raw.execute("CREATE INDEX IF NOT EXISTS ix_api_keys_previous_hash ON api_keys (previous_hash)")
+
+
+def _add_quotas(session: Session) -> None:
+    _add_column(session.raw, "inference_limits", "quotas TEXT")
+    _create(quota_counts)(session)
 
 
 MIGRATIONS = (
@@ -200,6 +217,8 @@ MIGRATIONS = (
         "what is taken out of the content of a project",
         lambda session: _add_column(session.raw, "projects", "redaction TEXT"),
     ),
+    Migration(25, "quotas of projects and keys", _add_quotas),
+    Migration(26, "checksums of the bodies of calls", _add_body_sums),
 )
 CURRENT = MIGRATIONS[-1].number
 
