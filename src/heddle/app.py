@@ -5,10 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
-from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.types import ASGIApp
+from starlette.middleware import Middleware
 
 import heddle
 from heddle import archives, purge
@@ -39,12 +37,6 @@ class Application(FastAPI):
             self.openapi_schema = get_openapi(title=self.title, version=self.version, routes=routes)
         return self.openapi_schema
 
-    def build_middleware_stack(self) -> ASGIApp:
-        """RequestMiddleware takes the place of the framework's outer layers: failures, telemetry, limits of bodies."""
-        handlers: dict[Any, Any] = dict(self.exception_handlers)
-        app: ASGIApp = ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers)
-        return RequestMiddleware(app, HotRoutes(route for route in self.routes if isinstance(route, Route)))
-
 
 def create_app(settings: Settings, services: ServerState | None = None, *, only_local: bool = False) -> Application:
     """The application; it opens the services itself when none are given. `only_local`: with what a worker serves."""
@@ -69,6 +61,7 @@ def create_app(settings: Settings, services: ServerState | None = None, *, only_
         openapi_url=None,
         strict_content_type=False,
         lifespan=lifespan,
+        middleware=[Middleware(RequestMiddleware, hot=HotRoutes(routes))],
     )
     app.state.services = services
     app.router.routes.extend(routes)
