@@ -235,3 +235,10 @@ def test_fields_resolve(path: str, kind: FieldKind, column: str, rest: tuple[str
 def test_unknown_fields_are_refused(path: str) -> None:
     with pytest.raises(InvalidField):
         calls.resolve_field(path)
+
+
+def test_the_text_of_a_query_is_refused_before_it_is_parsed() -> None:
+    terms = b'{"$eq": [{"$literal": 1}]},' * (query.MAX_OPERATIONS + 2)
+    query.check_text(b'{"query": [' + terms)
+    with pytest.raises(InvalidRequest, match=f"at most {query.MAX_OPERATIONS} operations"):
+        query.check_text(b'{"query": {"$expr": {"$and": [' + terms)

@@ -195,3 +195,15 @@ def test_the_name_of_an_operation(op_name: str, name: str) -> None:
 )
 def test_what_people_call_the_target_of_a_ref(ref: str, label: str) -> None:
     assert refs.label(ref) == label
+
+
+def test_one_text_on_the_way_in() -> None:
+    external = "weave:///ann/demo/object/a:b"
+    internal = refs.to_internal(external)
+    assert refs.convert_ref(external, lambda _: False) == internal
+    assert refs.convert_ref(internal, lambda project: project == "ann/demo") == internal
+    assert refs.convert_ref("text", lambda _: False) == "text"
+
+
+def test_a_part_of_a_ref_is_encoded() -> None:
+    assert refs.quote_part("a/b c:é") == "a%2Fb%20c%3A%C3%A9"
