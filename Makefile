@@ -98,7 +98,7 @@ test-fast: .venv/.dev
 
 soak: .venv/.dev clients
 	HEDDLE_SOAK=1 $(BIN)/pytest tests/soak -s -v $(PYTEST_ARGS)
-	HEDDLE_SOAK=1 $(BIN)/pytest tests/unit tests/api tests/clients tests/conformance -n $(WORKERS) -q $(PYTEST_ARGS)
+	HEDDLE_SOAK=1 $(BIN)/pytest tests/unit tests/api tests/clients tests/conformance tests/simulation -n $(WORKERS) -q $(PYTEST_ARGS)
 	$(MAKE) test-scale
 	@echo "heddle: soak passed"
 

@@ -59,8 +59,6 @@ UNNAMED = ("ephemeral", "inflight")
 WORK = "run"
 """Of a model's folder: the snapshots of its run."""
 DEFAULT_PROJECT = "tinker"
-LORA_ALPHA = 32.0
-"""Tinker's own, whatever the rank (tinker-cookbook, `hyperparam_utils`)."""
 _ATTENTION, _MLP = re.compile(r"attn|attention"), re.compile(r"mlp|feed_forward|ffn")
 WAIT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
@@ -163,7 +161,7 @@ class Tinker:
         session = await self.open_session(wanted.session_id, caller)
         base = await self.models.base(wanted.base_model)
         shape = choose_projections(await self.models.shape(base), wanted.lora_config)
-        lora = initial_adapter.lora_of(shape, base.id, wanted.lora_config.rank, LORA_ALPHA)
+        lora = initial_adapter.lora_of(shape, base.id, wanted.lora_config.rank, initial_adapter.LORA_ALPHA)
         about = wanted.lora_config.model_dump(include={"rank", "train_mlp", "train_attn"})
 
         def make(folder: Path, model_id: str) -> None:
