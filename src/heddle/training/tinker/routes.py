@@ -369,8 +369,7 @@ async def delete_checkpoint(run_id: str, segment: str, name: str, caller: Bearer
 
 
 async def _publish(tinker: Tinker, run_id: str, segment: str, name: str, caller: Caller, is_public: bool) -> Response:
-    row = await tinker.change_saved(run_id, segment, name, caller)
-    await tinker.rows.change_saved(row.path, is_public=is_public)
+    await tinker.publish_saved(run_id, segment, name, caller, is_public)
     return answer({})
 
 
