@@ -5,7 +5,7 @@ import { h, signal } from "../lib/dom.js";
 import { int } from "../lib/format.js";
 import { card, codeBlock, facts } from "../lib/panels.js";
 import { button, loaded } from "../lib/parts.js";
-import { config, may, projectId } from "../lib/router.js";
+import { config, may, projectId, runsServer } from "../lib/router.js";
 import { changeLimits, limitsOf } from "./settings_limits.js";
 import { shares } from "./settings_parts.js";
 
@@ -17,7 +17,7 @@ const PERIODS = [["", "For ever"], ["7", "7 days"], ["30", "30 days"], ["90", "9
 
 /** The tab. */
 export function Project() {
-  return h("div.columns", retention(), stored(), redaction(), may("admin") ? [limits(), erasure()] : null, connect());
+  return h("div.columns", retention(), stored(), redaction(), runsServer() ? limits() : null, may("admin") ? erasure() : null, connect());
 }
 
 function retention() {
