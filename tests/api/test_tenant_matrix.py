@@ -369,14 +369,6 @@ def test_what_nests_in_an_address_is_refused(matrix: Matrix) -> None:
         assert 400 <= answer.status_code < 500, f"{chosen[:20]}: {answer.status_code}"
 
 
-NOTHING_CHANGED = {
-    "POST /_ui/api/projects/example/delete",
-    "DELETE /api/public/{rest}",
-    "POST /_ui/api/keys/{key_id}/restore",
-}
-"""Routes for admins whose request here is refused (see SPECIAL)."""
-
-
 def newest(matrix: Matrix) -> dict[str, Any]:
     """The newest row of the audit log that a request made."""
     rows = matrix.client.get("/audit_log", headers={"authorization": f"Bearer {matrix.keys['root']}"}).json()["rows"]
@@ -389,10 +381,10 @@ def test_every_route_can_be_asked_and_what_admins_do_is_in_the_audit_log(matrix:
     for asked in IN_ORDER:
         if asked.template.endswith("/live"):
             continue
-        is_audited = asked.scope in ("delete", "admin") and asked.method != "GET" and str(asked) not in NOTHING_CHANGED
+        is_audited = asked.scope in ("delete", "admin") and asked.method != "GET"
         before = newest(matrix)["number"] if is_audited else 0
         status, text = matrix.ask("root", request_for(asked, matrix.spare))
-        if is_audited and newest(matrix)["number"] == before:
+        if is_audited and status < 300 and newest(matrix)["number"] == before:
             missed.append(f"{asked}: no row of the audit log; note what it does")
         if status != SPECIAL.get(str(asked), status) or (status >= 400 and str(asked) not in SPECIAL):
             missed.append(f"{asked}: {status} {text[-300:]}")
