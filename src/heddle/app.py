@@ -1,6 +1,6 @@
 """Builds the ASGI application over the services: middleware, routes, and the OpenAPI description."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,8 +18,9 @@ from heddle.http.routing import HotRoutes, Route
 from heddle.http.state import ServerState
 from heddle.improve.routes import ROUTERS as IMPROVE
 from heddle.inference.routers import ROUTERS as INFERENCE
+from heddle.quotas import check_groups, parse_quotas
 from heddle.services import open_services
-from heddle.settings import Settings
+from heddle.settings import BadSetting, Settings
 from heddle.trace.routers import ROUTERS as TRACE
 from heddle.training.routes import ROUTERS as TRAINING
 from heddle.training.tinker.routes import ROUTERS as TINKER
@@ -49,7 +50,9 @@ def create_app(settings: Settings, services: ServerState | None = None, *, only_
             app.state.services = opened
             yield
 
-    routes = [route for route in served_routes() if route.is_local or not only_local]
+    served = served_routes()
+    _check_quotas(settings, {route.group for route in served})
+    routes = [route for route in served if route.is_local or not only_local]
     app = Application(
         title="heddle",
         version=heddle.__version__,
@@ -64,6 +67,14 @@ def create_app(settings: Settings, services: ServerState | None = None, *, only_
     app.router.routes.extend(routes)
     failures.install(app)
     return app
+
+
+def _check_quotas(settings: Settings, groups: Collection[str]) -> None:
+    for name in ("project_quotas", "key_quotas"):
+        try:
+            check_groups(parse_quotas(getattr(settings, name)), groups)
+        except ValueError as problem:
+            raise BadSetting(f"{name} cannot be used: {problem}") from None
 
 
 def served_routes() -> list[Route]:

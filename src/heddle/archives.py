@@ -25,7 +25,7 @@ from heddle.transfer.validation import ArchiveCheck
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 
-router = group("Service")
+router = group("Projects")
 KIND = "import_archive"
 FOLDER = "imports"
 """Where archives wait for their job, below the data folder."""

@@ -4,7 +4,8 @@ import base64
 import binascii
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +32,9 @@ _FIRST_KEY = (
 KEY_HEADERS = (b"wandb-api-key", b"x-api-key")
 """Headers that hold a key and nothing else; those of clients of Anthropic have the second."""
 API_KEY_HEADERS = frozenset((b"authorization", *KEY_HEADERS))
+OPENED: ContextVar[Callable[[str, bool], None] | None] = ContextVar("opened", default=None)
+"""Is told each project that the request at work opens, and whether to store something; raises beyond a quota."""
+_STORING = frozenset((Scope.WRITE, Scope.ANNOTATE))
 SESSION_COOKIE = "heddle_session"
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{1,100}")
 _OWN_HEADER = b"x-heddle-ui"
@@ -163,6 +167,8 @@ class Caller:
                 f"This needs the scope '{missing}' in '{project_id}'; the key of user '{self.user}' has: "
                 f"{show_scopes(scopes)}"
             )
+        if (opened := OPENED.get()) is not None:
+            opened(project_id, not self.needed.isdisjoint(_STORING))
         return internal
 
 

@@ -1,4 +1,4 @@
-"""The command `heddle`: serve, settings, demo, eval, improve, mcp, top, keys, and what works on a data folder."""
+"""The command `heddle`: serve, settings, demo, eval, improve, limits, mcp, top, keys, and work on a data folder."""
 
 import asyncio
 import contextlib
@@ -25,6 +25,7 @@ from heddle.ci.commands import commands as evaluating
 from heddle.errors import ExtraMissing, HeddleError, InvalidRequest
 from heddle.extras import install_command
 from heddle.improve.commands import commands as improving
+from heddle.limit_commands import commands as limiting
 from heddle.settings import BadSetting, Settings
 from heddle.transfer import commands as transfer
 from heddle.wire import times
@@ -48,6 +49,7 @@ checking = typer.Typer(invoke_without_command=True)
 app.add_typer(checking, name="check")
 app.add_typer(evaluating, name="eval")
 app.add_typer(improving, name="improve")
+app.add_typer(limiting, name="limits")
 app.add_typer(transfer.importing, name="import")
 app.command()(transfer.export)
 

@@ -162,6 +162,28 @@ def _http_rows() -> Iterator[MetricRow]:
         "heddle_refused_total", COUNTER, "Requests and connections refused or given up at a limit, by its setting.",
         ("limit",), panels=(_rate("Requests", "Limits met per second", "ops", "limit"),),
     )  # fmt: skip
+    yield MetricRow(
+        "heddle_quota_refused_total", COUNTER, "Requests beyond a quota of a project or key.",
+        ("kind", "group", "unit"),
+        panels=(_rate("Requests", "Beyond quotas per second", "ops", "kind", "group", "unit"),),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_quota_used", GAUGE, "What is used of a quota, by the project or key that is nearest to it.",
+        ("kind", "group", "unit", "period"),
+        panels=(
+            Panel("Requests", "Quotas used", "percentunit",
+                  "max by (kind, group, unit, period) (METRIC / heddle_quota_limit)",
+                  "{{kind}} {{group}} {{unit}} {{period}}"),
+        ),
+        alerts=(
+            Alert("HeddleQuotaDiskAlmostFull", 'METRIC{unit="disk"} / heddle_quota_limit > 0.9', 10,
+                  "A project reaches its quota of disk soon; then its writes are refused"),
+        ),
+    )  # fmt: skip
+    yield MetricRow(
+        "heddle_quota_limit", GAUGE, "The quota of that project or key.", ("kind", "group", "unit", "period"),
+        panels=(_now("Requests", "Quota that is used most", "short", "kind", "group", "unit", "period", over="max"),),
+    )  # fmt: skip
 
 
 def _ingest_rows() -> Iterator[MetricRow]:

@@ -15,6 +15,7 @@ from heddle.evals.jobs import JobRun, Jobs
 from heddle.http.routing import Admin, ProjectReq, ResponseModel, Service, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.control.coordination import LIMITS
 from heddle.store.control.erasure import PURGE_JOB, Counts, FoundCalls, NamedIn, SubjectKind, tokens_of
 from heddle.store.control.eval_jobs import JobRow
 from heddle.training.service import Training
@@ -100,6 +101,7 @@ class Purges:
         _add(counts, "table_rows", await self._store.tables.purge_rows(project, None))
         await run.progress({"removed": counts, "models": ids})
         await self._store.erasure.project(project, job.id, counts)
+        await self._store.changes.count(LIMITS)
         await self._store.objects.forget()
         self._store.costs.forget(project)
 

@@ -76,6 +76,10 @@ class Remote:
         """The JSON answer of a POST."""
         return self._json("POST", path, body)
 
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON answer of a PUT."""
+        return self._json("PUT", path, body)
+
     def upload(self, path: str, file: IO[bytes], **query: Any) -> Any:
         """The JSON answer of a POST of a form with a file, which is sent as it is read."""
         return self._json("POST", path + ("?" + urlencode(query, doseq=True) if query else ""), None, file)

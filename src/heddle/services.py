@@ -91,6 +91,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     async with opened_store(settings) as store:
         await _prepare_keys(settings, store)
         services = _build(settings, store)
+        services.quotas.show(services.metrics)
         async with AsyncExitStack() as running:
             running.callback(bounded.close_all)
             started = (
@@ -105,7 +106,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             for service in started:
                 await service.start()
                 running.push_async_callback(service.stop)
-            async with _background(services), services.span_export.running():
+            async with _background(services), services.span_export.running(), services.quotas.running():
                 yield services
         await services.note(is_end=True)
         await store.leases.give_back()

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from heddle.quotas import quotas
 from heddle.setting_kinds import (
     ANY_ORIGIN,
     GIB,
@@ -358,6 +359,12 @@ class Settings:
     )
     inference_key_tokens_per_minute: int = _row(
         0, number(0, 10**12), "Tokens of prompts and answers that one key may use per minute (429); 0: any."
+    )
+    project_quotas: str = _row(
+        "none", quotas(of_projects=True), "What each project without quotas of its own may send and store (429, 507)."
+    )
+    key_quotas: str = _row(
+        "none", quotas(of_projects=False), "What each key without quotas of its own may send (429 beyond)."
     )
     providers: str = _row(
         "none",

@@ -95,6 +95,23 @@ def test_the_only_place_is_free_before_the_answer_ends(servers: Servers) -> None
         chat.client.close()
 
 
+def test_both_count_against_one_quota(servers: Servers) -> None:
+    clients = [httpx.Client(base_url=server.url, timeout=60) for server in servers]
+    limit = {"kind": "project", "name": "team/counted", "quotas": "threads requests 20/day"}
+    assert clients[0].put("/v1/limits", json=limit).status_code == 200
+    own = [client.get("/v1/limits/own", params={"project": "team/counted"}).json()["data"][-1] for client in clients]
+    assert [row["quotas"] for row in own] == ["threads requests 20/day"] * 2
+    asked = [
+        clients[number % 2].post("/threads/stream_query", json={"project_id": "team/counted"}).status_code
+        for number in range(50)
+    ]
+    assert asked[:18] == [200] * 18 and asked[-20:] == [429] * 20
+    (use,) = clients[1].get("/v1/limits/own", params={"project": "team/counted"}).json()["data"][-1]["uses"]
+    assert use["used"] == asked.count(200) <= 20 + 4, "one more each, and what came while they told each other"
+    for client in clients:
+        client.close()
+
+
 def test_each_call_is_scored_once_whichever_server_took_it(servers: Servers) -> None:
     clients = [httpx.Client(base_url=server.url) for server in servers]
     switch_on(clients[0])

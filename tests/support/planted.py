@@ -40,7 +40,7 @@ def fill(connection: sa.Connection, project_id: str, marker: str, keep: Any) -> 
         row |= {key: value for key, value in own.items() if key in row and (key != "owner" or table.name in _OWNED)}
         if "project" in row:
             row["project"] = name if "entity" in row else project
-        if table.name.startswith("inference_") and "name" in row:
+        if table.name.startswith(("inference_", "quota_")) and "name" in row:
             row |= {"kind": "project", "name": project_id}
         row |= _FIXED.get(table.name, {})
         if table.name == "tables":

@@ -124,6 +124,34 @@ def test_a_project_keeps_its_calls_as_long_as_is_said(page: Page, address: str, 
     expect(page.get_by_label("Calls are kept")).to_have_value("30")
 
 
+def test_a_project_shows_its_quotas_and_what_is_used(
+    page: Page, address: str, project: str, wire: Wire, watched: Watched
+) -> None:
+    watched.allow("422.*v1/limits")
+    page.goto(f"{address}/{project}/weave/settings")
+    page.get_by_role("button", name="Change limits").click()
+    page.get_by_label("Quotas").fill("planets requests 5/day")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog")).to_contain_text("There is no group of routes 'planets'")
+    page.get_by_label("Quotas").fill("files requests 5/day, disk 2GiB")
+    page.get_by_role("button", name="Save").click()
+    used = page.get_by_role("table", name="Used by this project")
+    expect(used.get_by_role("row").filter(has_text="files requests 5/day")).to_contain_text("0 of 5")
+    expect(used.get_by_role("row").filter(has_text="disk 2GiB")).to_contain_text("of 2")
+    wire.post("/files/stats")
+    page.reload()
+    expect(used.get_by_role("row").filter(has_text="files requests 5/day")).to_contain_text("1 of 5")
+    look(page, "settings-quotas", narrow=True)
+    page.get_by_role("button", name="Change limits").click()
+    expect(page.get_by_label("Quotas")).to_have_value("files requests 5/day, disk 2GiB")
+    page.get_by_label("Quotas").fill("")
+    page.get_by_role("button", name="Save").click()
+    expect(used).to_have_count(0)
+    rows = wire.client.get("/audit_log", params={"action": "limit.update"}).json()["rows"]
+    noted = [row["details"]["quotas"] for row in rows if row["details"]["name"] == project]
+    assert noted == [None, "files requests 5/day, disk 2GiB"]
+
+
 def test_the_server_tells_of_itself(
     page: Page, address: str, project: str, configured: HeddleProcess, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from heddle.store.control.eval_jobs import JobRow as EvalJob
 from heddle.store.control.eval_jobs import ReplayItem
 from heddle.store.control.feedback import SPANS, STRUCTURES
 from heddle.store.control.feedback import feedback as feedback_table
-from heddle.store.control.inference import AdapterRow, Used
+from heddle.store.control.inference import AdapterRow, QuotaCount, Used
 from heddle.store.control.links import LinkRow, SourceRow
 from heddle.store.control.log_records import remove_of_spans
 from heddle.store.control.monitors import Waiting
@@ -218,7 +218,14 @@ async def prices_and_usage(store: ControlGroups) -> list[Any]:
     found.append(await store.inference.usage((20_000, 20_001), ["day", "user"]))
     found.append(await store.inference.usage((20_000, 20_001), [], [_P]))
     found.append(await store.inference.usage((1, 2), []))
-    await store.inference.set_limit("project", "a/b", 3, None, "me")
+    await store.inference.set_limit("project", "a/b", 3, None, "me", "all requests 5/day")
+    ended = QuotaCount("key", "k", "all requests second", 1, 2, 1)
+    used = [
+        QuotaCount("project", "a/b", "calls bytes day", 0, 2**40, 2**40),
+        QuotaCount("key", "k", "all", 0, 2**40, -3),
+    ]
+    found += [await store.meters.count([ended, *used]), await store.meters.counts(1), await store.meters.count(used)]
+    found += [await store.meters.counts(1), await store.meters.counts(2**40)]
     return [*found, await store.inference.limits(), await store.inference.projects(0, 30_000)]
 
 

@@ -162,6 +162,8 @@ class BodyReader:
         self.new_bytes = 0
         self.is_complete = False
         self.is_paused = False
+        self.arriving: Callable[[int], None] | None = None
+        """Is told the bytes of each part of a body that does not say its length; raises for those beyond a quota."""
         self._receive = receive
         self._limit = limit
         self._grace = settings.body_timeout
@@ -261,6 +263,8 @@ class BodyReader:
             raise ClientDisconnect
         part: bytes = message.get("body", b"")
         self._arrived += len(part)
+        if self.arriving is not None:
+            self.arriving(len(part))
         self.new_bytes += len(part)
         self.is_complete = not message.get("more_body", False)
         if self.is_complete:

@@ -63,6 +63,7 @@ class Metrics(Collector):
         self._sent = self._counter("heddle_http_sent_bytes_total")
         self._lags = self._histogram("heddle_event_loop_lag_seconds")
         self._refused = self._counter("heddle_refused_total")
+        self._over_quota = self._counter("heddle_quota_refused_total")
         self._otlp_stored = self._counter("heddle_otlp_stored_total")
         self._otlp_rejected = self._counter("heddle_otlp_rejected_total")
         self._exported = self._counter("heddle_exported_spans_total")
@@ -119,8 +120,7 @@ class Metrics(Collector):
         path = getattr(route, "path", NO_ROUTE)
         answers = self._answers.get((path, method, status))
         if answers is None:
-            tags = getattr(route, "tags", None)
-            group = str(tags[0]).lower().replace(" ", "_") if tags else NO_GROUP
+            group = getattr(route, "group", NO_GROUP)
             answers = self._answers[path, method, status] = _Answers(
                 self._requests.labels(group, path, method, str(status)),
                 self._seconds.labels(group, f"{status // 100}xx"),
@@ -139,6 +139,10 @@ class Metrics(Collector):
     def count_refusal(self, limit: str) -> None:
         """Count what was refused or given up; `limit` is the setting that was met."""
         self._refused.labels(limit).inc()
+
+    def count_over_quota(self, kind: str, group: str, unit: str) -> None:
+        """Count a request beyond a quota of a `kind` (project or key)."""
+        self._over_quota.labels(kind, group, unit).inc()
 
     def count_stored(self, signal: str, count: int) -> None:
         """Count what of an export was stored."""

@@ -11,10 +11,11 @@ from fastapi import Response
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from heddle.auth import API_KEY_HEADERS, check_origin, is_by_a_browser
+from heddle.auth import API_KEY_HEADERS, OPENED, check_origin, is_by_a_browser
 from heddle.errors import HeddleError, InvalidRequest, NotAuthenticated, Unavailable
 from heddle.http import failures
 from heddle.http.bodies import BodyReader
+from heddle.http.quotas import METER, Meter, count_request
 from heddle.http.routing import HotRoutes
 from heddle.http.state import ServerState
 from heddle.ipc.bounded import OWNER
@@ -101,8 +102,12 @@ class RequestMiddleware:
                 raise
             scope["heddle.caller_problem"] = problem
         exchange.prepare_body()
-        app = self._hot.find(scope) or self._app
-        await app(scope, exchange.receive, exchange.send)
+        if state.quotas.is_on:
+            exchange.begin_counting()
+        app = self._hot.find(scope)
+        if app is not None:
+            count_request(scope, scope["route"].group)
+        await (app or self._app)(scope, exchange.receive, exchange.send)
 
 
 class RootPath:
@@ -165,6 +170,7 @@ class _Exchange:
         self.has_body = length != b"0" or b"transfer-encoding" in self.headers
         self.sent = self.status = 0
         self.body: BodyReader | None = None
+        self.meter: Meter | None = None
         self.receive = self._receive = receive
         self._send = send
 
@@ -189,6 +195,18 @@ class _Exchange:
         if is_encoded:
             dropped = (b"content-encoding", b"content-length")
             scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in dropped]
+
+    def begin_counting(self) -> None:
+        """Count what the request brings, once its route is known."""
+        caller, body = self.scope.get("heddle.caller"), self.body
+        if caller is None or body is None:
+            return
+        length = self.headers.get(b"content-length", b"")
+        meter = self.state.quotas.begin(caller.key_id, int(length) if length.isdigit() else 0)
+        if not length.isdigit():
+            body.arriving = meter.add_bytes
+        self.scope[METER], self.meter = meter, meter
+        OPENED.set(meter.open)
 
     async def send(self, message: Message) -> None:
         """Pass one part of the answer on, with the request's id among the headers."""
@@ -234,6 +252,8 @@ class _Exchange:
         """Count the exchange, and log it where the settings ask for that."""
         seconds = time.perf_counter() - self.started
         received = 0
+        if self.meter is not None:
+            self.meter.close()
         if self.body is not None:
             self.body.close()
             received = self.body.received

@@ -28,7 +28,8 @@ from starlette.types import Scope as ASGIScope
 from heddle.auth import Authenticator, Caller, Scope, is_own_page
 from heddle.errors import InvalidRequest, NotAuthenticated, TooLarge, ValidationFailed
 from heddle.http.failures import details
-from heddle.http.metrics import Metrics
+from heddle.http.metrics import NO_GROUP, Metrics
+from heddle.http.quotas import Quotas, count_request
 from heddle.http.state import EventStreams, ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
@@ -236,7 +237,14 @@ class Route(APIRoute):
         StarletteRoute.__init__(self, path, endpoint, **names)
         self.methods = set(options.get("methods") or ["GET"])
         self.tags = list(options.get("tags") or [])
+        self.group = str(self.tags[0]).lower().replace(" ", "_") if self.tags else NO_GROUP
+        """What metrics and quotas call its group."""
         self.app = self._answer_first
+
+    async def handle(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """Serve a request that matches, within the quotas."""
+        count_request(scope, self.group)
+        await super().handle(scope, receive, send)
 
     async def _answer_first(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         self._read()
@@ -437,6 +445,7 @@ BearerDeleter = Annotated[Caller, Depends(NeedsBearer(Scope.DELETE))]
 BearerAdmin = Annotated[Caller, Depends(NeedsBearer(Scope.ADMIN))]
 StateDep = Annotated[ServerState, Depends(state_of)]
 SettingsDep = Annotated[Settings, Depends(Service("settings"))]
+QuotasDep = Annotated[Quotas, Depends(Service("quotas"))]
 StoreDep = Annotated[Store, Depends(Service("store"))]
 RecordsDep = Annotated[Records, Depends(Service("records"))]
 PricesDep = Annotated[PricesOf, Depends(Service("prices"))]

@@ -12,6 +12,7 @@ from heddle.auth import Authenticator, Caller
 from heddle.errors import Busy, HeddleError
 from heddle.http.bodies import UnfinishedBodies
 from heddle.http.metrics import Metrics
+from heddle.http.quotas import Quotas
 from heddle.http.span_export import SpanExport
 from heddle.oidc import Provider
 from heddle.settings import Settings
@@ -79,6 +80,7 @@ class ServerState:
     unfinished_bodies: UnfinishedBodies = field(init=False)
     event_streams: EventStreams = field(init=False)
     span_export: SpanExport = field(init=False)
+    quotas: Quotas = field(init=False)
     tally: Tally = field(init=False)
     provider: Provider | None = field(init=False)
     _proven: float = field(init=False, default=0.0)
@@ -88,6 +90,7 @@ class ServerState:
         self.unfinished_bodies = UnfinishedBodies(self.settings, self.metrics.count_refusal)
         self.event_streams = EventStreams(self.settings.max_event_streams, self.metrics.count_refusal)
         self.tally = Tally()
+        self.quotas = Quotas(self.settings, self.store, self.metrics.count_over_quota)
         self.provider = None if self.settings.oidc_issuer == "none" else Provider(self.settings)
         self.span_export = SpanExport(self.settings, self.metrics.count_exported)
 

@@ -12,6 +12,7 @@ from heddle.errors import Busy, Forbidden, HeddleError, InvalidRequest
 from heddle.inference.limits import Limits, Place, SharedLimits
 from heddle.inference.metrics import InferenceMetrics
 from heddle.inference.tracing import call_of, tokens_of
+from heddle.quotas import LOCAL_KEY as LOCAL_KEY
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import LIMITS
@@ -25,8 +26,6 @@ logger = logging.getLogger("heddle.inference")
 PROJECT_HEADERS = ("Compat-Project", "OpenAI-Project")
 SESSION_HEADERS = ("session-id", "x-claude-code-session-id")
 """What Codex and Claude Code call their conversation, in requests as in their telemetry."""
-LOCAL_KEY = "local"
-"""Stands for the key where keys are not checked."""
 EXPECTED_COMPLETION = 1024
 """Tokens of an answer that are reserved at most; what is used beyond is charged when it ends."""
 _LONGEST_NAME = 256
@@ -51,6 +50,8 @@ def project_of(headers: Mapping[str, str], caller: Caller) -> str | None:
             except Forbidden as error:
                 raise Forbidden(error.reason, param=name) from None
             return value
+    if caller.project is not None:
+        caller.open(caller.project)
     return caller.project
 
 

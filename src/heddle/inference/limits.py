@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.errors import Busy, HeddleError
+from heddle.quotas import KEY as KEY
+from heddle.quotas import PROJECT as PROJECT
+from heddle.quotas import describe
 from heddle.settings import Settings
 from heddle.store.control.inference import LimitRow, Meter, MeterName, Meters
 from heddle.wire import times
 
-PROJECT, KEY = "project", "key"
 KINDS = (PROJECT, KEY)
 MOST_METERS = 10_000
 _MINUTE = 60.0
@@ -101,13 +103,13 @@ class Limits:
             limit = self.of(name)
             if limit.concurrency and meter.running >= limit.concurrency:
                 most = f"{limit.concurrency} completion{'s' if limit.concurrency > 1 else ''} at the same time"
-                raise self._busy(name, meter, f"{_describe(name)} may run {most}", 1)
+                raise self._busy(name, meter, f"{describe(name)} may run {most}", 1)
             rate = limit.tokens_per_minute
             # A request beyond a whole minute's tokens can run when nothing is owed; its debt then takes longer.
             over = meter.debt + min(estimate, rate) - rate
             if rate and over > 1e-6:
                 wait = max(1, math.ceil(over * _MINUTE / rate))
-                reason = f"{_describe(name)} may use {rate} tokens per minute; try again in {wait} s"
+                reason = f"{describe(name)} may use {rate} tokens per minute; try again in {wait} s"
                 raise self._busy(name, meter, reason, wait)
         for meter in meters.values():
             meter.running += 1
@@ -172,13 +174,6 @@ def _header(what: str, limit: int, remaining: int, reset: float) -> dict[str, st
         f"x-ratelimit-remaining-{what}": str(max(0, remaining)),
         f"x-ratelimit-reset-{what}": f"{max(0.0, reset):.3f}s",
     }
-
-
-def _describe(name: MeterName) -> str:
-    kind, which = name
-    if kind == PROJECT:
-        return f"project '{which}'" if which else "requests without a project"
-    return f"key '{which}'"
 
 
 logger = logging.getLogger("heddle.inference")

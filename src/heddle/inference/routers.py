@@ -6,6 +6,7 @@ from heddle.inference.api import (
     conversations,
     embeddings,
     images,
+    limits,
     provider_keys,
     responses,
     runtimes,
@@ -19,6 +20,6 @@ ROUTERS = tuple(
     module.router
     for module in (
         *(chat, responses, conversations, embeddings, tokenization, catalogue),
-        *(inference_usage, completions, images, runtimes, provider_keys, information),
+        *(inference_usage, limits, completions, images, runtimes, provider_keys, information),
     )
 )

@@ -22,6 +22,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from heddle.auth import public_address
 from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.http.quotas import count_file
 from heddle.http.routing import ProjectReq, Reader, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot
 from heddle.store.base import Store
 from heddle.store.blobs.base import Blobs, BlobWriter
@@ -243,6 +244,7 @@ FILE_FORM: dict[str, Any] = {
 @hot
 async def file_create(request: Request, caller: Writer, settings: SettingsDep, store: StoreDep) -> Response:
     """Store a file; the same content again is the same file."""
+    count_file(request.scope)
     is_redacted = await store.redaction.is_on()
     redactors: dict[str, Redactor] = {}
 

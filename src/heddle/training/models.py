@@ -106,6 +106,7 @@ class TrainableModels:
         row = await self._table.find(str(model_id).lower())
         if row is None or not caller.reaches(row.project_id):
             raise NotFound("Model not found")
+        caller.open(row.project_id)
         return row
 
     async def find_row(self, model_id: str) -> ModelRow | None:

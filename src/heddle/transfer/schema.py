@@ -60,6 +60,7 @@ NOT_EXPORTED = {
     "changes": "it says what the servers of that store have seen",
     "inference_meters": "limits belong to a server",
     "inference_places": "what is being answered is answered there",
+    "quota_counts": "limits belong to a server",
     "leases": "who works on what belongs to those servers",
     "log_records": "what they say is in the calls that they joined",
     "rejections": "what did not arrive is told where it was sent",

@@ -64,7 +64,7 @@ async def _serve(folder: Path, listener: socket.socket) -> None:
     background = [asyncio.create_task(state.report(writing)), asyncio.create_task(_end_with(writing, server))]
     await writing.call(READY)
     try:
-        async with state.span_export.running():
+        async with state.span_export.running(), state.quotas.running():
             await server.serve(sockets=[listener])
     finally:
         for task in background:

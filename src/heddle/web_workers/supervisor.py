@@ -32,7 +32,7 @@ WISH = "wish"
 READY = "ready"
 STORE_METHODS = frozenset((
     "calls.write", "files.create", "objects.create", "keys.used", "log_records.add", "rejections.add", "feedback.move",
-    "audit_log.add", "redaction.add",
+    "audit_log.add", "redaction.add", "meters.count",
 ))  # fmt: skip
 
 

@@ -96,6 +96,7 @@ def test_limits_of_single_projects_are_set_shown_and_survive(tmp_path: Path) -> 
     with process, Chat(process.url) as chat:
         shown = put(chat, kind="project", name="team/p", concurrency=3)
         assert shown.pop("object") == "limit"
+        assert [shown.pop(name) for name in ("quotas", "own", "uses")] == ["none", ["concurrency"], []]
         assert shown == {"kind": "project", "name": "team/p", "concurrency": 3, "tokens_per_minute": 0, "running": 0}
         put(chat, kind="key", name="local", tokens_per_minute=50)
     with process, Chat(process.url) as chat:

@@ -1,18 +1,15 @@
-"""GET /v1/usage: what projects used, per day and model, with costs; and the limits that hold for projects and keys."""
+"""GET /v1/usage: what projects used, per day and model, with costs."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
 
 from heddle.auth import Caller
-from heddle.errors import Forbidden, InvalidRequest, ValidationFailed
-from heddle.http.routing import BearerAdmin, BearerReader, RequestModel, ResponseModel, StoreDep, answer, group
-from heddle.inference.accounts import LOCAL_KEY
-from heddle.inference.limits import KINDS, PROJECT
-from heddle.inference.service import Inference, InferenceDep
+from heddle.errors import InvalidRequest
+from heddle.http.routing import BearerReader, ResponseModel, StoreDep, answer, group
+from heddle.inference.service import InferenceDep
 from heddle.inference.tracing import COUNTED
 from heddle.store.base import Store
 from heddle.store.control.inference import BOUNDS, FIRST, MOST_GROUPS, SUMMED, TOOK, Row
@@ -175,68 +172,3 @@ def _percentile(buckets: Sequence[int], share: float) -> float | None:
         if seen and seen >= wanted:
             return number
     return None
-
-
-class LimitReq(RequestModel):
-    """Body of PUT /v1/limits; null lets the setting hold again, 0 means no limit."""
-
-    kind: Literal["project", "key"]
-    name: str = Field(max_length=1024)
-    concurrency: int | None = Field(default=None, ge=0, le=10**6)
-    tokens_per_minute: int | None = Field(default=None, ge=0, le=10**12)
-
-
-class LimitShown(ResponseModel):
-    """The limits that hold for one project or key, and how many of its completions run now."""
-
-    object: str = "limit"
-    kind: str
-    name: str | None
-    concurrency: int
-    tokens_per_minute: int
-    running: int
-
-
-class LimitList(ResponseModel):
-    """`defaults` are the settings'; `data` those of single projects and keys."""
-
-    object: str = "list"
-    defaults: list[LimitShown]
-    data: list[LimitShown]
-
-
-@router.get("/v1/limits", response_model=LimitList)
-async def limits(caller: BearerAdmin, store: StoreDep, inference: InferenceDep) -> Response:
-    """The limits of the settings, and those of single projects and keys."""
-    _require_unbound(caller)
-    rows = await store.inference.limits()
-    inference.accounts.limits.set_rows(rows)
-    defaults = [await _describe_limit(inference, kind, None) for kind in KINDS]
-    data = [await _describe_limit(inference, row.kind, row.name) for row in rows]
-    return answer({"object": "list", "defaults": defaults, "data": data})
-
-
-@router.put("/v1/limits", response_model=LimitShown)
-async def set_limit(body: LimitReq, caller: BearerAdmin, store: StoreDep, inference: InferenceDep) -> Response:
-    """Set the limits of one project (`team/project`) or key (its id); they hold from now on."""
-    _require_unbound(caller)
-    if body.kind == PROJECT:
-        caller.open(body.name)
-    elif body.name not in {key.id for key in await store.keys.all()} | {LOCAL_KEY}:
-        raise ValidationFailed.at(["body", "name"], f"No key has the id {body.name[:100]!r}")
-    await store.inference.set_limit(body.kind, body.name, body.concurrency, body.tokens_per_minute, caller.user)
-    await inference.accounts.reload_limits()
-    return answer(await _describe_limit(inference, body.kind, body.name))
-
-
-def _require_unbound(caller: Caller) -> None:
-    if not caller.is_operator:
-        raise Forbidden("Limits guard the whole server: this needs an admin key that is not bound to a project")
-
-
-async def _describe_limit(inference: Inference, kind: str, name: str | None) -> Row:
-    known = inference.accounts.limits
-    limit = known.default(kind) if name is None else known.of((kind, name))
-    running = 0 if name is None else await inference.accounts.running((kind, name))
-    found = {"concurrency": limit.concurrency, "tokens_per_minute": limit.tokens_per_minute, "running": running}
-    return {"object": "limit", "kind": kind, "name": name, **found}

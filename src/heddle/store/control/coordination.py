@@ -3,6 +3,7 @@
 Leases end by the clock of the database, so that the clocks of the servers need not agree.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -12,7 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from heddle.store.control.repository import Key, Mapped, Repository
+from heddle.store.control.repository import Executor, Instance, Key, Mapped, Repository
 
 SECOND = 1_000_000
 
@@ -110,15 +111,19 @@ def number_of(connection: sa.Connection, name: str) -> int:
 class Changes(Repository):
     """Numbers of changes; where one server is alone it knows its own, and nothing is read."""
 
+    def __init__(self, executor: Executor, instance: Instance | None = None) -> None:
+        super().__init__(executor, instance)
+        self._here = Counter[str]()
+
     async def count(self, name: str) -> None:
         """Say that a thing changed, after its commit."""
-        if self.instance.is_shared:
-            await self._executor.write(lambda connection: count_change(connection, name))
+        self._here[name] += 1
+        await self._executor.write(lambda connection: count_change(connection, name))
 
     async def number(self, name: str) -> int:
-        """How often a thing changed; 0 for ever where no other server can change it."""
+        """How often a thing changed; where no other server can change it, how often `count` said so."""
         if not self.instance.is_shared:
-            return 0
+            return self._here[name]
         return await self._executor.read(lambda connection: number_of(connection, name))
 
 

@@ -23,6 +23,7 @@ from heddle.store.control.inference import (
     inference_meters,
     inference_places,
     inference_usage,
+    quota_counts,
 )
 from heddle.store.control.links import dataset_sources, registry_links
 from heddle.store.control.log_records import log_records
@@ -268,6 +269,7 @@ ERASED: tuple[ErasedTable, ...] = (
     _erase(inference_limits, of_project=_limited(inference_limits)),
     _erase(inference_meters, of_project=_limited(inference_meters)),
     _erase(inference_places, of_project=_limited(inference_places)),
+    _erase(quota_counts, of_project=_limited(quota_counts)),
     _below(conversation_items.c.conversation_id, _conversations, conversations.c.id),
     _conversations,
     _responses,

@@ -1,7 +1,7 @@
 """Inference: usage per project, model, key, user and day; limits, and what counts against them now; LoRA adapters."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -10,6 +10,7 @@ from heddle.errors import InvalidRequest
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import ADAPTERS, LIMITS, SECOND, count_change, database_time
 from heddle.store.control.repository import (
+    Indexed,
     Key,
     Mapped,
     Repository,
@@ -120,6 +121,8 @@ class LimitRow:
     tokens_per_minute: int | None
     updated_at: int
     updated_by: str
+    quotas: str | None = None
+    """As `heddle.quotas` reads them."""
 
 
 _limits = Mapped(LimitRow, "inference_limits")
@@ -184,19 +187,20 @@ class InferenceRows(Repository):
         concurrency: int | None,
         tokens_per_minute: int | None,
         user: str,
+        quotas: str | None = None,
     ) -> None:
-        """Set the limits of one project or key; both None removes the row. Noted in the audit log."""
+        """Set the limits of one project or key; all None removes the row. Noted in the audit log."""
         at = times.now()
-        row = LimitRow(kind, name, concurrency, tokens_per_minute, at, user)
+        limits = {"concurrency": concurrency, "tokens_per_minute": tokens_per_minute, "quotas": quotas}
         c = inference_limits.c
         connection.execute(inference_limits.delete().where(c.kind == kind, c.name == name))
-        if concurrency is not None or tokens_per_minute is not None:
-            _limits.insert(connection, row)
+        if any(value is not None for value in limits.values()):
+            _limits.insert(connection, LimitRow(kind, name, concurrency, tokens_per_minute, at, user, quotas))
         count_change(connection, LIMITS)
-        details = {"kind": kind, "name": name, "concurrency": concurrency, "tokens_per_minute": tokens_per_minute}
-        audit(connection, at, user, "limit.update", None, details)
+        audit(connection, at, user, "limit.update", None, {"kind": kind, "name": name} | limits)
 
 
+_KEPT_SECONDS = 3600
 MeterName = tuple[str, str]
 """Kind (`project` or `key`) and name."""
 T = TypeVar("T")
@@ -223,6 +227,18 @@ class PlaceRow:
     lease_until: int
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaCount:
+    """How much a project or key used of one kind of quota in a period; instants in seconds since 1970."""
+
+    kind: Key[str]
+    name: Key[str]
+    quota: Key[str]
+    begins_at: Key[int]
+    ends_at: Indexed[int]
+    used: int
+
+
 _meters = Mapped(MeterRow, "inference_meters")
 _places = Mapped(
     PlaceRow,
@@ -230,7 +246,8 @@ _places = Mapped(
     sa.Index("inference_places_name", "kind", "name"),
     sa.Index("inference_places_owner", "owner"),
 )
-inference_meters, inference_places = _meters.table, _places.table
+_counts = Mapped(QuotaCount, "quota_counts")
+inference_meters, inference_places, quota_counts = _meters.table, _places.table, _counts.table
 METER_TABLES = (inference_meters, inference_places)
 
 
@@ -248,7 +265,7 @@ Decide = Callable[[Mapping[MeterName, Meter], float], T]
 
 
 class Meters(Repository):
-    """The tables of meters and places. A place is a lease: one of a server that died is free again after a while."""
+    """The tables of meters, places and counts. A place is a lease: one of a server that died is free after a while."""
 
     @writes
     def take(
@@ -284,6 +301,26 @@ class Meters(Repository):
         for part in batched(held):
             which = sa.and_(c.owner == self.instance.owner, c.id.in_(part))
             connection.execute(inference_places.update().where(which).values(lease_until=until))
+
+    @writes
+    def count(self, connection: sa.Connection, counts: Sequence[QuotaCount]) -> list[int]:
+        """Add to what was used, forget what ended an hour before; returns what all servers counted, in this order."""
+        c = quota_counts.c
+        connection.execute(quota_counts.delete().where(c.ends_at < _now(connection) // SECOND - _KEPT_SECONDS))
+        # Servers that count the same lock the rows in the same order.
+        totals: dict[QuotaCount, int] = {}
+        for row in sorted(counts, key=astuple):
+            insert = dialect_insert(connection, quota_counts).values(_counts.values(row))
+            added = insert.on_conflict_do_update(
+                index_elements=["kind", "name", "quota", "begins_at"], set_={"used": c.used + insert.excluded.used}
+            )
+            totals[row] = connection.execute(added.returning(c.used)).scalar_one()
+        return [totals[row] for row in counts]
+
+    async def counts(self, now: float) -> list[QuotaCount]:
+        """What was used in the periods of an instant (seconds since 1970)."""
+        c = quota_counts.c
+        return await self._all(_counts, _counts.select(c.begins_at <= now, c.ends_at > now).order_by(c.kind, c.name))
 
     async def running(self, name: MeterName) -> int:
         """How many places of a name are taken."""

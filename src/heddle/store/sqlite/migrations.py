@@ -17,7 +17,14 @@ from heddle.store.control.agents.table import AGENT_TABLES
 from heddle.store.control.annotation_queues import QUEUE_TABLES
 from heddle.store.control.coordination import changes, leases
 from heddle.store.control.eval_jobs import eval_jobs, replay_items
-from heddle.store.control.inference import METER_TABLES, adapter_names, adapters, inference_limits, inference_usage
+from heddle.store.control.inference import (
+    METER_TABLES,
+    adapter_names,
+    adapters,
+    inference_limits,
+    inference_usage,
+    quota_counts,
+)
 from heddle.store.control.keys import grants_of_scopes, sessions
 from heddle.store.control.links import dataset_sources, registry_links
 from heddle.store.control.log_records import log_records
@@ -158,6 +165,11 @@ def _add_roles(session: Session) -> None:
     raw.execute("CREATE INDEX IF NOT EXISTS ix_api_keys_previous_hash ON api_keys (previous_hash)")
 
 
+def _add_quotas(session: Session) -> None:
+    _add_column(session.raw, "inference_limits", "quotas TEXT")
+    _create(quota_counts)(session)
+
+
 MIGRATIONS = (
     Migration(1, "calls, bodies, usage, refs and the control tables", _create_all),
     Migration(2, "tables of inference: usage, limits, adapters", _create(inference_usage, inference_limits, adapters)),
@@ -200,6 +212,7 @@ MIGRATIONS = (
         "what is taken out of the content of a project",
         lambda session: _add_column(session.raw, "projects", "redaction TEXT"),
     ),
+    Migration(25, "quotas of projects and keys", _add_quotas),
 )
 CURRENT = MIGRATIONS[-1].number
 

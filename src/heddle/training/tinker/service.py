@@ -116,6 +116,7 @@ class Tinker:
         row = await self.rows.session(session_id)
         if row is None or not caller.reaches(row.project_id):
             raise NotFound(f"There is no session {session_id!r}")
+        caller.open(row.project_id)
         return row
 
     async def open_session(self, session_id: str, caller: Caller) -> SessionRow:
@@ -141,6 +142,7 @@ class Tinker:
         model = None if row is None else await self._table.find(row.model_id)
         if row is None or model is None or not caller.reaches(model.project_id):
             raise NotFound(f"There is no model {run_id!r}", param="model_id")
+        caller.open(model.project_id)
         return row, model
 
     async def list_runs(self, caller: Caller, project_id: str | None) -> list[tuple[RunRow, ModelRow]]:

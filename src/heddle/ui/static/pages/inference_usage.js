@@ -124,7 +124,7 @@ export function limitsCard() {
       button("Set a limit", () => setLimit(state), { iconName: "edit" }),
       h(
         "p.dim",
-        "How many completions a project or key may have at once, and how many tokens a minute. " +
+        "How many completions a project or key may have at once, how many tokens a minute, and what it may send. " +
           "Requests beyond that are answered 429.",
       ),
       h(
@@ -155,6 +155,7 @@ const LIMITS = [
   },
   { key: "concurrency", label: "At once", number: true, render: (row) => bound(row.concurrency) },
   { key: "tokens", label: "Tokens a minute", number: true, render: (row) => bound(row.tokens_per_minute) },
+  { key: "quotas", label: "Quotas", render: (row) => (row.quotas === "none" ? h("span.dim", "none") : row.quotas) },
   { key: "running", label: "Running now", number: true, render: (row) => (row.name === null ? "" : int(row.running)) },
 ];
 
@@ -181,10 +182,17 @@ async function setLimit(state) {
       },
       { name: "concurrency", label: "Completions at once", type: "number", min: 0, hint: "Empty: the setting's; 0: no limit." },
       { name: "tokens", label: "Tokens a minute", type: "number", min: 0, hint: "Empty: the setting's; 0: no limit." },
+      { name: "quotas", label: "Quotas", autocomplete: "off", hint: "Such as all requests 600/minute. Empty: the setting's; none: no quota." },
     ],
     {
-      submit: ({ kind, name, concurrency, tokens }) =>
-        send("PUT", "/v1/limits", { kind, name, concurrency: whole(concurrency), tokens_per_minute: whole(tokens) }),
+      submit: ({ kind, name, concurrency, tokens, quotas }) =>
+        send("PUT", "/v1/limits", {
+          kind,
+          name,
+          concurrency: whole(concurrency),
+          tokens_per_minute: whole(tokens),
+          quotas: quotas.trim() || null,
+        }),
     },
   );
   if (done) state.reload();

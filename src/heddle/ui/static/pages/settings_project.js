@@ -1,4 +1,4 @@
-// Settings of one project: how long calls are kept, what it stores, what its completions may use.
+// Settings of one project: how long calls are kept, what it stores, what it may use.
 import { get, postProject, resource } from "../lib/data.js";
 import { attempt, confirm, form, toast } from "../lib/dialog.js";
 import { h, signal } from "../lib/dom.js";
@@ -6,7 +6,7 @@ import { int } from "../lib/format.js";
 import { card, codeBlock, facts } from "../lib/panels.js";
 import { button, loaded } from "../lib/parts.js";
 import { config, may, projectId, runsServer } from "../lib/router.js";
-import { changeLimits, limitsOf } from "./settings_limits.js";
+import { changeLimits, limitsOf, quotaUses } from "./settings_limits.js";
 import { shares } from "./settings_parts.js";
 
 const KINDS = [
@@ -17,7 +17,7 @@ const PERIODS = [["", "For ever"], ["7", "7 days"], ["30", "30 days"], ["90", "9
 
 /** The tab. */
 export function Project() {
-  return h("div.columns", retention(), stored(), redaction(), runsServer() ? limits() : null, may("admin") ? erasure() : null, connect());
+  return h("div.columns", retention(), stored(), redaction(), limits(), may("admin") ? erasure() : null, connect());
 }
 
 function retention() {
@@ -60,17 +60,21 @@ function stored() {
 }
 
 function limits() {
-  const state = resource(() => "/v1/limits", (path, abort) => get(path, abort));
+  const state = resource(() => `/v1/limits/own?project=${encodeURIComponent(projectId())}`, (path, abort) => get(path, abort));
   const text = (value) => (value ? int(value) : "no limit");
   const change = async (shown) => {
     if (await changeLimits("project", projectId(), shown, projectId())) state.reload();
   };
-  return card("Limits of completions", null, loaded(state, (told) => {
+  return card("Limits", null, loaded(state, (told) => {
     const shown = limitsOf(told, "project", projectId());
+    const { uses } = told.data.find((entry) => entry.kind === "key");
     return [
-      facts([["At the same time", text(shown.concurrency)], ["Tokens per minute", text(shown.tokens_per_minute)],
-        ["Comes from", shown.isOwn ? "this project" : "the server's settings"], ["Running now", int(shown.running)]]),
-      h("div.row", button("Change limits", () => change(shown), { iconName: "edit" })),
+      facts([["Completions at the same time", text(shown.concurrency)], ["Tokens per minute", text(shown.tokens_per_minute)],
+        ["Quotas", shown.quotas], ["Comes from", shown.isOwn ? "this project" : "the server's settings"],
+        ["Running now", int(shown.running)]]),
+      quotaUses("Used by this project", shown.uses),
+      uses.length > 0 && [h("p.dim", "Quotas of your key:"), quotaUses("Used by your key", uses)],
+      runsServer() && h("div.row", button("Change limits", () => change(shown), { iconName: "edit" })),
     ];
   }));
 }
