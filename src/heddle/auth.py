@@ -173,7 +173,7 @@ class Caller:
 
 
 LOCAL = Caller("local", (Grant("", frozenset(Scope)),))
-NOBODY = {"user": None, "admin": False, "grants": []}
+NOBODY: dict[str, Any] = {"user": None, "admin": False, "grants": []}
 """The `abilities` of a browser that nobody has signed in with."""
 
 
