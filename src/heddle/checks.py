@@ -30,6 +30,7 @@ from heddle.store.blobs.open import open_blobs
 from heddle.store.integrity import SqliteIntegrity, check_contents
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.database import MINIMUM_VERSION
+from heddle.store.sqlite.log_damage import find_log_damage
 from heddle.store.sqlite.store import DATABASE
 from heddle.wire import times
 
@@ -91,8 +92,8 @@ def look(settings: Settings, seconds: float) -> Iterator[Finding]:
     holder = data_folder.holder(folder)
     yield Finding("data lock", f"held by {holder}" if holder else "free")
     if settings.control == "sqlite":
-        yield from _check_database(settings, seconds)
-        yield from _check_policies(folder)
+        yield from _check_database(settings, seconds, is_served=holder is not None)
+        yield from _check_policies(folder, time.monotonic() + seconds / 3)
         yield from _check_backup(folder)
     else:
         yield _check_control(settings)
@@ -170,11 +171,12 @@ def _file_system_of(path: Path) -> str | None:
     return None
 
 
-def _check_database(settings: Settings, seconds: float) -> Iterator[Finding]:
+def _check_database(settings: Settings, seconds: float, is_served: bool) -> Iterator[Finding]:
     """The SQLite database: its schema, its pages, its rows, and the contents that they name."""
     path = Path(settings.data) / DATABASE
     if not path.exists():
-        yield Finding("database", "none yet; the first start makes it")
+        lost = stores.without_database(path.parent)
+        yield Finding("database", lost or "none yet; the first start makes it", _RESTORE if lost else "", bool(lost))
         return
     try:
         version = stores.schema_version(path)
@@ -184,11 +186,15 @@ def _check_database(settings: Settings, seconds: float) -> Iterator[Finding]:
             yield Finding("schema", f"{version} of {migrations.CURRENT}", "heddle migrate (serve does it too)")
         else:
             yield Finding("schema", str(version))
+        # That of a server grows, and without a flush for each commit the end of a crash may look the same.
+        if not is_served and settings.durability == "full" and (damage := find_log_damage(path)):
+            yield Finding("write-ahead log", str(damage), _RESTORE, True)
         checks, began = SqliteIntegrity(path), time.monotonic()
         size = f"{path.stat().st_size / MIB:.1f} MiB, "
         yield _told("database", checks.check_tables(began + seconds / 3), "tables", _RESTORE, size)
         if version == migrations.CURRENT:
             yield _told("rows", checks.check_rows(began + seconds / 2), "rules", _RESTORE)
+            yield _told("calls", checks.check_bodies(began + seconds * 3 / 4), "calls", _FROM_BACKUP)
             found = check_contents(checks.named_blobs(), open_blobs(settings), began + seconds)
             yield _told("contents", found, "contents", _FROM_BACKUP)
     except (sqlite3.Error, HeddleError) as error:
@@ -290,19 +296,25 @@ def _check_files(settings: Settings) -> Finding:
     return Finding("files", without_credentials(settings.files))
 
 
-def _check_policies(folder: Path) -> Iterator[Finding]:
-    """The folders that adapter versions and checkpoints lie in."""
+def _check_policies(folder: Path, ends: float) -> Iterator[Finding]:
+    """The folders that adapter versions and checkpoints lie in, until an instant of the monotonic clock."""
     try:
         named = stores.policy_folders(folder / DATABASE)
     except HeddleError:
         return  # the finding about the database says it
     if not named:
         return
-    lost = [name for name in named if not (folder / name / "adapter_model.safetensors").is_file()]
-    found = f"{len(named)} adapters and checkpoints" + (
-        f", {len(lost)} without their weights: {lost[0]}" if lost else ""
-    )
-    yield Finding("policies", found, "restore the last backup, or delete these steps" if lost else "", bool(lost))
+    looked, problems = 0, list[str]()
+    for name in named:
+        if time.monotonic() > ends:
+            break
+        looked += 1
+        if not (folder / name / "adapter_model.safetensors").is_file():
+            problems.append(f"{name} is without its weights")
+        else:
+            problems += [f"{name}/{file} is damaged" for file in paths.damaged_files(folder / name)]
+    found = Looked(looked, len(named), problems)
+    yield _told("policies", found, "adapters and checkpoints", "restore the last backup, or delete these steps")
 
 
 def _check_port(settings: Settings, served: bool, what: str, port: int, remedy: str) -> Finding:

@@ -1,5 +1,5 @@
 """Paths and who may read them: what a path that a client, an archive or a row names really means, and that it lies
-where it must; and that what heddle writes is its own user's alone."""
+where it must; that what heddle writes is its own user's alone; and whether the files of a folder are as they were."""
 
 import hashlib
 import os
@@ -15,6 +15,8 @@ TRAINING = "training"
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
 FOLDER, FILE = 0o700, 0o600
 _OTHERS = 0o077
+SUMS = "SHA256SUMS"
+"""The file of a folder that holds the SHA-256 of every other file in it, as `sha256sum --check` reads it."""
 
 
 class OutsideRoot(InvalidRequest):
@@ -90,3 +92,28 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_sums(folder: Path) -> None:
+    """Note the SHA-256 of every file of a folder in it; raises OSError."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    lines = [f"{_sha256(folder / name)}  {name}\n" for name in names if name != SUMS]
+    (folder / SUMS).write_text("".join(lines))
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """The files of a folder that are missing or not as they were noted; none where nothing was noted."""
+    try:
+        lines = (folder / SUMS).read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    noted = [line.partition("  ") for line in lines]
+    return [name or SUMS for digest, _, name in noted if not name or _sha256(folder / name) != digest]
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return "none"

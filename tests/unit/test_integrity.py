@@ -9,6 +9,7 @@ import pytest
 
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.integrity import RULES, SqliteIntegrity, check_contents
+from heddle.store.sqlite.log_damage import find_log_damage
 from tests.support import scale
 from tests.support.server import HeddleProcess
 
@@ -27,6 +28,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             end = {"project_id": "a/b", "id": f"c{number}", "ended_at": "2026-01-01T00:00:01Z", "summary": {}}
             items += [{"mode": "start", "req": {"start": start}}, {"mode": "end", "req": {"end": end}}]
         assert httpx.post(f"{process.url}/call/upsert_batch", json={"batch": items}).status_code == 200
+        rows = {"project_id": "a/b", "rows": [{"n": 1}, {"n": 2}]}
+        assert httpx.post(f"{process.url}/table/create", json={"table": rows}).status_code == 200
+        obj = {"project_id": "a/b", "object_id": "o", "val": {"n": 1}}
+        assert httpx.post(f"{process.url}/obj/create", json={"obj": obj}).status_code == 200
     return data / "heddle.db"
 
 
@@ -66,13 +71,61 @@ def test_nothing_is_looked_at_without_time(database: Path) -> None:
         ("DELETE FROM body_in WHERE rid < 3", "2 started calls without their inputs"),
         ("INSERT INTO call_refs VALUES (1, 1, 0, 999)", "1 rows of call_refs without their call"),
         ("DELETE FROM call_blocks", "1 projects whose calls are counted wrongly"),
-        ("INSERT INTO tables VALUES (1, 'p', 'd', 5, 1, 0)", "1 tables of rows that lack a part"),
+        ("INSERT INTO tables VALUES (9, 'p', 'd', 5, 1, 0)", "1 tables of rows that lack a part"),
+        ("UPDATE object_versions SET val = '{\"n\": 2}'", "1 objects that are damaged"),
+        ("UPDATE table_rows SET val = '{\"n\": '", "2 rows of tables that are damaged"),
+        ("DELETE FROM table_rows WHERE number = 2", "1 rows of tables that are missing"),
     ],
 )
 def test_rows_that_do_not_belong_together_are_counted(database: Path, statement: str, found: str) -> None:
     change(database, statement)
     looked = SqliteIntegrity(database).check_rows(math.inf)
     assert looked.looked_at == len(RULES) and looked.problems == [found]
+
+
+@pytest.mark.parametrize("table", ["body_in", "body_out"])
+def test_a_flipped_bit_of_a_call_is_named(database: Path, table: str) -> None:
+    column = {"body_in": "inputs", "body_out": "summary"}[table]
+    assert SqliteIntegrity(database).check_bodies(math.inf) == (20, 20, [])
+    change(database, f"UPDATE {table} SET {column} = '{{|' WHERE rid IN (4, 9)")
+    looked = SqliteIntegrity(database).check_bodies(math.inf)
+    assert looked.looked_at == 20 and set(looked.problems) == {f"{table} of the call 'c{n}' is damaged" for n in (3, 8)}
+    # What an older heddle wrote has no checksum.
+    change(database, f"UPDATE {table} SET crc = NULL")
+    assert SqliteIntegrity(database).check_bodies(math.inf).problems == []
+    assert SqliteIntegrity(database).check_bodies(0.0).looked_at <= 20
+
+
+def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
+    raw = sqlite3.connect(tmp_path / "live.db", isolation_level=None)
+    raw.execute("PRAGMA journal_mode = WAL")
+    raw.execute("CREATE TABLE t (n)")
+    for number in range(5):
+        raw.execute("INSERT INTO t VALUES (?)", (number,))
+    database, log = tmp_path / "heddle.db", tmp_path / "heddle.db-wal"
+    content = (tmp_path / "live.db-wal").read_bytes()
+    frame = 24 + 4096
+
+    def damage_at(at: int) -> tuple[int, int] | None:
+        """Where the log is damaged, and what is lost, with a bit flipped there in a killed server's files."""
+        database.write_bytes((tmp_path / "live.db").read_bytes())
+        log.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        found = find_log_damage(database)
+        return (found.at, found.commits) if found else None
+
+    frames = (len(content) - 32) // frame
+    assert damage_at(32 + frame + 100) == (32, 6), "the table is made in two frames"
+    assert damage_at(32 + 2 * frame + 100) == (32 + 2 * frame, 5)
+    assert damage_at(32 + (frames - 2) * frame + 30) == (32 + (frames - 2) * frame, 2)
+    assert damage_at(32 + (frames - 1) * frame + 30) is None, "the end of a crash looks the same"
+    assert damage_at(17) == (32, 6), "the header"
+    log.write_bytes(content)
+    assert find_log_damage(database) is None
+    assert damage_at(32 + 2 * frame + 100) is not None
+    with log.open("r+b") as file:
+        file.truncate(32 + 2 * frame)
+    assert find_log_damage(database) is None
+    raw.close()
 
 
 @pytest.mark.parametrize("ends", [math.inf, 1e12])

@@ -16,8 +16,8 @@ from pathlib import Path
 from heddle.auth import Caller
 from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, StorageFull
 from heddle.inference.engine.base import AdapterRef
+from heddle.paths import SUMS, OutsideRoot, is_below, resolve, resolve_below, sync, write_sums
 from heddle.paths import TRAINING as CHECKPOINTS
-from heddle.paths import OutsideRoot, is_below, resolve, resolve_below, sync
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.coordination import ADAPTERS, Changes
@@ -105,6 +105,8 @@ def _durable_copy(source: Path, parent: Path) -> str:
     try:
         for name in FILES:
             shutil.copyfile(source / name, temporary / name)
+        write_sums(temporary)
+        for name in (*FILES, SUMS):
             sync(temporary / name)
         sync(temporary)
         final = parent / times.uuid7()

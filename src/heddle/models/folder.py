@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from heddle.models.interfaces import ModelError
+from heddle.paths import damaged_files
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 DEFAULT_MAX_POSITIONS = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}
@@ -166,6 +167,14 @@ def attention_windows(config: dict[str, Any], model_type: str, layers: int) -> t
 
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def require_undamaged(folder: Path) -> None:
+    """Raise ModelError for a folder whose files are not as they were written."""
+    if damaged := damaged_files(folder):
+        raise ModelError(f"{folder / damaged[0]} is damaged")
+
+
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from heddle.models.attention import interleave
-from heddle.models.folder import ModelConfig, read_json
+from heddle.models.folder import ModelConfig, read_json, require_undamaged
 from heddle.models.interfaces import Linear, ModelError
 
 CONFIG = "adapter_config.json"
@@ -177,6 +177,7 @@ def mix(adapters: list[Adapter], make_linear: Callable[[Tensor], Linear]) -> lis
 
 def read_adapter(folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Adapter:
     """Read and check a PEFT LoRA folder."""
+    require_undamaged(folder)
     settings = read_json(folder / CONFIG)
     check_settings(folder, settings)
     try:

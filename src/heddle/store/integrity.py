@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import json
 import math
 import secrets
 import sqlite3
@@ -15,11 +16,19 @@ from pathlib import Path
 from heddle.errors import NotFound
 from heddle.store.base import BLOB_COLUMNS, Looked
 from heddle.store.blobs.base import CHUNK, Blobs
-from heddle.store.sqlite import blocks
+from heddle.store.sqlite import blocks, body_sums
+from heddle.wire import refs
 
 _STEPS_BETWEEN_LOOKS = 20_000
 _LARGE = ("body_in", "body_out", "calls", "search", "search_data", "usage")
 _OF_CALLS = ("body_in", "body_out", "usage", "call_refs", "call_files")
+_ROWS = 1000
+_CHANGED = (b"null", b"[redacted ")
+_DAMAGED = " UNION ALL ".join(
+    f"""SELECT '{table}', quote(c.id) FROM {table} b LEFT JOIN calls c ON c.rid = b.rid
+        WHERE b.rid >= ? AND b.rid < ? AND b.{body_sums.COLUMN} <> {body_sums.sum_of(table)}"""
+    for table in body_sums.BODIES
+)
 _NAMED_BLOBS = "SELECT blob FROM call_files UNION " + " UNION ".join(
     f"SELECT {column.name} FROM {column.table.name}" for column in BLOB_COLUMNS
 )
@@ -43,8 +52,15 @@ RULES = {
     "tables of rows that lack a part": """SELECT count(*) FROM tables t WHERE digest NOT LIKE 'unfinished:%'
         AND row_count <> (SELECT ifnull(sum(json_array_length(row_digests)), 0)
         FROM table_chunks k WHERE k.table_number = t.number)""",
+    **{
+        f"{what} that are damaged": f"SELECT count(*) FROM {table} WHERE NOT has_digest(CAST(val AS BLOB), digest)"
+        for what, table in (("rows of tables", "table_rows"), ("objects", "object_versions"))
+    },
     "objects with several latest versions": """SELECT count(*) FROM (SELECT 1 FROM object_versions
         WHERE is_latest = 1 GROUP BY project, object_id HAVING count(*) > 1)""",
+    "rows of tables that are missing": """SELECT count(*) FROM tables t JOIN table_chunks k ON k.table_number = t.number
+        JOIN json_each(k.row_digests) j WHERE t.is_complete = 1
+        AND NOT EXISTS (SELECT 1 FROM table_rows r WHERE r.project = t.project AND r.digest = j.value)""",
 }
 """What must not be, and the query that counts it in SQLite."""
 
@@ -83,6 +99,21 @@ class SqliteIntegrity:
                     problems.append(f"{found[0][0]} {what}")
         return Looked(looked, len(RULES), problems)
 
+    def check_bodies(self, ends: float) -> Looked:
+        """The checksums of the inputs and outputs of calls, beginning anywhere; those of older versions have none."""
+        with closing(self._open(ends)) as raw:
+            newest = int(raw.execute("SELECT ifnull(max(rid), 0) FROM calls").fetchone()[0])
+            start = secrets.randbelow(newest + 1)
+            looked, problems = 0, list[str]()
+            for first in (*range(start, newest + 1, _ROWS), *range(0, start, _ROWS)):
+                last = min(first + _ROWS, start if first < start else newest + 1)
+                found = _within(raw, _DAMAGED, ends, (first, last) * len(body_sums.BODIES))
+                if found is None:
+                    break
+                looked += last - first
+                problems += [f"{part} of the call {call} is damaged" for part, call in found]
+            return Looked(min(looked, newest), newest, problems)
+
     def named_blobs(self) -> list[str]:
         """The keys of all blobs that rows name."""
         with closing(self._open(math.inf)) as raw:
@@ -90,18 +121,32 @@ class SqliteIntegrity:
 
     def _open(self, ends: float) -> sqlite3.Connection:
         raw = sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=10)
+        body_sums.add_functions(raw)
+        raw.create_function("has_digest", 2, _has_digest, deterministic=True)
         raw.set_progress_handler(lambda: time.monotonic() > ends, _STEPS_BETWEEN_LOOKS)
         return raw
 
 
-def _within(raw: sqlite3.Connection, query: str, ends: float) -> list[tuple[object, ...]] | None:
+def _within(
+    raw: sqlite3.Connection, query: str, ends: float, parameters: tuple[int, ...] = ()
+) -> list[tuple[object, ...]] | None:
     """The rows of a query, None where its time ended before."""
     try:
-        return raw.execute(query).fetchall()
+        return raw.execute(query, parameters).fetchall()
     except sqlite3.OperationalError:
         if time.monotonic() > ends:
             return None
         raise
+
+
+def _has_digest(text: bytes, digest: str) -> bool:
+    """Whether the text of a value is that of its digest, which was made before a NaN or a secret was taken out."""
+    try:
+        return refs.value_digest(json.loads(text)) == digest or any(mark in text for mark in _CHANGED)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return False
+    except ValueError:  # a number of more digits than Python reads
+        return True
 
 
 def check_contents(keys: Iterable[str], blobs: Blobs, ends: float, *, reads: bool = True) -> Looked:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -11,13 +11,14 @@ import sqlalchemy as sa
 
 from heddle import paths
 from heddle.errors import HeddleError
+from heddle.paths import TRAINING
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.control.inference import adapters
 from heddle.store.control.keys import api_keys
 from heddle.store.control.repository import Executor
 from heddle.store.control.training import train_checkpoints
-from heddle.store.data_folder import DataLock, make_folder
+from heddle.store.data_folder import FILES, DataLock, make_folder
 from heddle.store.sqlite import migrations
 from heddle.store.sqlite.database import open_writer
 from heddle.store.sqlite.store import DATABASE
@@ -56,6 +57,21 @@ def schema_version(database: Path) -> int:
             return int(connection.execute(sa.text("PRAGMA user_version")).scalar_one())
     except sa.exc.DatabaseError as error:
         raise HeddleError(f"{database} cannot be read: {error.orig}") from None
+
+
+def without_database(folder: Path) -> str | None:
+    """That the database is gone from a folder that holds what its rows name, as text, or None."""
+    database = folder / DATABASE
+    named = next(
+        (path for name in (f"{DATABASE}-wal", FILES, "adapters", TRAINING) for path in _files(folder / name)), None
+    )
+    return None if database.exists() or named is None else f"{database} is missing, and {named} is there"
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+    yield from (path for path in place.rglob("*") if path.is_file())
 
 
 def usable_keys(settings: Settings) -> int:
@@ -150,6 +166,8 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
         return
     with DataLock(Path(settings.data)):
         schema_version(Path(settings.data) / DATABASE)
+        if lost := without_database(Path(settings.data)):
+            raise HeddleError(f"{lost}: restore the last backup (heddle restore), or begin in an empty folder")
         async with _opened(settings) as store:
             yield store
 

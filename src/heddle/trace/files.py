@@ -10,6 +10,7 @@ import codecs
 import hashlib
 import hmac
 import io
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -427,7 +428,13 @@ async def download(
 
 
 async def _send(store: Store, file: StoredFile, headers: Mapping[str, str]) -> Response:
+    if file.size <= _CHUNK:
+        content = await asyncio.to_thread(store.blobs.read, file.blob)
+        return Response(content, media_type="application/octet-stream", headers=dict(headers))
     stream = await asyncio.to_thread(store.blobs.open, file.blob)
+    if isinstance(stream, io.BufferedReader) and os.fstat(stream.fileno()).st_size != file.size:
+        stream.close()
+        raise NotFound(f"The content {file.blob} is damaged (heddle check)")
     size = {"content-length": str(file.size)}
     return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers={**size, **headers})
 

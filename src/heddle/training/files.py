@@ -21,7 +21,7 @@ import orjson
 import zstandard
 
 from heddle.paths import TRAINING as ROOT
-from heddle.paths import OutsideRoot, as_part, model_folder, resolve_below, sync
+from heddle.paths import OutsideRoot, as_part, model_folder, resolve_below, sync, write_sums
 from heddle.wire import jsontext
 
 logger = logging.getLogger("heddle.training")
@@ -140,6 +140,7 @@ def make_whole(target: Path, fill: Callable[[Path], None]) -> None:
     begun.mkdir(parents=True)
     try:
         fill(begun)
+        write_sums(begun)
         for place, _, files in os.walk(begun):
             for name in files:
                 sync(Path(place) / name)

@@ -73,7 +73,7 @@ class Rollouts:
 
     async def _read(self, key: str) -> list[GroupData]:
         if self._last[0] != key:
-            body = await asyncio.to_thread(files.read_payload, self._path_of(key))
+            body = await asyncio.to_thread(lambda: files.read_payload(self._path_of(key)))
             if GROUPS not in body:
                 raise InvalidRequest("This job was trained on written answers; it has no trajectories")
             self._last = (key, body[GROUPS])

@@ -230,7 +230,7 @@ async def list_logs(
 async def read_log(model_id: str, log_id: str, caller: BearerReader, training: TrainingDep) -> Response:
     """One log with its trajectories (ours)."""
     row = await training.models.find_log(await training.models.find(model_id, caller), log_id)
-    return _answer_with_body(_log_json(row), training.body_path(row.payload))
+    return _answer_with_body(_log_json(row), await asyncio.to_thread(training.body_path, row.payload))
 
 
 _LOOK_SECONDS = 1.0
@@ -300,7 +300,9 @@ async def cancel_job(job_id: str, caller: BearerWriter, training: TrainingDep) -
 async def read_trajectories(job_id: str, caller: BearerReader, training: TrainingDep) -> Response:
     """What a job is trained on: its trajectory groups, or its rows."""
     job = await training.find_job(job_id, caller)
-    return _answer_with_body({"id": job.id, "model_id": job.model_id}, training.body_path(job.payload))
+    return _answer_with_body(
+        {"id": job.id, "model_id": job.model_id}, await asyncio.to_thread(training.body_path, job.payload)
+    )
 
 
 @router.get("/v1/preview/training-jobs/{job_id}/events", response_model=None)

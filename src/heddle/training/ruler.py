@@ -243,7 +243,7 @@ class Ruler:
         What was scored before a crash is not asked for again. Raises JudgeFailed naming judge and group.
         """
         try:
-            body = await asyncio.to_thread(files.read_payload, self._blobs.path(job.payload))
+            body = await asyncio.to_thread(lambda: files.read_payload(self._blobs.path(job.payload)))
         except NotFound as error:
             raise JudgeFailed(f"the data of the job is gone: {error}") from None
         groups: list[GroupData] = body[GROUPS]

@@ -34,8 +34,8 @@ def test_trained_policies_survive_backup_and_restore(tmp_path: Path) -> None:
 def test_check_names_a_checkpoint_whose_weights_are_gone(tmp_path: Path) -> None:
     with HeddleProcess(tmp_path / "data") as process, TrainingWire(process.url) as caller:
         caller.model()
-    assert "1 adapters and checkpoints" in heddle("check", "--data", tmp_path / "data", "--port", "0").stdout
+    assert "1 of 1 adapters and checkpoints" in heddle("check", "--data", tmp_path / "data", "--port", "0").stdout
     next((tmp_path / "data" / "training").rglob("adapter_model.safetensors")).unlink()
     found = heddle("check", "--data", tmp_path / "data", "--port", "0")
     assert found.returncode == 1
-    assert "1 without their weights: training/" in found.stdout
+    assert "1 wrong: training/" in found.stdout and "is without its weights" in found.stdout

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from heddle.auth import Caller
-from heddle.errors import InvalidRequest
+from heddle.errors import InvalidRequest, NotFound
 from heddle.evals.v2.requests import Entity, Project, internal_ref, object_id
 from heddle.evals.v2.versions import (
     NamedReadRes,
@@ -131,10 +131,13 @@ async def _publish_op(records: Records, caller: Caller, project_id: str, name: s
 
 
 async def _read_source(records: Records, caller: Caller, project_id: str, version: Version) -> str:
-    """The source behind a version; empty where there is none that can be read."""
+    """The source behind a version; empty where there is none, a comment that says why where it cannot be read."""
     files = version.fields.get("files")
     digest = files.get(OP_FILE) if isinstance(files, dict) else None
-    content = await records.get_file(caller, project_id, digest) if isinstance(digest, str) else None
+    try:
+        content = await records.get_file(caller, project_id, digest) if isinstance(digest, str) else None
+    except NotFound as error:
+        return f"# {error.reason}"
     return "" if content is None else content.decode("utf-8", "replace")
 
 

@@ -93,9 +93,12 @@ class Blobs(ABC):
         """The content as a binary file object; raises NotFound."""
 
     def read(self, key: str) -> bytes:
-        """The whole content; raises NotFound."""
+        """The whole content; raises NotFound, also for one that is damaged."""
         with self.open(key) as stream:
-            return stream.read()
+            content = stream.read()
+        if hashlib.sha256(content).hexdigest() != key:
+            raise NotFound(f"The content {key} is damaged (heddle check)")
+        return content
 
     @abstractmethod
     def path(self, key: str) -> Path:

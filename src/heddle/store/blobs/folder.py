@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import tempfile
 import time
@@ -38,8 +39,13 @@ class FolderBlobs(Blobs):
 
     def path(self, key: str) -> Path:
         path = self._path(key)
-        if not path.is_file():
-            raise NotFound(f"The content {key} is missing from the data folder")
+        try:
+            with path.open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+        except FileNotFoundError:
+            raise NotFound(f"The content {key} is missing from the data folder") from None
+        if digest != key:
+            raise NotFound(f"The content {key} is damaged (heddle check)")
         return path
 
     def exists(self, key: str) -> bool:

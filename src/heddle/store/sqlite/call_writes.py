@@ -15,6 +15,7 @@ import orjson
 
 from heddle.store.control.pending_calls import Key
 from heddle.store.sqlite import blocks, search, span_dumps
+from heddle.store.sqlite.body_sums import COLUMN, body_sum
 from heddle.store.sqlite.database import Names
 from heddle.store.sqlite.schema import stored_name
 from heddle.wire import jsontext, refs
@@ -23,11 +24,16 @@ from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, RUNNING, End, Ending, 
 from heddle.wire.trials import TRIAL_OPS, Step, predict_step, row_digest
 
 
-def _body_of_start(start: Start) -> list[str | bytes | None]:
+def _body_of_start(start: Start) -> list[str | bytes | int | None]:
     values = [getattr(start, name) for name in BODY_IN]
     if start.otel_dump is not None:
         values[_DUMP_AT] = span_dumps.pack(start.otel_dump, start.shared)
-    return values
+    return [*values, body_sum(values)]
+
+
+def _body_of_end(end: End) -> tuple[str | bytes | int | None, ...]:
+    values = _of_body_out(end)
+    return (*values, body_sum(values))
 
 
 class Known(NamedTuple):
@@ -42,7 +48,7 @@ _STARTED = [column for column in COLUMNS if not (column.is_body or column.of_end
 _ENDED = [column for column in COLUMNS if column.of_end and not column.is_body]
 _NUMBERED = [place for place, column in enumerate(_STARTED) if column.is_repeated]
 _of_start, _of_end = (attrgetter(*(column.name for column in part)) for part in (_STARTED, _ENDED))
-_body_of_end = attrgetter(*BODY_OUT)
+_of_body_out = attrgetter(*BODY_OUT)
 _NOT_ENDED = tuple(RUNNING if column.name == "status" else None for column in _ENDED)
 
 
@@ -59,8 +65,8 @@ _HEAD = [stored_name(column) for column in (*_STARTED, *_ENDED)]
 _INSERT = _insert("calls", ("rid", "project", *_HEAD, "size_in", "size_out", "spilled"))
 _START_AGAIN = _update([*map(stored_name, _STARTED), "size_in"])
 _END = _update([*map(stored_name, _ENDED), "size_out"])
-_BODY_IN = _insert("body_in", ("rid", *BODY_IN), "INSERT OR REPLACE")
-_BODY_OUT = _insert("body_out", ("rid", *BODY_OUT), "INSERT OR REPLACE")
+_BODY_IN = _insert("body_in", ("rid", *BODY_IN, COLUMN), "INSERT OR REPLACE")
+_BODY_OUT = _insert("body_out", ("rid", *BODY_OUT, COLUMN), "INSERT OR REPLACE")
 _REF = "INSERT OR IGNORE INTO call_refs (project, ref, side, rid) VALUES (?, ?, ?, ?)"
 _FILE = "INSERT OR REPLACE INTO call_files (rid, field, blob) VALUES (?, ?, ?)"
 _DUMP_AT = BODY_IN.index("otel_dump")

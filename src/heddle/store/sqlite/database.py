@@ -22,7 +22,7 @@ from heddle import aio
 from heddle.errors import Busy, HeddleError, InvalidRequest, QueryTimeout, StorageFull, Unavailable
 from heddle.store.control.repository import WriteStats
 from heddle.store.data_folder import explain_disk
-from heddle.store.sqlite import search, span_dumps
+from heddle.store.sqlite import body_sums, search, span_dumps
 from heddle.wire import refs
 
 PAGE_SIZE = 8192
@@ -35,6 +35,12 @@ _TOO_COMPLEX: tuple[str, ...] = (
     "too many columns",
 )
 _TOO_COMPLEX += ("too many terms in ORDER BY", "at most 64 tables in a join")
+_NO_TEXT = "Could not decode to UTF-8"
+_DAMAGED = (_NO_TEXT, "malformed JSON")
+_UNUSABLE = (
+    *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN),
+    *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+)
 
 
 @dataclass(slots=True)
@@ -92,6 +98,7 @@ def _lower(value: str | int | float | None) -> str | int | float | None:
 def _session(raw: sqlite3.Connection) -> Session:
     search.add_functions(raw)
     span_dumps.add_functions(raw)
+    body_sums.add_functions(raw)
     raw.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
     # Mapped pages would count as this process's memory once per connection, for less than a tenth of CPU.
     raw.execute("PRAGMA mmap_size = 0")
@@ -114,6 +121,8 @@ def explain(error: Exception) -> HeddleError | None:
         return InvalidRequest("A number of the request does not fit into 64 bits")
     if not isinstance(original, sqlite3.Error):
         return None
+    if str(original).startswith(_DAMAGED):
+        return Unavailable(f"What is stored is damaged (heddle check names it): {original}")
     code = getattr(original, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
     if primary == sqlite3.SQLITE_ERROR and str(original).startswith(_TOO_COMPLEX):
@@ -126,7 +135,7 @@ def explain(error: Exception) -> HeddleError | None:
         return QueryTimeout("The query ran longer than the setting query_timeout allows")
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Unavailable("The database is locked by another process; try again")
-    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT):
+    if primary in _UNUSABLE:
         return Unavailable(f"The database cannot be used at the moment: {original}")
     return None
 
@@ -200,12 +209,27 @@ def run_in(session: Session, work: Callable[[Session], T], timeout: float) -> T:
     deadline = time.monotonic() + timeout
     session.raw.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
     try:
-        return work(session)
+        try:
+            return work(session)
+        except Exception as error:
+            if not str(getattr(error, "orig", None) or error).startswith(_NO_TEXT):
+                raise
+            logger.warning("a text in the database is damaged (heddle check names it): %s", error)
+            return _read_leniently(session, work)
     except Exception as error:
         known = explain(error)
         if known is None:
             raise
         raise known from error
+
+
+def _read_leniently(session: Session, work: Callable[[Session], T]) -> T:
+    """Run `work` with what is no text in texts replaced: one damaged row must not keep the others from readers."""
+    session.raw.text_factory = lambda content: content.decode(errors="replace")
+    try:
+        return work(session)
+    finally:
+        session.raw.text_factory = str
 
 
 _MAX_CACHED = 200_000

@@ -38,7 +38,7 @@ from heddle.store.control.responses import RESPONSE_TABLES
 from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import JOB_TABLES, train_checkpoints, train_logs, train_models
 from heddle.store.data_folder import FILES
-from heddle.store.sqlite import blocks, search, usage_repeats
+from heddle.store.sqlite import blocks, body_sums, search, usage_repeats
 from heddle.store.sqlite.call_writes import ENDINGS_TABLE, TRIAL_TABLES, refresh_all_trials
 from heddle.store.sqlite.database import Session
 from heddle.store.sqlite.schema import CALL_TABLES, ERRORS_INDEX
@@ -140,6 +140,11 @@ def _add_kind(session: Session) -> None:
     raw.execute("UPDATE calls SET kind = call_kind(op, (SELECT attributes FROM body_in b WHERE b.rid = calls.rid))")
 
 
+def _add_body_sums(session: Session) -> None:
+    for table in body_sums.BODIES:
+        _add_column(session.raw, table, f"{body_sums.COLUMN} INTEGER")
+
+
 def _drop_dump_indexes(session: Session) -> None:
     """Dumps of spans are compressed from now on, so that indexes over their plain text would fail."""
     raw = session.raw
@@ -213,6 +218,7 @@ MIGRATIONS = (
         lambda session: _add_column(session.raw, "projects", "redaction TEXT"),
     ),
     Migration(25, "quotas of projects and keys", _add_quotas),
+    Migration(26, "checksums of the bodies of calls", _add_body_sums),
 )
 CURRENT = MIGRATIONS[-1].number
 

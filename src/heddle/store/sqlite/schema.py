@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from heddle.store.sqlite import body_sums
 from heddle.wire.calls import BODY_IN, BODY_OUT, COLUMNS, CallColumn, ColumnType
 
 
@@ -33,8 +34,8 @@ CALL_TABLES = (
     "CREATE INDEX calls_trace ON calls (trace_id, project)",
     "CREATE INDEX calls_parent ON calls (parent_id, project) WHERE parent_id IS NOT NULL",
     "CREATE INDEX calls_thread ON calls (project, thread_id, started_at) WHERE thread_id IS NOT NULL",
-    f"CREATE TABLE body_in (rid INTEGER PRIMARY KEY, {_body(BODY_IN)})",
-    f"CREATE TABLE body_out (rid INTEGER PRIMARY KEY, {_body(BODY_OUT)})",
+    f"CREATE TABLE body_in (rid INTEGER PRIMARY KEY, {_body(BODY_IN)}, {body_sums.COLUMN} INTEGER)",
+    f"CREATE TABLE body_out (rid INTEGER PRIMARY KEY, {_body(BODY_OUT)}, {body_sums.COLUMN} INTEGER)",
     """CREATE TABLE usage (
         project INTEGER NOT NULL, started_at INTEGER NOT NULL, rid INTEGER NOT NULL, model INTEGER NOT NULL,
         requests INTEGER NOT NULL, prompt INTEGER NOT NULL, completion INTEGER NOT NULL, total INTEGER,

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import zstandard
 
+from heddle.store.sqlite import body_sums
 from heddle.wire.calls import CallField, SharedText
 from heddle.wire.spans import SHARED_ATTRIBUTES
 
@@ -117,3 +118,5 @@ def set_apart(raw: sqlite3.Connection, rids: Sequence[int]) -> None:
     rows: list[Any] = raw.execute(query).fetchall()
     changed = [(pack(unpack(*row[1:]) or ""), row[0]) for row in rows]
     raw.executemany("UPDATE body_in SET otel_dump = ? WHERE rid = ?", changed)
+    changes = f"UPDATE body_in SET {body_sums.COLUMN} = {body_sums.sum_of('body_in')} WHERE rid = ?"
+    raw.executemany(changes, [(rid,) for _, rid in changed])

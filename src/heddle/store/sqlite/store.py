@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from heddle.store.sqlite.database import (
     explain,
     open_writer,
 )
+from heddle.store.sqlite.log_damage import find_log_damage
 from heddle.store.sqlite.migrations import CURRENT, migrate
 from heddle.store.sqlite.schema import stored_name
 from heddle.store.sqlite.trace_spans import TraceSpans
@@ -230,11 +232,24 @@ async def open_store(settings: Settings) -> SqliteStore:
     return store
 
 
+def require_whole_log(path: Path) -> None:
+    """Raise HeddleError for a log that has lost acknowledged writes, which opening the file would drop."""
+    try:
+        damage = find_log_damage(path) if path.exists() else None
+    except sqlite3.Error as error:
+        raise HeddleError(f"{path} cannot be read: {error}; `heddle restore` brings back the last backup") from None
+    if damage:
+        begin = f"truncate -s {damage.at} {shlex.quote(str(damage.log))}"
+        raise HeddleError(f"{damage}; `heddle restore` brings back the last backup, `{begin}` starts without them")
+
+
 def open_file(settings: Settings, path: Path) -> Session:
     """The writer's connection to a database file, made or brought to the current schema; raises HeddleError."""
     if sqlite3.sqlite_version_info < MINIMUM_VERSION:
         raise HeddleError(f"SQLite {sqlite3.sqlite_version} is too old; heddle needs 3.38 or newer")
     path.parent.mkdir(parents=True, exist_ok=True)
+    if settings.durability == "full":
+        require_whole_log(path)
     session = open_writer(path, settings.durability, settings.max_database_bytes)
     try:
         migrate(session, path)

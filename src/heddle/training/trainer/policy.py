@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from heddle.models.folder import read_json
+from heddle.models.folder import read_json, require_undamaged
 from heddle.models.interfaces import ModelError
 from heddle.models.lora import CONFIG, WEIGHTS, check_settings
 from heddle.training.messages import JobKind
@@ -108,6 +108,7 @@ class Adapter:
 
 def read_adapter(folder: Path, device: torch.device) -> Adapter:
     """A folder's pairs, not yet compared with a model; raises ModelError naming what is wrong."""
+    require_undamaged(folder)
     settings = read_json(folder / CONFIG)
     # How the base stores its weights, which says nothing about the pairs.
     check_settings(folder, settings | {"fan_in_fan_out": False})

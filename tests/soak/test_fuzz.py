@@ -1,0 +1,121 @@
+"""Very many requests, valid, wrong and torn: no 5xx without a reason, no traceback, no memory that stays.
+
+`make soak` sends a million to each kind of server, `HEDDLE_FUZZ_COUNT` other numbers. A failure prints its number;
+`HEDDLE_FUZZ_SEED=1 HEDDLE_FUZZ_AT=4711 pytest -s tests/soak/test_fuzz.py -k sqlite` sends that one again.
+"""
+
+import http.client
+import json
+import os
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support import old_data, scale
+from tests.support.fuzz import Fuzz, Sent
+from tests.support.server import HeddleProcess
+from tests.support.tenants import Tenant
+
+SOAK = os.environ.get("HEDDLE_SOAK") == "1"
+COUNT = int(os.environ.get("HEDDLE_FUZZ_COUNT", "1000000" if SOAK else "600"))
+SEED = int(os.environ.get("HEDDLE_FUZZ_SEED", "1"))
+AT = os.environ.get("HEDDLE_FUZZ_AT")
+THREADS = 4
+MEASURED = 50_000
+"""From so many requests on memory must have settled at the tenth part."""
+REASONS = ("reason", "error", "message", "detail")
+NAMED = {501, 502, 503, 504, 507}
+SETTINGS: dict[str, Any] = {**old_data.SETTINGS, "auth": "off", "model": "none"}
+
+pytestmark = [pytest.mark.soak]
+
+
+class Driver:
+    """Sends requests from threads, each on a connection of its own, and collects objections."""
+
+    def __init__(self, process: HeddleProcess, fuzz: Fuzz) -> None:
+        self.objections: list[str] = []
+        self.statuses: dict[int, int] = {}
+        self._process = process
+        self._fuzz = fuzz
+        self._lock = threading.Lock()
+
+    def send(self, numbers: range) -> None:
+        """Send the requests of these numbers."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(self._run, [numbers[place::THREADS] for place in range(THREADS)]))
+
+    def _run(self, numbers: range) -> None:
+        for number in numbers:
+            if len(self.objections) > 20:
+                return
+            sent = self._fuzz.request(number)
+            status, objection = self._exchange(sent)
+            with self._lock:
+                self.statuses[status] = self.statuses.get(status, 0) + 1
+                if objection:
+                    self.objections.append(f"seed {SEED}, request {number}: {sent.what}: {status} {objection}")
+
+    def _exchange(self, sent: Sent) -> tuple[int, str]:
+        """The status, 0 for a closed connection, and what is wrong with the answer."""
+        with socket.create_connection(("127.0.0.1", self._process.port), timeout=120) as connection:
+            try:
+                connection.sendall(sent.content)
+                if not sent.is_whole:
+                    connection.shutdown(socket.SHUT_WR)
+                answer = http.client.HTTPResponse(connection)
+                answer.begin()
+                text = answer.read()
+            except (http.client.HTTPException, ConnectionError, BrokenPipeError):
+                return 0, ""
+            except TimeoutError:
+                return 0, "no answer within two minutes"
+        if answer.status < 500:
+            return answer.status, ""
+        try:
+            body = json.loads(text)
+        except ValueError:
+            body = None
+        has_reason = isinstance(body, dict) and any(body.get(key) for key in REASONS)
+        is_named = answer.status in NAMED and has_reason
+        return answer.status, "" if is_named else text[:300].decode("utf-8", "replace")
+
+
+def memory(process: HeddleProcess) -> int:
+    """The bytes that a server and its children hold, without what they share."""
+    assert process.process is not None
+    top = psutil.Process(process.process.pid)
+    return sum(each.memory_full_info().uss for each in (top, *top.children(recursive=True)))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "workers", "scale"])
+def test_whatever_is_sent(kind: str, tmp_path: Path) -> None:
+    is_scale = kind == "scale"
+    if is_scale and not SOAK:
+        pytest.skip("in make soak")
+    if is_scale and (missing := scale.missing()):
+        pytest.skip(missing)
+    databases = scale.settings_of("clickhouse" if is_scale else "sqlite", tmp_path / "data")
+    recording = old_data.FOLDER / f"18063b9-{'clickhouse' if is_scale else 'sqlite'}.tar.gz"
+    told = old_data.unpack(recording, tmp_path, databases)
+    settings = {**databases, **SETTINGS, **({"workers": 2} if kind == "workers" else {})}
+    with HeddleProcess(tmp_path / "data", **settings) as process:
+        driver = Driver(process, Fuzz(SEED, Tenant(old_data.PROJECT, "canary", told["ids"])))
+        numbers = range(int(AT), int(AT) + 1) if AT else range(COUNT)
+        driver.send(numbers[: max(1, len(numbers) // 10)])
+        early = memory(process)
+        driver.send(numbers[max(1, len(numbers) // 10) :])
+        late = memory(process)
+        assert process.is_ready(), process.log()[-3000:]
+    print(f"{kind}: seed {SEED}, {len(numbers)} requests, {dict(sorted(driver.statuses.items()))},")
+    print(f"  {early >> 20} MiB after the tenth part, {late >> 20} MiB at the end")
+    assert driver.objections == []
+    assert sum(driver.statuses.values()) == len(numbers)
+    assert "Traceback" not in process.log(), process.log()[process.log().index("Traceback") - 500 :][:6000]
+    if len(numbers) >= MEASURED:
+        assert late <= early * 1.1
