@@ -97,7 +97,7 @@ test-fast: .venv/.dev
 
 soak: .venv/.dev clients
 	HEDDLE_SOAK=1 $(BIN)/pytest tests/soak -s -v $(PYTEST_ARGS)
-	HEDDLE_SOAK=1 $(BIN)/pytest tests/unit tests/api tests/clients tests/conformance -n $(WORKERS) -q $(PYTEST_ARGS)
+	HEDDLE_SOAK=1 $(BIN)/pytest tests/unit tests/api tests/clients tests/conformance tests/simulation -n $(WORKERS) -q $(PYTEST_ARGS)
 	$(MAKE) test-scale
 	@echo "heddle: soak passed"
 
@@ -264,7 +264,7 @@ $(KEPT): $(shell find src/heddle -name '*.py') | .venv/.serve
 	@mkdir -p .clients
 	@$(LOCK) sh -c 'test -x .clients/tinker-$*/bin/python || $(PYTHON) -m venv .clients/tinker-$*'
 	@$(LOCK) .clients/tinker-$*/bin/$(PIP) --no-deps 'tinker-cookbook==$(TINKER_COOKBOOK)'
-	@$(LOCK) .clients/tinker-$*/bin/$(PIP) 'tinker==$*' aiohttp blobfile chz cloudpickle datasets pyrage termcolor tiktoken tml-renderers
+	@$(LOCK) .clients/tinker-$*/bin/$(PIP) 'tinker==$*' aiohttp blobfile chz cloudpickle datasets math-verify pylatexenc pyrage sympy termcolor tiktoken tml-renderers
 	@$(BIN)/python -c "from importlib.util import find_spec; print(find_spec('torch').submodule_search_locations[0][:-6])" \
 	  > "$$(.clients/tinker-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-heddle.pth"
 	@touch $@

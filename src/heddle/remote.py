@@ -7,14 +7,15 @@ from base64 import b64encode
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
-
-import httpx
 
 from heddle.errors import HeddleError
 from heddle.wire.jsontext import LineSplitter
 from heddle.wire.jsontypes import Json
+
+if TYPE_CHECKING:
+    import httpx
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 SERVER_VARIABLE = "HEDDLE_SERVER"
@@ -56,6 +57,8 @@ class Remote:
         `from_environment` false leaves a missing key missing. With `basic_user` the key is sent as the password of
         that user, for servers that take no bearer token.
         """
+        import httpx
+
         self.server = (server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER).rstrip("/")
         given = [os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)] if from_environment else []
         self._key = key or next(iter(given), None)
@@ -140,8 +143,10 @@ class Remote:
     @contextmanager
     def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None, file: IO[bytes] | None = None
-    ) -> Iterator[httpx.Response]:
+    ) -> Iterator["httpx.Response"]:
         """An answer of status 200, whose connection goes back when it was read to its end."""
+        import httpx
+
         headers = self._headers(path)
         if file is None:
             sent: Any = {"content": None if body is None else json.dumps(body).encode()}
@@ -165,7 +170,7 @@ class Remote:
             return known | {"Authorization": f"Basic {b64encode(f'{self._basic_user}:{key}'.encode()).decode()}"}
         return known | ({"Authorization": f"Bearer {key}"} if key else {})
 
-    def _refusal(self, answer: httpx.Response, path: str) -> Refused:
+    def _refusal(self, answer: "httpx.Response", path: str) -> Refused:
         text = b""
         for part in answer.iter_raw():
             text += part

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from heddle.errors import Forbidden
+from heddle.http.signing import Signer, check_signature
 from heddle.store.data_folder import secret
-from heddle.trace.files import check_signature, sign_query
 from tests.conftest import Wire
 from tests.support.cli import make_key
 from tests.support.server import HeddleProcess
@@ -91,12 +91,16 @@ def test_an_address_needs_no_key_and_outlives_a_restart(tmp_path: Path) -> None:
 
 
 def test_an_address_ends_after_its_time() -> None:
-    fields = sign_query(b"key", "project", "digest", 1000)
-    check_signature(b"key", "project", "digest", 1000, fields["signature"], now=999)
+    signer = Signer("http://server/", b"key", 1000)
+    query = parse_qs(urlsplit(signer.address("files/download", project="p", digest="d")).query)
+    signature, said = query["signature"][0], ("files/download", "p", "d")
+    check_signature(b"key", signature, 999, 1000, *said)
     with pytest.raises(Forbidden, match="ended at 1970-01-01"):
-        check_signature(b"key", "project", "digest", 1000, fields["signature"], now=1000)
+        check_signature(b"key", signature, 1000, 1000, *said)
     with pytest.raises(Forbidden, match="not made by this server"):
-        check_signature(b"other", "project", "digest", 1000, fields["signature"], now=999)
+        check_signature(b"other", signature, 999, 1000, *said)
+    with pytest.raises(Forbidden, match="not made by this server"):
+        check_signature(b"key", signature, 999, 1000, "other/route", "p", "d")
 
 
 def test_servers_that_share_a_folder_sign_alike(tmp_path: Path) -> None:

@@ -66,3 +66,32 @@ def test_a_whole_loop(client: TinkerClient) -> None:
     assert seen["session"] == [3, 3]
     assert "nonsense" in seen["refused"]["loss"] and "already" in seen["refused"]["again"]
     assert "deleted" in seen["refused"]["gone"]
+
+
+def test_lookups_copies_and_downloads(client: TinkerClient) -> None:
+    """Sessions, storage, copies into another project, downloads; and what is refused says what it is."""
+    seen = client.run("lookups.py", timeout=240)
+    assert set(seen["files"]) == {"adapter_config.json", "adapter_model.safetensors"} and min(seen["files"].values())
+    assert seen["same"] and seen["ends"].startswith("20")
+    assert seen["kinds"] == [["training", True], ["sampler", True], ["external", True]]
+    before, after = seen["losses"]
+    assert before == after and seen["scored"] == 12
+    mine, theirs, lonely = seen["sessions"]
+    found = seen["found"]
+    assert found["project"] == found["done"] == found["id"] == [mine] and found["active"] == []
+    assert found["archive"] == [lonely, theirs] and found["nobody"] == found["metadata"] == []
+    assert seen["summary"][1:] == [client.project, "client_finished", 1] and seen["used"] == [1, True]
+    said = {
+        "age": "age_encryption_recipients",
+        "move": "copy_weights",
+        "missing": "no checkpoint",
+        "token": "weights_access_token",
+        "dimuon": "optimizer_config",
+        "alternatives": "prompt_alt_tokens_k",
+        "targets": "target_prompt_logprobs",
+        "trace": "trace_export",
+        "audit": "/api/v1/audit",
+        "billing": "/api/v1/billing/usage/events",
+        "whoami": "JWT",
+    }
+    assert {name: word in seen["refused"][name] for name, word in said.items()} == dict.fromkeys(said, True), seen

@@ -47,6 +47,7 @@ NOT_RUN = {
     ("docs/architecture.md", "SDKs"): "a drawing",
     ("docs/performance.md", "make bench"): "many minutes each: test_pages.py checks that the programs are there",
     ("docs/reliability.md", "HEDDLE_FAULT_SEED"): "tests, in a test",
+    ("docs/reliability.md", "HEDDLE_SIM_SEED"): "tests, in a test",
     ("docs/tiny-model.md", "python -m tools.tiny_model"): "48 minutes of training",
     (
         "docs/training.md",

@@ -23,6 +23,7 @@ _TORCH = (
     "api/test_upgrade.py",
     "api/test_tenant_matrix.py",
     "api/training/test_models_routes.py",
+    "clients/test_tinker_losses.py",
     "soak/test_inference_swap.py",
     "soak/test_structured.py",
     "unit/demo",

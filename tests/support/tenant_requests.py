@@ -118,6 +118,14 @@ BODIES: dict[str, Body] = {
     "POST /api/v1/optim_step": _of_run(91, adam_params={}),
     "POST /api/v1/save_weights": _of_run(92, path="more"),
     "POST /api/v1/save_weights_for_sampler": _of_run(93, path="more"),
+    "POST /api/v1/save_weights_external": _of_run(95, path="more"),
+    "POST /api/v1/copy_weights": lambda t: {
+        "session_id": t.tinker_session,
+        "model_seq_id": 5,
+        "source_path": t.saved,
+    },
+    "POST /api/v1/sessions/search": lambda t: {"project_ids": [t.project_id]},
+    "PUT /api/v1/sessions/{session_id}/project": lambda t: {"project_id": t.project_id},
     "POST /api/v1/load_weights": lambda t: _of_run(94, path=t.saved, optimizer=True)(t),
     "POST /api/v1/create_sampling_session": lambda t: {
         "session_id": t.tinker_session,
@@ -374,6 +382,8 @@ _OF_TINKER: dict[str, Callable[[Tenant], Any]] = {
     "run_id": lambda t: t.tinker_run,
     "sampler_id": lambda t: t.sampler,
     "segment": lambda _: "weights",
+    "path": lambda t: t.saved,
+    "file": lambda _: "adapter_config.json",
     "name": lambda _: "kept",
     "project_id": lambda t: t.project_id,
 }

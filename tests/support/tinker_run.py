@@ -131,5 +131,9 @@ def check_kills(make: Callable[[str], HeddleProcess], rounds: int, kills: list[t
                         process.kill()
             results = [run.result(request_id).replace(run.id.encode(), b"RUN") for request_id in asked]
             seen.append((results, run.weights()))
-    assert seen[0] == seen[1]
-    assert len(seen[0][1]) == rounds + 1
+    (results, weights), (results_again, weights_again) = seen
+    pairs = zip(results, results_again, strict=True)
+    apart = [(number, quiet, killed) for number, (quiet, killed) in enumerate(pairs) if quiet != killed]
+    assert not apart, apart
+    assert weights.keys() == weights_again.keys() and len(weights) == rounds + 1
+    assert [step for step in weights if weights[step] != weights_again[step]] == []

@@ -341,7 +341,7 @@ async def small_groups(store: ControlGroups) -> list[Any]:
     found.append(await store.dataset_sources.delete(_P, ["s1"], "me", 5))
     found.append(await store.dataset_sources.of_sources(_P, [source.source], True))
     waits = [Waiting(_P, "m", group, f"c{number}", number) for number, group in enumerate(("g", "h", "g"))]
-    await store.monitor_waits.put(waits)
+    await store.monitor_waits.put(waits, lambda _: None)
     found += [await store.monitor_waits.due(5, 10), await store.monitor_waits.next_due()]
     await store.monitor_waits.remove(waits[:2])
     found.append(await store.monitor_waits.due(5, 10))
@@ -354,7 +354,7 @@ async def small_groups(store: ControlGroups) -> list[Any]:
     )
     ended = pending_calls.EndedCalls(store.control)
     found += [await ended.take(1, []), await ended.take(5, [_P]), await ended.count()]
-    await ended.drop(_P)
+    await ended.drop(await ended.take(2, []))
     return [*found, await ended.take(5, [])]
 
 

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from heddle.auth import LOCAL
-from heddle.errors import Busy
+from heddle.errors import Busy, Unavailable
 from heddle.evals.jobs import JobRun, Jobs
 from heddle.inference.adapters import FILES, Adapters, Address
 from heddle.inference.engine.base import AdapterRef
@@ -174,9 +174,17 @@ def test_one_server_at_a_time_has_a_name(two: Two) -> None:
             several = await asyncio.gather(*(server.leases.take("files", 60) for server in (one, other) * 3))
             assert sorted(several) in ([False] * 3 + [True] * 3,)
             owner, loser = (one, other) if several[0] else (other, one)
-            assert await owner.leases.holds("files") and not await loser.leases.holds("files")
+
+            async def require(server: ControlGroups) -> None:
+                await server.leases._executor.write(lambda connection: server.leases.require(connection, "files"))
+
+            await require(owner)
+            with pytest.raises(Unavailable):
+                await require(loser)
             await end_leases(one, leases)
-            assert not await owner.leases.holds("files") and await loser.leases.take("files", 60)
+            with pytest.raises(Unavailable):
+                await require(owner)
+            assert await loser.leases.take("files", 60)
             assert not await owner.leases.take("files", 60)
             await loser.leases.give_back()
             assert await owner.leases.take("files", 60)

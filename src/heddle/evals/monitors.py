@@ -267,14 +267,14 @@ class Monitors:
             # Whoever made a monitor was told so before these calls ended.
             await self._follow()
             try:
-                await self._handle(project, noted)
+                await self._handle(noted)
             except HeddleError as error:
                 logger.warning("the monitors of a project wait: %s", error)
                 held.add(project)
         return held
 
-    async def _handle(self, project: str, endings: list[Ending]) -> None:
-        for rule in self._rules.get(project, ()):
+    async def _handle(self, endings: list[Ending]) -> None:
+        for rule in self._rules.get(endings[0].project, ()):
             try:
                 await self._apply(rule, endings)
             except HeddleError as error:
@@ -282,9 +282,7 @@ class Monitors:
                 if _may_pass(error):
                     raise
                 self._cannot(rule, error)
-        # A server that slept too long must not drop what another one has taken since.
-        if await self._store.leases.holds(_WATCHING):
-            await self._store.calls.drop_endings(project)
+        await self._store.calls.drop_endings(endings)
 
     async def _apply(self, rule: Rule, endings: list[Ending]) -> None:
         chosen = [row for row in await self._matching(rule, endings) if rule.samples(row.id)]
@@ -296,7 +294,8 @@ class Monitors:
         due = times.now() + int(rule.debounce.seconds * 1e6)
         groups = {str(getattr(row, rule.debounce.field) or row.id): row.id for row in chosen}
         waiting = [Waiting(rule.project, rule.name, group, call_id, due) for group, call_id in groups.items()]
-        await self._store.monitor_waits.put(waiting)
+        # A server that slept too long must not put its calls in the place of later ones.
+        await self._store.monitor_waits.put(waiting, lambda conn: self._store.leases.require(conn, _WATCHING))
 
     async def _matching(self, rule: Rule, endings: list[Ending]) -> list[CallRow]:
         """The calls that the rule chooses, in the order in which they ended; never those that scorers made."""

@@ -45,6 +45,8 @@ KIND = "improve"
 ROOT_OP = "heddle.improve.rollouts"
 MOST_IDLE = 3
 """Steps in a row in which no answer was better than another; then there is nothing to learn from."""
+LEARNING_RATE = 1e-5
+"""Of training jobs that name none: ten times that of full training (LoRA without regret)."""
 _HERE_SECONDS, _LOOK_SECONDS = 20.0, 2.0
 """A training job is waited for in place so long; then the improvement leaves its place and looks again."""
 _WATCH_SECONDS = 5.0
@@ -419,7 +421,8 @@ class Improvements:
             rewarded = {"source": source, "reward_from": "ruler", "ruler": ruler.model_dump(exclude_none=True)}
         head = {
             "model_id": loop.model.id,
-            "experimental_config": settings and settings.model_dump(exclude_none=True),
+            "experimental_config": {"learning_rate": LEARNING_RATE}
+            | ({} if settings is None else settings.model_dump(exclude_none=True)),
             **rewarded,
         }
         job = await self._training.create_job(Taken(head, 0, 0, {}), loop.caller, job_id=job_id, candidate_from=parent)

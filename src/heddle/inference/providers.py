@@ -8,9 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import orjson
 
 from heddle.errors import HeddleError, InvalidRequest
@@ -22,6 +21,9 @@ from heddle.wire import refs
 from heddle.wire.inference import ProviderFailed
 from heddle.wire.jsontext import split_lines
 from heddle.wire.jsontypes import Json
+
+if TYPE_CHECKING:
+    import httpx
 
 LONGEST_SECONDS = 600.0
 _CHAT = "chat/completions"
@@ -150,7 +152,9 @@ class ProviderClient:
         return value
 
     @asynccontextmanager
-    async def _send(self, path: str, body: Json | None) -> AsyncIterator[httpx.Response]:
+    async def _send(self, path: str, body: Json | None) -> AsyncIterator["httpx.Response"]:
+        import httpx
+
         timeout = httpx.Timeout(self._seconds, connect=min(_CONNECT_SECONDS, self._seconds))
         url = f"{self._provider.base_url}/{path}"
         try:
@@ -169,7 +173,7 @@ class ProviderClient:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ProviderFailed(f"{self._provider.name} cannot be reached: {type(error).__name__}") from None
 
-    async def _refusal(self, response: httpx.Response) -> ProviderFailed:
+    async def _refusal(self, response: "httpx.Response") -> ProviderFailed:
         text = b""
         async for part in response.aiter_bytes():
             text += part
@@ -205,6 +209,8 @@ def _message(body: Any) -> str:
 @cache
 def _ssl_context() -> ssl.SSLContext:
     """What servers are recognised by; made once, as reading the certificates takes longer than a request."""
+    import httpx
+
     return httpx.create_ssl_context()
 
 

@@ -132,6 +132,7 @@ class Runner(Generic[J]):
         self._taker = Loop(self._look, self.logger, problems[0], LOOK_SECONDS)
         self._holder = Loop(self._hold, self.logger, problems[1], self._hold_seconds())
         self._renewed = self._held_until = 0.0
+        self._may_have_taken = False
         self._taking = asyncio.Lock()
         """Held while a job is taken, so that whoever cancels finds it in the table or at work."""
         self._ended = asyncio.Condition()
@@ -195,17 +196,26 @@ class Runner(Generic[J]):
 
     async def _look(self) -> float:
         """Take what there is; seconds until the next look."""
+        if self._may_have_taken and self._queue.instance.is_shared:
+            # The answer to the last look was lost, and perhaps it took something.
+            async with self._taking:
+                await self._queue.put_back_unknown(self._at_work)
+        self._may_have_taken = True
         while await self._take():
             pass
+        self._may_have_taken = False
         pause = await self._rest()
         return min(pause, LOOK_SECONDS) if self._queue.instance.is_shared else pause
 
     async def _take(self) -> bool:
         """Begin one job; False when there is none, or no room."""
         async with self._taking:
+            asked = asyncio.get_running_loop().time()
             job = await self._next(len(self._tasks) >= self._places)
-            if job is None:
+            if job is None or self._has_ended(asked):
                 return False
+            until = asked + self._lease_seconds
+            self._held_until = min(self._held_until, until) if self._at_work else until
             attempt = self._at_work[job.id] = Attempt(job)
         attempt.task = asyncio.create_task(self._attempt(attempt))
         self._tasks.add(attempt.task)
@@ -236,6 +246,10 @@ class Runner(Generic[J]):
             finally:
                 self._leave(attempt)
 
+    def _has_ended(self, asked: float) -> bool:
+        """True for a lease whose taking took so long to be answered that it has ended: the job is anybody's again."""
+        return self._queue.instance.is_shared and asyncio.get_running_loop().time() >= asked + self._lease_seconds
+
     def _leave(self, attempt: Attempt[J]) -> None:
         """The place of an attempt is free."""
         self._tasks.discard(attempt.task)
@@ -248,15 +262,20 @@ class Runner(Generic[J]):
         if not known:
             self._held_until = clock() + seconds
         else:
+            # Not an answer that takes longer than the leases last, either.
+            limit = asyncio.timeout_at(self._held_until if self._queue.instance.is_shared else None)
             try:
-                if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
-                    asked = clock()
-                    await self._queue.renew(known, seconds)
-                    self._renewed, self._held_until = asked, asked + seconds
-                held = await self._queue.read_held()
-                lost = await self._queue.find_unended(known.keys() - held.keys())
+                async with limit:
+                    if clock() - self._renewed > seconds / RENEWALS_PER_LEASE:
+                        asked = clock()
+                        await self._queue.renew(known, seconds)
+                        self._renewed, self._held_until = asked, asked + seconds
+                        if limit.when() is not None:
+                            limit.reschedule(self._held_until)
+                    held = await self._queue.read_held()
+                    lost = await self._queue.find_unended(known.keys() - held.keys())
             except Exception:  # whatever it is, a lease must not end because of it
-                if clock() <= self._held_until or not self._queue.instance.is_shared:
+                if not limit.expired() and (clock() <= self._held_until or not self._queue.instance.is_shared):
                     raise
                 lost = set(known)
         await self._check_keys(known.values())

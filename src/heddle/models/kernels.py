@@ -1,8 +1,9 @@
 """The forward pass's inner loops, compiled for this processor by numba: products, attention and what lies between.
 
 Every row is computed alone and in an order that depends on nothing but itself, so its result has the same bits in
-any batch, chunk or number of threads. Numbers between the kernels are float32; what weights and caches hold follows
-from the type of their arrays:
+any batch, chunk or number of threads. The source says where each number is rounded: a compiler that may choose
+(`fastmath`) chooses differently where a loop stands in another function. Numbers between the kernels are float32;
+what weights and caches hold follows from the type of their arrays:
 
 - float32: float32;
 - int16: the bits of bfloat16, multiplied in float32;
@@ -25,13 +26,23 @@ from numba import carray, njit, prange, types
 from numba.extending import overload
 
 from heddle.models import tiles
-from heddle.models.tiles import LANES, PANEL, TILE_ROWS, as_bits, as_float, multiply_tile, pointer_to
+from heddle.models.tiles import (
+    LANES,
+    PANEL,
+    TILE_ROWS,
+    add_numbers,
+    add_squares,
+    as_bits,
+    as_float,
+    fuse,
+    multiply_tile,
+    pointer_to,
+)
 
 logger = logging.getLogger("heddle.models")
 
 QUERY_ROWS = 12
 """Rows of queries that go through the keys together."""
-FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 LOG2_E = np.float32(math.log2(math.e))
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
@@ -41,15 +52,14 @@ C2, C1, C0 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float3
 ONE, HALF = np.float32(1.0), np.float32(0.5)
 
 
-@njit(error_model="numpy", fastmath={"contract"})
+@njit(error_model="numpy")
 def exp(x: Any) -> Any:
     """e^x in float32 to 2e-7, for x from -87 to 88; the coefficients are those of the Cephes library."""
     x = min(max(x, LOWEST), HIGHEST)
-    whole = np.floor(x * LOG2_E + HALF)
-    rest = x - whole * LN2_HIGH
-    rest = rest - whole * LN2_LOW
-    curve = ((((C5 * rest + C4) * rest + C3) * rest + C2) * rest + C1) * rest + C0
-    return (curve * (rest * rest) + rest + ONE) * as_float((np.int32(whole) + np.int32(127)) << np.int32(23))
+    whole = np.floor(fuse(x, LOG2_E, HALF))
+    rest = fuse(whole, -LN2_LOW, fuse(whole, -LN2_HIGH, x))
+    curve = fuse(fuse(fuse(fuse(fuse(C5, rest, C4), rest, C3), rest, C2), rest, C1), rest, C0)
+    return (fuse(curve, rest * rest, rest) + ONE) * as_float((np.int32(whole) + np.int32(127)) << np.int32(23))
 
 
 @njit(error_model="numpy")
@@ -60,12 +70,10 @@ def round_bfloat16(number: Any) -> Any:
     return np.uint16(rounded if number == number else np.int32(0x7FC0))
 
 
-@njit(error_model="numpy", fastmath=FAST)
+@njit(error_model="numpy")
 def normalise(row: Any, scale: Any, epsilon: Any, out: Any) -> None:
     """Divide a row by the root of its mean square, and multiply by a scale."""
-    total = np.float32(0.0)
-    for index in range(len(row)):
-        total += row[index] * row[index]
+    total = add_squares(row.ctypes.data, len(row))
     factor = ONE / np.sqrt(total / np.float32(len(row)) + epsilon)
     for index in range(len(row)):
         out[index] = row[index] * factor * scale[index]
@@ -88,15 +96,6 @@ def find_largest(numbers: Any) -> Any:
     for index in range(len(numbers)):
         largest = max(largest, as_bits(numbers[index]) & np.int32(0x7FFFFFFF))
     return as_float(largest)
-
-
-@njit(error_model="numpy", fastmath=FAST)
-def measure(row: Any) -> Any:
-    """The largest absolute value of a row, and their sum."""
-    total = np.float32(0.0)
-    for index in range(len(row)):
-        total += abs(row[index])
-    return find_largest(row), total
 
 
 @njit(error_model="numpy")
@@ -142,10 +141,10 @@ def _take_rows(weights: Any, rows: Any) -> Any:
             count, inputs = rows.shape
             taken, factors = np.zeros((count, (inputs + 3) // 4 * 4), np.uint8), np.empty(count, np.float32)
             for row in range(count):
-                largest, total = measure(rows[row])
+                largest = find_largest(rows[row])
                 scale = np.float32(127.0) / largest if largest > 0 else np.float32(0.0)
                 # What is not a number stays so.
-                factors[row] = largest / np.float32(127.0) + (total - total)
+                factors[row] = largest / np.float32(127.0) + (largest - largest)
                 for index in range(inputs):
                     taken[row, index] = np.uint8(np.int32(np.floor(rows[row, index] * scale + np.float32(128.5))))
             return taken, factors
@@ -289,8 +288,8 @@ def rotate_and_store(
             for pair in range(size // 2):
                 cosine, sine = rotation[row, pair, 0], rotation[row, pair, 1]
                 left, right = vector[2 * pair], vector[2 * pair + 1]
-                line[first + 2 * pair] = left * cosine - right * sine
-                line[first + 2 * pair + 1] = left * sine + right * cosine
+                line[first + 2 * pair] = fuse(left, cosine, -(right * sine))
+                line[first + 2 * pair + 1] = fuse(left, sine, right * cosine)
         head_bytes = places[row, 2] * size * cache.itemsize
         base = places[row, 0] + layer * places[row, 1]
         for head in range(kv_heads):
@@ -318,17 +317,14 @@ def _take_chances(cache: Any, scores: Any) -> Any:
     return lambda cache, scores: scores
 
 
-@njit(error_model="numpy", fastmath=FAST)
+@njit(error_model="numpy")
 def soften(scores: Any, chances: Any) -> Any:
     """e^(score - highest score) for each score, rounded as the chances are stored; returns their sum."""
     highest = find_highest(scores)
-    total = np.float32(0.0)
     for index in range(len(scores)):
-        chance = exp(scores[index] - highest)
-        scores[index] = chance
-        total += chance
+        scores[index] = exp(scores[index] - highest)
     round_chances(scores, chances)
-    return total
+    return add_numbers(scores.ctypes.data, len(scores))
 
 
 def round_chances(scores: Any, chances: Any) -> None:
@@ -457,7 +453,7 @@ def compile_kernel(kernel: Callable[..., None], parallel: bool) -> Callable[...,
     name = f"{kernel.__name__}_{'parallel' if parallel else 'single'}_{hashlib.sha256(sources).hexdigest()[:8]}"
     kernel = FunctionType(kernel.__code__, kernel.__globals__, name)
     kernel.__qualname__ = name
-    options: dict[str, Any] = {"parallel": parallel, "fastmath": {"contract"}, "error_model": "numpy"}
+    options: dict[str, Any] = {"parallel": parallel, "error_model": "numpy"}
     try:
         compiled = njit(cache=True, **options)(kernel)
     except RuntimeError as problem:

@@ -168,6 +168,79 @@ def pointer_to(typing: Any, like: Any, address: Any) -> Any:
 
 
 @intrinsic
+def fuse(typing: Any, left: Any, right: Any, total: Any) -> Any:
+    """left * right + total in float32, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+def emit_masked_load(builder: Any, address: Any, count: Any) -> Any:
+    """A vector from an address of any alignment; lanes from `count` on are 0 and not read."""
+    limit = emit_broadcast(builder, builder.trunc(count, ir.IntType(32)), INTS)
+    mask = builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), limit)
+    name = f"llvm.masked.load.v{LANES}f32.p0"
+    arguments = [FLOATS.as_pointer(), ir.IntType(32), mask.type, FLOATS]
+    load = builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(FLOATS, arguments), name)
+    zeros = ir.Constant(FLOATS, [0.0] * LANES)
+    return builder.call(load, [builder.inttoptr(address, FLOATS.as_pointer()), ir.IntType(32)(1), mask, zeros])
+
+
+def emit_sum(builder: Any, address: Any, count: Any, square: bool) -> Any:
+    """The sum of numbers, or of their squares: number n into lane n modulo 64, then halves of lanes together."""
+    before, loop = builder.block, builder.append_basic_block("sum")
+    done = builder.append_basic_block("lanes")
+    zeros = ir.Constant(FLOATS, [0.0] * LANES)
+    builder.cbranch(builder.icmp_signed(">", count, BYTES(0)), loop, done)
+    builder.position_at_end(loop)
+    first = builder.phi(BYTES)
+    lanes = [builder.phi(FLOATS) for _ in range(PANEL // LANES)]
+    totals = []
+    for index, lane in enumerate(lanes):
+        place = builder.add(first, BYTES(LANES * index))
+        numbers = emit_masked_load(
+            builder, builder.add(address, builder.mul(place, BYTES(4))), builder.sub(count, place)
+        )
+        added = emit_multiply(builder, lane, numbers, numbers, types.float32) if square else builder.fadd(lane, numbers)
+        totals.append(added)
+    following = builder.add(first, BYTES(PANEL))
+    for phi, start, value in zip([first, *lanes], [BYTES(0), *[zeros] * len(lanes)], [following, *totals], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, done)
+    builder.position_at_end(done)
+    sums = [builder.phi(FLOATS) for _ in lanes]
+    for phi, value in zip(sums, totals, strict=True):
+        phi.add_incoming(zeros, before)
+        phi.add_incoming(value, loop)
+    while len(sums) > 1:
+        half = len(sums) // 2
+        sums = [builder.fadd(left, right) for left, right in zip(sums[:half], sums[half:], strict=True)]
+    total, width = sums[0], LANES
+    while width > 1:
+        width //= 2
+        turned = ir.Constant(INTS, [(lane + width) % LANES for lane in range(LANES)])
+        total = builder.fadd(total, builder.shuffle_vector(total, total, turned))
+    return builder.extract_element(total, ir.IntType(32)(0))
+
+
+@intrinsic
+def add_numbers(typing: Any, address: Any, count: Any) -> Any:
+    """The sum of float32 numbers that lie one behind the other, in an order that depends on their count alone."""
+    signature = types.float32(types.int64, types.int64)
+    return signature, lambda context, builder, signature, place: emit_sum(builder, place[0], place[1], False)
+
+
+@intrinsic
+def add_squares(typing: Any, address: Any, count: Any) -> Any:
+    """The sum of the squares of float32 numbers, as `add_numbers`."""
+    signature = types.float32(types.int64, types.int64)
+    return signature, lambda context, builder, signature, place: emit_sum(builder, place[0], place[1], True)
+
+
+@intrinsic
 def as_float(typing: Any, bits: Any) -> Any:
     """The float32 with these 32 bits."""
 

@@ -238,8 +238,8 @@ class CallStore(Protocol):
     async def count_endings(self) -> int:
         """How many noted endings wait."""
 
-    async def drop_endings(self, project: str) -> None:
-        """Forget the batch of a project that was taken."""
+    async def drop_endings(self, endings: Sequence[Ending]) -> None:
+        """Forget endings that were taken."""
 
 
 class TraceSpanStore(Protocol):

@@ -1,34 +1,27 @@
 """Files: uploaded as multipart forms while they arrive, addressed by their content, read back as bytes.
 
-Signed addresses let a browser load files of a project for a while without a key. An address carries its end and a
-signature; the secret behind it lies in the data folder, so that any server that shares it can check what another one
-has signed.
+Signed addresses let a browser load files of a project for a while without a key.
 """
 
 import asyncio
 import codecs
-import hashlib
-import hmac
 import io
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, BinaryIO
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from heddle.auth import public_address
-from heddle.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge, ValidationFailed
+from heddle.errors import Conflict, InvalidRequest, NotFound, TooLarge, ValidationFailed
 from heddle.http.quotas import count_file
 from heddle.http.routing import ProjectReq, Reader, ResponseModel, SettingsDep, StoreDep, Writer, answer, group, hot
+from heddle.http.signing import Signer, check_address
 from heddle.store.base import Store
 from heddle.store.blobs.base import Blobs, BlobWriter
 from heddle.store.control.files import StoredFile
-from heddle.store.data_folder import secret
 from heddle.wire import refs, times
 from heddle.wire.redaction import Redactor
 
@@ -366,9 +359,9 @@ async def chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
             yield chunk
 
 
-LASTS = 900 * times.SECOND
 MOST_URIS = 1000
 _FILE = "/file/"
+_DOWNLOAD = "files/download"
 
 
 class ResolveUrlReq(ProjectReq):
@@ -396,15 +389,13 @@ async def resolve_url(
     for digest in dict.fromkeys(wanted):
         if await store.files.find(project, digest) is None:
             raise NotFound(f"File {digest[:100]} not found")
-    expires = times.now() + LASTS
-    base = f"{public_address(settings, str(request.base_url))}files/download?"
-    key = await asyncio.to_thread(secret, Path(settings.data))
-    urls = [base + urlencode(sign_query(key, project, digest, expires)) for digest in wanted]
-    return answer({"download_urls": urls, "expires_at": times.to_iso(expires)})
+    sign = await Signer.make(settings, str(request.base_url))
+    urls = [sign.address(_DOWNLOAD, project=project, digest=digest) for digest in wanted]
+    return answer({"download_urls": urls, "expires_at": times.to_iso(sign.expires)})
 
 
 @router.get(
-    "/files/download",
+    f"/{_DOWNLOAD}",
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
@@ -417,8 +408,7 @@ async def download(
     store: StoreDep,
 ) -> Response:
     """The bytes of a file, by an address of /files/resolve_url; 403 for one that has ended or was not made here."""
-    key = await asyncio.to_thread(secret, Path(settings.data))
-    check_signature(key, project, digest, expires, signature, times.now())
+    await check_address(settings, signature, expires, _DOWNLOAD, project, digest)
     found = await store.files.find(project, digest)
     if found is None:
         raise NotFound(f"File {digest[:100]} not found")
@@ -439,20 +429,6 @@ async def _send(store: Store, file: StoredFile, headers: Mapping[str, str]) -> R
     return StreamingResponse(chunks(stream), media_type="application/octet-stream", headers={**size, **headers})
 
 
-def check_signature(key: bytes, project: str, digest: str, expires: int, signature: str, now: int) -> None:
-    """Raise Forbidden for an address that was not made here, or has ended."""
-    if not hmac.compare_digest(_signature(key, project, digest, expires), signature.encode("utf-8", "replace")):
-        raise Forbidden("The address was not made by this server; ask /files/resolve_url again")
-    if now >= expires:
-        raise Forbidden(f"The address ended at {times.to_iso(expires)}; ask /files/resolve_url again")
-
-
-def sign_query(key: bytes, project: str, digest: str, expires: int) -> dict[str, str]:
-    """The query of an address."""
-    signature = _signature(key, project, digest, expires).decode()
-    return {"project": project, "digest": digest, "expires": str(expires), "signature": signature}
-
-
 def _digest_of_uri(uri: str, project: str) -> str:
     """The digest that a uri of the project (internal id) names; raises InvalidRequest."""
     if refs.looks_like_digest(uri):
@@ -464,8 +440,3 @@ def _digest_of_uri(uri: str, project: str) -> str:
     raise InvalidRequest(
         f"{shown[:300]!r} is no file of this project: a digest, or weave:///entity/project/file/<digest>, is needed"
     )
-
-
-def _signature(key: bytes, project: str, digest: str, expires: int) -> bytes:
-    said = "\n".join((project, digest, str(expires))).encode("utf-8", "replace")
-    return hmac.new(key, said, hashlib.sha256).hexdigest().encode()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import httpx
 import orjson
 
 from heddle.auth import Caller
@@ -144,6 +143,8 @@ def _local(url: str, sources: Sequence[str], max_bytes: int, data: Path) -> byte
 
 
 async def _download(url: str, max_bytes: int) -> bytes:
+    import httpx
+
     content = bytearray()
     try:
         # Redirects could lead to an address that nobody allowed.

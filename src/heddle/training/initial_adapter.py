@@ -17,6 +17,8 @@ from heddle.wire.tensors import folder_shapes
 if TYPE_CHECKING:
     import numpy
 
+LORA_ALPHA = 32.0
+"""Whatever the rank, so that one learning rate suits all (https://thinkingmachines.ai/blog/lora)."""
 CONFIG_FILE = "adapter_config.json"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Attention and MLP projections, as models of the Llama kind call them."""

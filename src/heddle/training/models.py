@@ -143,6 +143,8 @@ class TrainableModels:
                 raise Conflict(f"The model {row.name!r} exists already in {row.project_id}")
             elif row.base_model != base.id:
                 raise Conflict(f"The model {row.name!r} exists already, made from {row.base_model!r}")
+            elif wanted.lora_rank not in (None, row.lora["rank"]):
+                raise Conflict(f"The model {row.name!r} exists already, with the LoRA rank {row.lora['rank']}")
             elif await self._ensure_served(row) or wanted.return_existing:
                 pass  # what was not served had never been acknowledged
             else:
@@ -153,7 +155,10 @@ class TrainableModels:
 
     async def _make(self, entity: str, wanted: CreateModel, base: BaseModel, user: str) -> ModelRow:
         settings, shape, model_id, at = self._settings, await self.shape(base), str(uuid.uuid4()), times.now()
-        lora = initial_adapter.lora_of(shape, base.id, settings.training_lora_rank, settings.training_lora_alpha)
+        size = (settings.training_lora_rank, settings.training_lora_alpha)
+        if wanted.lora_rank is not None:
+            size = (wanted.lora_rank, initial_adapter.LORA_ALPHA)
+        lora = initial_adapter.lora_of(shape, base.id, *size)
         row = ModelRow(model_id, entity, wanted.project, wanted.name, base.id, secrets.token_hex(4), lora, at, user)
         await self.add(row, lambda folder: initial_adapter.make_adapter(folder, shape, base.id, lora, model_id))
         return row

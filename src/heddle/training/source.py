@@ -3,9 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import orjson
 from pydantic import ValidationError
 
@@ -18,6 +17,9 @@ from heddle.wire.batched import batched
 from heddle.wire.jsontext import split_lines
 from heddle.wire.jsontypes import Json
 from heddle.wire.training import CallSelection, CallSource
+
+if TYPE_CHECKING:
+    import httpx
 
 _TRACES_AT_ONCE = 500
 _LEFT_OUT = {
@@ -112,7 +114,7 @@ _EXPANDED = {"expand_columns": ["inputs.messages", "inputs.tools", "output"]}
 class HttpCalls:
     """A CallSource that asks POST /calls/stream_query of a server."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: "httpx.AsyncClient") -> None:
         self._client = client
 
     async def read(self, _caller: Any, selection: CallSelection) -> AsyncIterator[bytes]:
@@ -157,6 +159,8 @@ async def fetch_trajectory_groups(
     rollouts (root calls unless the filter says otherwise); `reward`, `group_by` and `policy` as in
     `trajectory_groups`. Raises ValueError for what no request may say, HeddleError with the server's reason.
     """
+    import httpx
+
     source = _make_request(
         project_id=project_id,
         filter=filter,

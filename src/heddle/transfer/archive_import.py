@@ -16,7 +16,6 @@ from typing import IO, Any
 
 import sqlalchemy as sa
 import zstandard
-from sqlalchemy.dialects import postgresql, sqlite
 
 from heddle.errors import HeddleError
 from heddle.paths import model_folder, resolve_below
@@ -26,6 +25,7 @@ from heddle.store.blobs.base import CHUNK
 from heddle.store.control.feedback import STRUCTURES
 from heddle.store.control.inference import adapters
 from heddle.store.control.objects import object_versions
+from heddle.store.control.repository import dialect_insert
 from heddle.store.control.training import train_checkpoints, train_models
 from heddle.store.data_folder import DataLock, disk_failures
 from heddle.store.open import opened_store
@@ -379,8 +379,7 @@ def _add_rows(moved: ExportedTable, rows: list[Row], connection: sa.Connection) 
         return sum(_add_rows(moved, [row], connection) for row in rows)
     if moved.table is object_versions:
         rows = [_place_version(connection, rows[0])]
-    insert: Any = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(moved.table).values(rows).on_conflict_do_nothing()
+    statement = dialect_insert(connection, moved.table).values(rows).on_conflict_do_nothing()
     # Not every driver counts the rows of such a statement.
     return len(connection.execute(statement.returning(moved.table.c[moved.identity[0]])).all())
 

@@ -208,3 +208,16 @@ def test_the_name_of_an_adapter_that_was_loaded_by_hand(training: TrainingWire, 
     assert training.get("/models", entity=training.entity)["data"] == []
     assert training.client.post("/v1/unload_lora_adapter", json={"lora_name": address}).status_code == 200
     assert training.post("/models", **wanted)["latest_step"] == 0
+
+
+def test_a_model_has_a_rank_of_its_own(training: TrainingWire) -> None:
+    """Alpha is 32 then; the card of each checkpoint says so."""
+    wanted = training.wanted()
+    made = training.post("/models", **wanted, lora_rank=2)
+    (card,) = training.get(f"/models/{made['id']}/checkpoints")["data"]
+    lora = card["recipe"]["lora"]
+    assert (lora["rank"], lora["alpha"], len(lora["target_modules"])) == (2, 32.0, 7)
+    again = {**wanted, "return_existing": True}
+    assert training.post("/models", **again)["id"] == made["id"]
+    assert "rank 2" in training.refused(409, "POST", "/models", {**again, "lora_rank": 4})["detail"]
+    training.refused(422, "POST", "/models", {**again, "lora_rank": 0})

@@ -38,6 +38,18 @@ def test_results_wait_over_a_restart(tmp_path: Path) -> None:
         assert other.status_code == 400 and "seq_id 2" in other.text
 
 
+def test_a_repeated_save_is_one(heddle: HeddleProcess) -> None:
+    """The client gives the sampler another number when it repeats a request whose answer it did not hear."""
+    run = TinkerRun(heddle)
+    body = {"model_id": run.id, "seq_id": 1, "sampling_session_seq_id": 3}
+    first, again = (run.post("save_weights_for_sampler", body | {"sampling_session_seq_id": n}) for n in (3, 4))
+    assert first == again and f"{run.session}:sample:3".encode() in run.result(first["request_id"])
+    other = run.send("save_weights_for_sampler", {"model_id": run.id, "seq_id": 1, "path": "named"})
+    assert other.status_code == 400 and "seq_id 1" in other.text
+    run.seq = 1
+    run.result(run.data())
+
+
 def test_a_refusal_has_its_turn(heddle: HeddleProcess) -> None:
     """What is refused is told at once; what comes behind it is done."""
     run = TinkerRun(heddle)

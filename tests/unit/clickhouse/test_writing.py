@@ -178,7 +178,7 @@ def test_ended_calls_of_watched_projects_are_noted_as_on_sqlite(tmp_path: Path) 
             assert [ending.call_id for ending in taken] == ["a", "stub"]
             assert await calls.take_endings(9) == taken
             assert [ending.call_id for ending in await calls.take_endings(9, [PROJECT])] == ["o"]
-            await calls.drop_endings(PROJECT)
+            await calls.drop_endings(taken)
             assert [ending.call_id for ending in await calls.take_endings(9, [OTHER])] == ["b"]
 
     two_stores.in_both(tmp_path, work)

@@ -8,7 +8,6 @@ import re
 import socket
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-import httpx
 from fastapi import APIRouter, Request, Response
 
 from heddle.auth import Caller
@@ -88,6 +87,8 @@ def _is_public(text: str) -> bool:
 
 
 async def _load(parts: SplitResult, address: str) -> bytes:
+    import httpx
+
     shown = f"[{address}]" if ":" in address else address
     place = urlunsplit((parts.scheme, f"{shown}:{_origin(parts)[2]}", parts.path or "/", parts.query, ""))
     headers = {"host": parts.netloc.rpartition("@")[2], "accept": "image/*"}

@@ -6,7 +6,6 @@ lists are, except for the hardware. Contract: trace-evals, section 10.
 """
 
 import asyncio
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import prod
@@ -21,6 +20,7 @@ from heddle.inference.providers import find_providers
 from heddle.inference.served_model import ServedModel
 from heddle.inference.service import Inference, InferenceDep
 from heddle.settings import Settings
+from heddle.wire import times
 from heddle.wire.inference import CostOf, ModelPrice
 from heddle.wire.jsontypes import Json
 from heddle.wire.tensors import folder_shapes
@@ -131,7 +131,7 @@ async def _read_served(settings: Settings, inference: Inference) -> list[Served]
 
 def _price(cost: CostOf, model: str, **tokens: int) -> float:
     counts = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, **tokens}
-    return (cost(model, time.time_ns() // 1000, requests=1, **counts) or 0.0) / _MANY
+    return (cost(model, times.now(), requests=1, **counts) or 0.0) / _MANY
 
 
 def _parameters(folder: Path) -> int:

@@ -1,6 +1,5 @@
 """Calls as rows of ClickHouse, put together from halves that are brought, that waited, or are stored."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -9,7 +8,7 @@ from typing import Any
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.schema import CALL_KEYS, CALLS, listed, quoted
 from heddle.store.control.pending_calls import FoundHalves, Half, Key
-from heddle.wire import calls
+from heddle.wire import calls, times
 from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import RUNNING, End, Start, Usage
 from heddle.wire.spans import AgentSpan
@@ -85,7 +84,7 @@ class Versions:
 
     def reserve(self, count: int) -> int:
         """The first of as many instants (microseconds) in a row that are nobody else's in this process."""
-        first = max(self._last + 1, time.time_ns() // 1000)
+        first = max(self._last + 1, times.now())
         self._last = first + count - 1
         return first
 

@@ -365,8 +365,8 @@ class CallWrites:
     async def count_endings(self) -> int:
         return await self._ended.count()
 
-    async def drop_endings(self, project: str) -> None:
-        await self._ended.drop(project)
+    async def drop_endings(self, endings: Sequence[Ending]) -> None:
+        await self._ended.drop(endings)
 
     async def delete(self, project: str, ids: Sequence[str], user: str) -> int:
         """Hide calls and their descendants; returns how many. The audit log names them before they are hidden."""

@@ -13,6 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from heddle.errors import Unavailable
 from heddle.store.control.repository import Executor, Instance, Key, Mapped, Repository
 
 SECOND = 1_000_000
@@ -67,13 +68,12 @@ class Leases(Repository):
 
         return await self._executor.write(work)
 
-    async def holds(self, name: str) -> bool:
-        """True while the name is this server's."""
-        if not self.instance.is_shared:
-            return True
+    def require(self, connection: sa.Connection, name: str) -> None:
+        """Raise Unavailable in the transaction of a server that slept so long that the name may be another's."""
         c = leases.c
         mine = sa.and_(c.name == name, c.owner == self.instance.owner, c.lease_until >= database_time())
-        return await self._scalar(sa.select(c.name).where(mine)) is not None
+        if self.instance.is_shared and connection.execute(sa.select(c.name).where(mine)).first() is None:
+            raise Unavailable(f"The work {name!r} may be another server's by now")
 
     async def give_back(self) -> None:
         """Let go of every name of this server, as it stops."""
@@ -138,6 +138,8 @@ class JobQueue(Repository, Generic[J]):
 
     jobs: ClassVar[Mapped[Any]]
     at_work: ClassVar[tuple[str, ...]] = (RUNNING,)
+    unbegun: ClassVar[dict[str, Any]] = {}
+    """What else changes of a job that was taken, and not begun."""
 
     async def read_held(self) -> dict[str, bool]:
         """The jobs at work at this server, by id; true for those that somebody asked to end."""
@@ -159,6 +161,14 @@ class JobQueue(Repository, Generic[J]):
         again.
         """
         await self._set(job_ids, self._lease(seconds))
+
+    async def put_back_unknown(self, known: Collection[str]) -> None:
+        """Let jobs be taken that this server took without learning of it, all but the known ones."""
+        c = self.jobs.c
+        mine = sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner, c.id.not_in(list(known)))
+        state = sa.case((c.state == RUNNING, QUEUED), else_=c.state)
+        changes = {"state": state, "lease_owner": None, "lease_until": 0, **self.unbegun}
+        await self._execute(self.jobs.table.update().where(mine).values(changes))
 
     async def count_open(self) -> dict[tuple[str, ...], float]:
         """How many jobs wait or are at work, by kind and state."""

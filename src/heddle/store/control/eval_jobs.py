@@ -5,7 +5,7 @@ Where one server owns all, what still runs when it starts is queued again.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import sqlalchemy as sa
 
@@ -69,6 +69,7 @@ class EvalJobs(JobQueue[JobRow]):
     """The table of jobs, as one server works on it."""
 
     jobs = _jobs
+    unbegun: ClassVar[dict[str, Any]] = {"attempts": _c.attempts - 1}
 
     @writes
     def add(self, connection: sa.Connection, row: JobRow, most_open: int) -> JobRow:

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from heddle.store.control.audit import purge
 from heddle.store.control.redaction import Redaction
-from heddle.store.control.repository import Executor, Repository, metadata, reads, upsert
-from heddle.store.control.row_queries import Column, Expression, Row, RowRequest, RowTable, Selection
+from heddle.store.control.repository import Executor, Prepared, Repository, metadata, reads, upsert
+from heddle.store.control.row_queries import Column, Expression, Listed, Row, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
@@ -195,14 +195,18 @@ class FeedbackRows(Repository):
         return [row.payload for row in await self._tuples(statement)]
 
 
+_read_shown = Prepared(
+    sa.select(*[feedback.c[name] for name in _SHOWN_ON_CALLS])
+    .where(feedback.c.project == sa.bindparam("of_project"), Listed(feedback.c.weave_ref, "weave_refs"))
+    .order_by(feedback.c.created_at + 0, feedback.c.seq)
+)
+
+
 def rows_for_refs(connection: sa.Connection, project: str, weave_refs: Sequence[str]) -> dict[str, list[Row]]:
     """`FeedbackRows.for_refs` for work that runs on a connection already."""
     found: dict[str, list[Row]] = {}
     for chunk in batched(dict.fromkeys(weave_refs)):
-        c = feedback.c
-        statement = sa.select(*[c[name] for name in _SHOWN_ON_CALLS])
-        statement = statement.where(c.project == project, c.weave_ref.in_(chunk)).order_by(c.created_at + 0, c.seq)
-        for row in connection.execute(statement):
+        for row in _read_shown(connection, of_project=project, weave_refs=chunk):
             found.setdefault(row.weave_ref, []).append(_as_shown_on_calls(row))
     return found
 

@@ -1,6 +1,6 @@
 """What waits for a monitor; alert rules, what each found last, and the messages that are to be delivered about them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -31,10 +31,11 @@ _c = monitor_waiting.c
 class MonitorWaits(Repository):
     """The verbs of waiting calls. Project ids are internal, `monitor` is an object's name."""
 
-    async def put(self, rows: Sequence[Waiting]) -> None:
-        """Let calls wait; a later call of the same group takes the place of the one before."""
+    async def put(self, rows: Sequence[Waiting], check: Callable[[sa.Connection], None]) -> None:
+        """Let calls wait, unless `check` raises; a later call of the same group takes the place of the one before."""
 
         def work(connection: sa.Connection) -> None:
+            check(connection)
             for row in rows:
                 connection.execute(monitor_waiting.delete().where(_one(row)))
                 _waiting.insert(connection, row)

@@ -230,6 +230,6 @@ class EndedCalls(Repository):
         """How many endings wait."""
         return await self._count(ended_calls)
 
-    async def drop(self, project: str) -> None:
-        """Forget the batch of a project that was taken."""
-        await self._execute(sa.delete(ended_calls).where(_ended.project == project, _ended.is_taken == 1))
+    async def drop(self, endings: Sequence[Ending]) -> None:
+        """Forget endings that were taken; those of another server's batch stay."""
+        await self._execute(sa.delete(ended_calls).where(_ended.seq.in_([ending.seq for ending in endings])))

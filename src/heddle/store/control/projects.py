@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from heddle.store.control.audit import audit
-from heddle.store.control.repository import Integer, Key, Mapped, Repository, metadata, reads, upsert, writes
+from heddle.store.control.repository import Integer, Key, Mapped, Prepared, Repository, metadata, reads, upsert, writes
 from heddle.wire import times
 
 
@@ -25,6 +25,7 @@ class ProjectRow:
 
 _projects = Mapped(ProjectRow, "projects")
 projects = _projects.table
+_read_retention = Prepared(sa.select(projects.c.retention_days).where(projects.c.project == sa.bindparam("of_project")))
 
 heartbeat = sa.Table(
     "heartbeat",
@@ -80,10 +81,11 @@ class Projects(Repository):
         connection.execute(projects.update().where(projects.c.project == project).values(description=description))
         return description
 
-    async def retention(self, project: str) -> int | None:
+    @reads
+    def retention(self, connection: sa.Connection, project: str) -> int | None:
         """How many days calls are kept; None: for ever."""
-        found = await self._first(_projects, projects.c.project == project)
-        return None if found is None else found.retention_days
+        days: int | None = _read_retention(connection, of_project=project).scalar()
+        return days
 
     @writes
     def set_retention(self, connection: sa.Connection, project: str, days: int | None, user: str) -> None:

@@ -28,6 +28,7 @@ class Redaction(Repository):
         self.default = RedactionRules()
         self._own: dict[str, RedactionRules] = {}
         self._read_at = 0.0
+        self._reading = asyncio.Lock()
 
     def set_default(self, kinds: str) -> None:
         """Say which detectors look at projects without rules of their own: the value of the setting `redaction`."""
@@ -51,11 +52,18 @@ class Redaction(Repository):
     async def rules(self, project: str) -> RedactionRules:
         """The rules that hold for a project."""
         if time.monotonic() - self._read_at > _BELIEVED_SECONDS:
+            await self._read()
+        return self._own.get(project, self.default)
+
+    async def _read(self) -> None:
+        async with self._reading:
+            if time.monotonic() - self._read_at <= _BELIEVED_SECONDS:
+                return  # who came before has read them
+            began = time.monotonic()
             query = sa.select(projects.c.project, projects.c.redaction).where(projects.c.redaction.is_not(None))
             rows = await self._tuples(query)
             self._own = {row[0]: RedactionRules(tuple(row[1]["kinds"]), tuple(row[1]["paths"])) for row in rows}
-            self._read_at = time.monotonic()
-        return self._own.get(project, self.default)
+            self._read_at = began
 
     async def is_own(self, project: str) -> bool:
         """Whether a project has rules of its own."""
@@ -73,7 +81,8 @@ class Redaction(Repository):
             audit(connection, times.now(), user, "redaction.update", project, {"rules": stored})
 
         await self._executor.write(work)
-        self._read_at = 0.0
+        async with self._reading:  # what is being read may be older
+            self._read_at = 0.0
 
     async def note(self, redactors: Mapping[str, Redactor]) -> None:
         """Count what was taken out."""

@@ -9,11 +9,11 @@ import typing
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
+from importlib import import_module
 from typing import Annotated, Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from heddle.wire import jsontext
@@ -202,7 +202,7 @@ def _column(name: str, hint: Any) -> "sa.Column[Any]":
 
 def dialect_insert(connection: sa.Connection, table: sa.Table) -> Any:
     """An INSERT with the conflict clauses of the connection's database."""
-    return (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(table)
+    return _insert(connection.dialect.name, table)
 
 
 def upsert(connection: sa.Connection, table: sa.Table, key: Iterable[str], rows: Any) -> None:
@@ -299,8 +299,7 @@ class Upsert:
             connection.exec_driver_sql(text, [dict(zip(self._columns, row, strict=True)) for row in rows])
 
     def _compile(self, dialect_name: str) -> tuple[str, bool]:
-        insert = postgresql.insert if dialect_name == "postgresql" else sqlite.insert
-        statement = insert(self._table)
+        statement = _insert(dialect_name, self._table)
         changes = {name: statement.excluded[name] for name in self._columns if name not in self._places}
         statement = statement.on_conflict_do_update(index_elements=self._places, set_=changes)
         compiled = statement.compile(dialect=_dialect(dialect_name), column_keys=self._columns)
@@ -335,6 +334,10 @@ def _dump_list(value: Any) -> Any:
     return orjson.dumps(value).decode() if isinstance(value, list) else value
 
 
+def _insert(dialect_name: str, table: sa.Table) -> Any:
+    return import_module(f"sqlalchemy.dialects.{dialect_name}").insert(table)
+
+
 def _dialect(name: str) -> sa.Dialect:
-    dialect: sa.Dialect = postgresql.dialect() if name == "postgresql" else sqlite.dialect()  # type: ignore[no-untyped-call]
+    dialect: sa.Dialect = import_module(f"sqlalchemy.dialects.{name}").dialect()
     return dialect

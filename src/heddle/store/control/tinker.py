@@ -93,7 +93,7 @@ class SavedRow:
     path: Key[str]
     run_id: Indexed[str]
     kind: str
-    """`training`, `sampler`, or `ephemeral` and `inflight` for a sampler's weights without a name."""
+    """`training`, `sampler`, `external`, or `ephemeral` and `inflight` for a sampler's weights without a name."""
     step: int
     bytes: int
     is_public: bool = False
@@ -138,8 +138,8 @@ class TinkerRows(Repository):
 
     @writes
     def add_session(self, connection: sa.Connection, row: SessionRow) -> None:
-        """Make a session known."""
-        _sessions.insert(connection, row)
+        """Make a session known, once."""
+        _sessions.insert_new(connection, row)
 
     async def session(self, session_id: str) -> SessionRow | None:
         """The session with an id."""

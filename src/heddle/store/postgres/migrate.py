@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 
 def control_tables() -> sa.MetaData:
-    """A copy of the definitions with the types of PostgreSQL."""
+    """A copy of the definitions with the types and the partial indexes of PostgreSQL."""
     made = sa.MetaData()
     for table in metadata.sorted_tables:
-        for column in table.to_metadata(made).columns:
+        copied = table.to_metadata(made)
+        for index in copied.indexes:
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
+        for column in copied.columns:
             kept = stored_type(column)
             if isinstance(kept, sa.Text):
                 column.type = postgresql.TEXT(collation="C")

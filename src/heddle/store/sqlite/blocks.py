@@ -4,10 +4,12 @@
 would keep both as well, but triple the time of an insert: even an empty one costs a journal of its own for every row.
 """
 
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from heddle.store.sqlite.database import NameReader
 from heddle.wire import times
@@ -21,6 +23,8 @@ WIDTHS = (BLOCK, times.DAY)
 _NUMBER = "({1}started_at - ({1}started_at < 0) * ({0} - 1)) / {0}"
 _KEY = f"project, {_NUMBER}, op, parent_id IS NULL, status"
 COUNTED = "started_at IS NOT NULL AND deleted_at IS NULL"
+_OF_CALLS = f"""SELECT project, started_at, op, parent_id IS NULL, status FROM calls
+    WHERE rid IN (SELECT value FROM json_each(?)) AND {COUNTED}"""
 _ADD = """INSERT INTO call_blocks VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET calls = calls + excluded.calls"""
 CALL_BLOCKS = (
@@ -78,11 +82,9 @@ UsageRow = tuple[int, int, int, int, int, int, int, int | None, int, int]
 
 def counts_of(raw: sqlite3.Connection, rids: Iterable[int]) -> CallBlocks:
     """What the calls of some row numbers add to the blocks."""
-    numbers = ",".join(map(str, rids))
-    if not numbers:
-        return Counter()
-    columns = "project, started_at, op, parent_id IS NULL, status"
-    return counts_of_new(raw.execute(f"SELECT {columns} FROM calls WHERE rid IN ({numbers}) AND {COUNTED}"))
+    numbers = list(rids)
+    # One text for any number of calls, as SQLite takes long to read a new one.
+    return counts_of_new(raw.execute(_OF_CALLS, (json.dumps(numbers),))) if numbers else Counter()
 
 
 def counts_of_new(calls: Iterable[tuple[int, int, int, int, int]]) -> CallBlocks:
@@ -128,38 +130,42 @@ def remove_usage(raw: sqlite3.Connection, places: Iterable[Place]) -> None:
 
 def mark_repeated(raw: sqlite3.Connection, places: Iterable[Place]) -> None:
     """Mark what calls used as reported by others, too."""
-    _change_usage(raw, "repeated = 1", [((), place, place) for place in places])
+    changed = list(places)
+    new = {key: sums for key, sums in _sums_of(raw, changed).items() if not key[-1]}
+    if new:
+        raw.executemany(f"UPDATE usage SET repeated = 1 WHERE {_PLACE}", changed)
+        _add_usage(raw, _negated(new) | {(*key, 1): sums for (*key, _), sums in new.items()})
 
 
 def move_usage(raw: sqlite3.Connection, place: Place, started_at: int) -> None:
     """Let the usage of a call be where it has started now."""
     if place[1] != started_at:
-        _change_usage(raw, "started_at = ?", [((started_at,), place, (place[0], started_at, place[2]))])
-
-
-def _change_usage(raw: sqlite3.Connection, change: str, rows: Sequence[tuple[tuple[int, ...], Place, Place]]) -> None:
-    """Change rows: what is set, where they are, and where they are then."""
-    _subtract_usage(raw, [before for _, before, _ in rows])
-    raw.executemany(f"UPDATE usage SET {change} WHERE {_PLACE}", [(*values, *before) for values, before, _ in rows])
-    _add_usage(raw, _sums_of(raw, [after for _, _, after in rows]))
+        known = _sums_of(raw, [place])
+        raw.execute(f"UPDATE usage SET started_at = ? WHERE {_PLACE}", (started_at, *place))
+        _add_usage(raw, _negated(known))
+        _add_usage(raw, {(project, started_at // BLOCK, *key): sums for (project, _, *key), sums in known.items()})
 
 
 def _sums_of(raw: sqlite3.Connection, places: Sequence[Place]) -> dict[tuple[int, ...], list[int]]:
     """The sums of what is stored at some places, by project, ten minutes, model and whether it is repeated."""
     found: dict[tuple[int, ...], list[int]] = {}
     for chunk in batched(places):
-        values = ",".join(f"({project},{started_at},{rid})" for project, started_at, rid in chunk)
+        values = ",".join(["(?, ?, ?)"] * len(chunk))
         sql = f"""WITH p (project, started_at, rid) AS (VALUES {values})
             SELECT u.project, u.started_at, u.model, u.repeated, {_SUMMED} FROM p CROSS JOIN usage u
             ON u.project = p.project AND u.started_at = p.started_at AND u.rid = p.rid"""
-        for project, started_at, model, repeated, *sums in raw.execute(sql):
+        for project, started_at, model, repeated, *sums in raw.execute(sql, [*chain.from_iterable(chunk)]):
             key = (project, started_at // BLOCK, model, repeated)
             found[key] = [*map(int.__add__, found.get(key, [0] * len(sums)), sums)]
     return found
 
 
 def _subtract_usage(raw: sqlite3.Connection, places: Sequence[Place]) -> None:
-    _add_usage(raw, {key: [-number for number in sums] for key, sums in _sums_of(raw, places).items()})
+    _add_usage(raw, _negated(_sums_of(raw, places)))
+
+
+def _negated(blocks: dict[tuple[int, ...], list[int]]) -> dict[tuple[int, ...], list[int]]:
+    return {key: [-number for number in sums] for key, sums in blocks.items()}
 
 
 def _add_usage(raw: sqlite3.Connection, blocks: dict[tuple[int, ...], list[int]]) -> None:

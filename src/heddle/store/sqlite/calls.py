@@ -218,9 +218,10 @@ class Calls:
     async def count_endings(self) -> int:
         return await self._readers.read(lambda session: _number(session, "SELECT count(*) FROM call_endings", {}))
 
-    async def drop_endings(self, project: str) -> None:
-        sql = "DELETE FROM call_endings WHERE is_taken AND project = (SELECT k FROM names WHERE v = ?)"
-        await self._writer.write(lambda session: session.raw.execute(sql, (project,)))
+    async def drop_endings(self, endings: Sequence[Ending]) -> None:
+        listed = [(ending.seq,) for ending in endings]
+        sql = "DELETE FROM call_endings WHERE seq = ?"
+        await self._writer.write(lambda session: session.raw.executemany(sql, listed))
 
     async def rename(self, project: str, call_id: str, display_name: str) -> None:
         await self._writer.write(lambda session: self._calls.rename(session.raw, project, call_id, display_name))

@@ -177,7 +177,7 @@ def progress(raw: sqlite3.Connection) -> SearchProgress:
 
 
 def index_next(raw: sqlite3.Connection, is_old: bool = False) -> bool:
-    """Index a slice: of what is new or has changed, or of what was there before the index; false when nothing was left.
+    """Index a slice: of what is new or has changed, or of what was there before the index; false when nothing is left.
 
     Runs in the writer thread, in one transaction with the note of how far it came.
     """
@@ -189,13 +189,15 @@ def index_next(raw: sqlite3.Connection, is_old: bool = False) -> bool:
         most = SLICE if top - high < 2 * SLICE else 4 * SLICE
         last = _index(raw, f"c.rid > {high} ORDER BY c.rid LIMIT {most}", (high, top))[1]
         raw.execute("UPDATE search_state SET high = ? WHERE kind = 'calls'", (last,))
-        return True
+        if last < top:
+            return True
     waiting = [row[0] for row in raw.execute("SELECT rid FROM search_waiting ORDER BY rid LIMIT ?", (SLICE,))]
     if waiting:
         listed = ",".join(map(str, waiting))
         _, last = _index(raw, f"c.rid IN ({listed}) ORDER BY c.rid", (0, waiting[-1]))
         raw.execute("DELETE FROM search_waiting WHERE rid <= ?", (last,))
-    return bool(waiting)
+        return len(waiting) == SLICE or last < waiting[-1]
+    return False
 
 
 def _index_down(raw: sqlite3.Connection, low: int) -> bool:

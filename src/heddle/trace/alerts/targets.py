@@ -12,7 +12,6 @@ from email.message import EmailMessage
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import httpx
 import orjson
 
 from heddle.errors import InvalidRequest
@@ -118,6 +117,8 @@ async def send_webhook(url: str, secret: str, message_id: str, timestamp: int, b
 
 async def _post(url: str, content: bytes, headers: dict[str, str]) -> str | None:
     """Redirects are not followed: they could lead to an address that nobody allowed."""
+    import httpx
+
     headers = {"content-type": "application/json", "user-agent": "heddle", **headers}
     try:
         # The client's own limit is one of each step: a receiver that drips would hold up everybody's messages.

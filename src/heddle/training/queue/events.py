@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 import uuid
 from collections.abc import Mapping
 from weakref import WeakValueDictionary
@@ -13,15 +12,11 @@ from heddle.jobs.metrics import JobMetrics
 from heddle.metrics import LOWEST_CORRELATION, make_counter, make_gauge
 from heddle.store.control.training import EventRow, JobRow, TrainJobs
 from heddle.training.messages import Started, Stepped
+from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
 _LOOK_SECONDS = 1.0
 STARTED, STEP, ENDED, FAILED = "training_started", "gradient_step", "training_ended", "training_failed"
-
-
-def now() -> int:
-    """Microseconds."""
-    return time.time_ns() // 1000
 
 
 def stable_id(job_id: str, what: str) -> str:
@@ -51,7 +46,7 @@ class EventLog:
         kind = ENDED if job.state == "succeeded" else FAILED
         changes = {"error": job.error, "metrics": job.metrics}
         last = stable_id(job.id, "end")
-        is_new = await self._jobs.finish(job.id, job.state, last, kind, data, job.ended_at or now(), **changes)
+        is_new = await self._jobs.finish(job.id, job.state, last, kind, data, job.ended_at or times.now(), **changes)
         self._tell(job.id)
         return is_new
 
@@ -70,7 +65,7 @@ class EventLog:
                     await news.wait()
 
     async def _add(self, job_id: str, place: int, kind: str, data: Json, progress: int | None) -> bool:
-        event = EventRow(job_id, place, stable_id(job_id, str(place)), kind, data, now())
+        event = EventRow(job_id, place, stable_id(job_id, str(place)), kind, data, times.now())
         is_new = await self._jobs.add_event(event, progress)
         if is_new:
             self._tell(job_id)

@@ -16,8 +16,9 @@ from heddle.jobs.runner import Cancellation
 from heddle.store.control.coordination import CANCELLED, FAILED, SUCCEEDED
 from heddle.store.control.training import CheckpointRow, JobRow, LeaseLost, ModelRow, TrainJobs, TrainModels
 from heddle.training import files
-from heddle.training.queue.events import EventLog, now, stable_id
+from heddle.training.queue.events import EventLog, stable_id
 from heddle.training.schemas.requests import PromotionRequest
+from heddle.wire import times
 from heddle.wire.jsontypes import Json
 from heddle.wire.training import Evaluator, PolicyHost, PolicyName, Sampling, Scored
 
@@ -149,7 +150,7 @@ class Publisher:
         metrics: dict[str, float] | None = None,
     ) -> JobRow:
         """End a job, tell everybody, and remove what it leaves behind; returns it as it ended."""
-        at = now()
+        at = times.now()
         job = replace(job, state=state, error=error, ended_at=at, lease_owner=None, lease_until=None)
         if model is not None:
             told = replace(job, metrics={**job.metrics, **(metrics or {})})
@@ -181,7 +182,7 @@ class Publisher:
         own_id = stable_id(job.id, "checkpoint")
         metrics = job.metrics
         await self._models.add_checkpoint(
-            CheckpointRow(own_id, model.id, step, job.parent_step, job.id, folder, digest, size, metrics, now())
+            CheckpointRow(own_id, model.id, step, job.parent_step, job.id, folder, digest, size, metrics, times.now())
         )
         await self._policies.offer(policy, step, model.base_model, folder, job.created_by)
         if job.config.get(CANDIDATE_FROM) is not None:
@@ -228,4 +229,4 @@ class Publisher:
     async def _take_back(self, model: ModelRow, job: JobRow, step: int) -> None:
         """Undo what was published of a step that `latest` never meant."""
         await self._policies.withdraw(policy_name(model), [step], job.created_by)
-        await self._models.delete_checkpoints(model.id, [step], now(), job.created_by)
+        await self._models.delete_checkpoints(model.id, [step], times.now(), job.created_by)

@@ -26,10 +26,11 @@ from heddle.store.control.training import (
 from heddle.training import files, handover
 from heddle.training.config import RlConfig
 from heddle.training.messages import Failed, Finished, JobKind, Stopped, Task, Warm
-from heddle.training.queue.events import EventLog, TrainingMetrics, now
+from heddle.training.queue.events import EventLog, TrainingMetrics
 from heddle.training.queue.process import ProcessEnded, ProcessOptions, Slot
 from heddle.training.queue.publish import CANDIDATE_FROM, Publisher, policy_name
 from heddle.training.ruler import JudgeFailed, Ruler
+from heddle.wire import times
 from heddle.wire.training import PolicyHost
 
 
@@ -200,7 +201,7 @@ class Supervisor(Runner[JobRow]):
                 self._at_work[job_id].cancel()
                 return True
             # What another server works on is ended there.
-            claimed = await self._jobs.claim(job_id, now(), self._settings.training_lease)
+            claimed = await self._jobs.claim(job_id, times.now(), self._settings.training_lease)
             if claimed is not None:
                 await self._cancel_untaken(claimed)
         await self._notify()
@@ -228,7 +229,7 @@ class Supervisor(Runner[JobRow]):
         """The oldest job that may run; a look that finds none writes nothing where servers share the tables."""
         if is_full or (self._jobs.instance.is_shared and not await self._jobs.is_any_free()):
             return None
-        return await self._jobs.lease(now(), self._settings.training_lease, self._at_work)
+        return await self._jobs.lease(times.now(), self._settings.training_lease, self._at_work)
 
     async def _rest(self) -> float:
         """Processes that have nothing to do for long are ended."""

@@ -249,6 +249,7 @@ class CreateModel(Part):
     name: str
     base_model: str
     return_existing: bool = False
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = None
 
 
 class DeleteCheckpoints(Part):

@@ -1,12 +1,14 @@
 """The routes of Tinker's protocol (tinker 0.38), below /api/v1."""
 
+import asyncio
 from typing import Annotated, TypeVar
 
 import orjson
-from fastapi import Query, Request, Response
+from fastapi import Header, Query, Request, Response
+from fastapi.responses import FileResponse
 
 from heddle.auth import Caller
-from heddle.errors import InvalidRequest, ValidationFailed
+from heddle.errors import InvalidRequest, NotFound, ValidationFailed
 from heddle.http.routing import (
     BearerDeleter,
     BearerReader,
@@ -17,13 +19,17 @@ from heddle.http.routing import (
     off_loop,
     validate_body,
 )
+from heddle.http.signing import Signer, check_address
 from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.tinker import RequestRow, RunRow, SavedRow
 from heddle.store.control.training import ModelRow
+from heddle.training.tinker.listing import find_sessions, sum_storage
 from heddle.training.tinker.schemas import (
     Body,
+    ChangeProject,
     ChangeTtl,
     ClientConfig,
+    CopyWeights,
     CreateRun,
     CreateSampler,
     CreateSession,
@@ -34,12 +40,23 @@ from heddle.training.tinker.schemas import (
     RunId,
     Sample,
     SamplerId,
+    SaveExternal,
     SaveForSampler,
     SaveWeights,
+    SearchSessions,
     SessionId,
     TinkerPath,
 )
-from heddle.training.tinker.service import SCHEME, UNNAMED, Tinker, TinkerDep, check_data
+from heddle.training.tinker.service import (
+    SCHEME,
+    UNNAMED,
+    Tinker,
+    TinkerDep,
+    check_data,
+    names_of,
+    refuse_token,
+    step_folder,
+)
 from heddle.wire import jsontext, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.otlp import PROTOBUF
@@ -49,6 +66,7 @@ router = group("Tinker")
 ROUTERS = (router,)
 B = TypeVar("B", bound=Body)
 PREFIX = "/api/v1"
+DOWNLOAD = "api/v1/external_weights"
 Limit = Annotated[int, Query(ge=0, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=2**31)]
 IN_PROTOBUF = {
@@ -120,6 +138,26 @@ async def finish_session(session_id: str, request: Request, caller: BearerWriter
     if row.ending is None:
         await tinker.rows.change_session(session_id, ending={"reason": wanted.reason, "detail": wanted.detail})
     return answer({})
+
+
+@router.put(f"{PREFIX}/sessions/{{session_id}}/project", response_model=None, openapi_extra=body_schema(ChangeProject))
+async def move_session(session_id: str, request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
+    """Put a session that has no models into another project."""
+    wanted = await validate_body(ChangeProject, request)
+    await tinker.move_session(session_id, wanted.project_id, caller)
+    return answer({})
+
+
+@router.post(f"{PREFIX}/sessions/search", response_model=None, openapi_extra=body_schema(SearchSessions))
+async def search_sessions(request: Request, caller: BearerReader, tinker: TinkerDep) -> Response:
+    """Sessions that the caller's key reaches and that a filter leaves, newest first."""
+    return answer(await find_sessions(tinker, await validate_body(SearchSessions, request), caller))
+
+
+@router.get(f"{PREFIX}/billing/usage/checkpoints/current", response_model=None)
+async def read_storage(caller: BearerReader, tinker: TinkerDep, project_id: str | None = None) -> Response:
+    """What the checkpoints take that the caller's key reaches, by project and user."""
+    return answer({"data": await sum_storage(tinker, project_id, caller)})
 
 
 @router.get(f"{PREFIX}/sessions", response_model=None)
@@ -231,7 +269,27 @@ async def save_for_sampler(request: Request, caller: BearerWriter, tinker: Tinke
         refusal = InvalidRequest("path or sampling_session_seq_id: one of them says what is made", param="path")
         await tinker.refuse(wanted.model_id, wanted.seq_id, refusal, caller)
         raise refusal
-    return _promise(await tinker.accept_json(wanted, caller))
+    return _promise(await tinker.accept_sampler(wanted, caller))
+
+
+@router.post(f"{PREFIX}/save_weights_external", response_model=None, openapi_extra=body_schema(SaveExternal))
+async def save_external(request: Request, caller: BearerWriter, tinker: TinkerDep) -> Response:
+    """Keep a model's weights as a PEFT folder to download."""
+    return _promise(await tinker.accept_json(await _read(SaveExternal, request, caller, tinker), caller))
+
+
+@router.post(f"{PREFIX}/copy_weights", response_model=None, openapi_extra=body_schema(CopyWeights))
+async def copy_weights(
+    request: Request,
+    caller: BearerWriter,
+    tinker: TinkerDep,
+    x_idempotency_key: Annotated[str | None, Header()] = None,
+    x_tinker_weights_access_token: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Put a checkpoint into another project; both share the bytes where the disk allows it."""
+    wanted = await validate_body(CopyWeights, request)
+    refuse_token(x_tinker_weights_access_token)
+    return answer({"tinker_path": await tinker.copy_saved(wanted, x_idempotency_key, caller)})
 
 
 @router.post(f"{PREFIX}/load_weights", response_model=None, openapi_extra=body_schema(LoadWeights))
@@ -366,6 +424,31 @@ async def delete_checkpoint(run_id: str, segment: str, name: str, caller: Bearer
     """Take a checkpoint away, with its files."""
     await tinker.delete_saved(await tinker.change_saved(run_id, segment, name, caller), caller.user)
     return answer({})
+
+
+@router.get(f"{SAVED}/external_weights_urls", response_model=None)
+async def read_external_urls(
+    run_id: str, segment: str, name: str, request: Request, caller: BearerReader, tinker: TinkerDep
+) -> Response:
+    """Addresses of the files of a checkpoint that need no key, and when they end."""
+    row, _, model = await tinker.find_saved(f"{SCHEME}{run_id}/{segment}/{name}", caller)
+    if row.kind != "external":
+        raise InvalidRequest("Only what save_weights_external made has addresses", param="checkpoint_id")
+    sign = await Signer.make(tinker.settings, str(request.base_url))
+    folder = tinker.data / step_folder(model, row)
+    made = {one: sign.address(DOWNLOAD, path=row.path, file=one) for one in await asyncio.to_thread(names_of, folder)}
+    return answer({"urls": made, "expires": times.to_iso(sign.expires)})
+
+
+@router.get(f"/{DOWNLOAD}", response_class=FileResponse)
+async def download_external(path: str, file: str, expires: int, signature: str, tinker: TinkerDep) -> Response:
+    """A file of a checkpoint, by an address of external_weights_urls; 403 for one that has ended or is made up."""
+    await check_address(tinker.settings, signature, expires, DOWNLOAD, path, file)
+    row = await tinker.rows.saved(path)
+    model = None if row is None else await tinker.model_of(row)
+    if row is None or model is None or not (found := tinker.data / step_folder(model, row) / file).is_file():
+        raise NotFound("The checkpoint was deleted")
+    return FileResponse(found, media_type="application/octet-stream", filename=file)
 
 
 async def _publish(tinker: Tinker, run_id: str, segment: str, name: str, caller: Caller, is_public: bool) -> Response:

@@ -13,14 +13,14 @@ from heddle.auth import Caller
 from heddle.errors import HeddleError
 from heddle.jobs.runner import Attempt, Runner
 from heddle.paths import model_folder
-from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow, SavedRow
+from heddle.store.control.tinker import REFUSED, SAMPLE, TRAINING, RequestRow, RunRow, SamplerRow
 from heddle.store.control.training import ModelRow
 from heddle.training import files
 from heddle.training.messages import Answer, Behind, Failed, Operation, Performed
 from heddle.training.models import resources
 from heddle.training.queue.process import ProcessEnded, Slot
 from heddle.training.queue.supervisor import Supervisor
-from heddle.training.tinker.service import SCHEME, UNNAMED, WORK, Tinker
+from heddle.training.tinker.service import SCHEME, UNNAMED, WORK, Tinker, saved_row
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
 from heddle.wire.keys import ROLES, Grant
@@ -184,6 +184,14 @@ class TrainingRequests(Requests):
         await self._list(run, model, row, path, "training", wanted)
         return {"path": path, "type": "save_weights"}
 
+    async def save_external(self, run: RunRow, model: ModelRow, row: RequestRow) -> Json:
+        """List what save_weights_external made."""
+        wanted = orjson.loads(row.body)
+        path = f"{SCHEME}{run.id}/external_weights/{wanted['path']}"
+        await self._make_room(model, row, path, False)
+        await self._list(run, model, row, path, "external", wanted)
+        return {"path": path, "type": row.kind}
+
     async def save_for_sampler(self, run: RunRow, model: ModelRow, row: RequestRow) -> Json:
         """List what save_weights_for_sampler made, and make the sampler that was asked for."""
         wanted = orjson.loads(row.body)
@@ -220,25 +228,14 @@ class TrainingRequests(Requests):
         await self._tinker.delete_saved(earlier, model.created_by)
 
     async def _list(self, run: RunRow, model: ModelRow, row: RequestRow, path: str, kind: str, wanted: Json) -> None:
-        listed = await self._tinker.models.save(model, row.seq, is_served=kind != "training")
-        seconds = wanted["ttl_seconds"]
-        await self._tinker.rows.add_saved(
-            SavedRow(
-                path=path,
-                run_id=run.id,
-                kind=kind,
-                step=row.seq,
-                bytes=listed.bytes,
-                user_metadata=wanted["user_metadata"],
-                expires_at=None if seconds is None else row.created_at + seconds * times.SECOND,
-                created_at=row.created_at,
-            )
-        )
+        told = (wanted["ttl_seconds"], wanted.get("user_metadata"))
+        await self._tinker.add_saved(model, saved_row(run, row.seq, path, kind, row.created_at, *told))
 
 
 Save = Callable[[TrainingRequests, RunRow, ModelRow, RequestRow], Any]
 SAVES: dict[str, Save] = {
     "save_weights": TrainingRequests.save_state,
+    "save_weights_external": TrainingRequests.save_external,
     "save_weights_for_sampler": TrainingRequests.save_for_sampler,
 }
 

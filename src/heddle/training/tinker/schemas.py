@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
@@ -46,6 +46,43 @@ class FinishSession(Body):
 
     reason: dict[str, Any]
     detail: str | None = None
+
+
+class Owner(BaseModel):
+    """Whose sessions: the caller's own, everybody's, or those of named users."""
+
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["own", "accessible", "user"] = "own"
+    owner_urns: Annotated[list[str], Field(max_length=10)] = []
+
+
+class Status(BaseModel):
+    """How a session is; none is ever cancelled or failed here, as only its client ends it."""
+
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["active", "cancelled", "failed", "client_finished"]
+    reasons: list[Literal["success", "errored", "interrupted"]] | None = None
+
+
+class Cursor(BaseModel):
+    """The last session of a page."""
+
+    model_config = ConfigDict(extra="forbid")
+    last_created_at: AwareDatetime
+    last_session_id: str
+
+
+class SearchSessions(Body):
+    """Which sessions to list."""
+
+    session_id: str | None = None
+    project_ids: list[str] | None = None
+    user_metadata: dict[str, str] = {}
+    display_name: Annotated[str, Field(min_length=1)] | None = None
+    owner: Owner = Owner()
+    statuses: Annotated[list[Status], Field(min_length=1)] | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    cursor: Cursor | None = None
 
 
 class LoraConfig(BaseModel):
@@ -128,6 +165,27 @@ class SaveForSampler(RunRequest):
     kind_of_sampler: Annotated[Literal["snapshot", "inflight"], Field(alias="kind")] = "snapshot"
     ttl_seconds: Ttl = None
     user_metadata: dict[str, str] | None = None
+
+
+class SaveExternal(RunRequest):
+    """Keep the weights as a PEFT folder whose files can be downloaded."""
+
+    kind = "save_weights_external"
+    path: Name
+    ttl_seconds: Ttl = None
+    age_encryption_recipients: None = None
+    """Files are not encrypted here."""
+
+
+class CopyWeights(Body):
+    """Put a checkpoint into another project, or into a session."""
+
+    session_id: Id | None = None
+    model_seq_id: Seq | None = None
+    destination_project_id: Annotated[str, Field(max_length=300)] | None = None
+    source_path: str
+    ttl_seconds: Ttl = None
+    weights_access_token: str | None = None
 
 
 class LoadWeights(Body):
@@ -230,4 +288,4 @@ class ChangeTtl(Body):
 class ChangeProject(Body):
     """Where a session belongs."""
 
-    project_id: str
+    project_id: Annotated[str, Field(min_length=1, max_length=300)]

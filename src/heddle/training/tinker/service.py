@@ -6,11 +6,13 @@ the result, which waits there for a day.
 
 import asyncio
 import contextlib
+import hashlib
 import math
 import re
 import secrets
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakValueDictionary
@@ -33,6 +35,7 @@ from heddle.training.losses.tinker import LOSSES
 from heddle.training.models import TrainableModels
 from heddle.training.service import Training
 from heddle.training.tinker.schemas import (
+    CopyWeights,
     CreateRun,
     CreateSampler,
     CreateSession,
@@ -40,6 +43,7 @@ from heddle.training.tinker.schemas import (
     LoraConfig,
     RunRequest,
     Sample,
+    SaveForSampler,
 )
 from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
@@ -49,14 +53,12 @@ if TYPE_CHECKING:
     from heddle.training.tinker.messages import DataRequest
 
 SCHEME = "tinker://"
-KINDS = {"weights": "training", "sampler_weights": "sampler"}
+KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 """The second part of a checkpoint's path, and what clients call its kind."""
 UNNAMED = ("ephemeral", "inflight")
 WORK = "run"
 """Of a model's folder: the snapshots of its run."""
 DEFAULT_PROJECT = "tinker"
-LORA_ALPHA = 32.0
-"""Tinker's own, whatever the rank (tinker-cookbook, `hyperparam_utils`)."""
 _ATTENTION, _MLP = re.compile(r"attn|attention"), re.compile(r"mlp|feed_forward|ffn")
 WAIT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
@@ -92,14 +94,14 @@ class Tinker:
         if self.settings.trainer != "local":
             raise Unavailable("Tinker's protocol trains with --trainer local alone", retry_after=60)
 
-    async def create_session(self, wanted: CreateSession, caller: Caller) -> SessionRow:
+    async def create_session(self, wanted: CreateSession, caller: Caller, session_id: str | None = None) -> SessionRow:
         """A session in `project_id` (`entity/project`, or a project of the caller's own). Raises Forbidden."""
         project_id = name_project(wanted.project_id or caller.project or DEFAULT_PROJECT, caller)
         entity, _, project = project_id.partition("/")
         about = wanted.model_dump(include={"tags", "user_metadata", "sdk_version", "display_name"})
         now = times.now()
         row = SessionRow(
-            id=secrets.token_hex(12),
+            id=session_id or secrets.token_hex(12),
             entity=entity,
             project=project,
             key_id=caller.key_id,
@@ -155,10 +157,11 @@ class Tinker:
 
     async def create_run(self, wanted: CreateRun, caller: Caller) -> RequestRow:
         """Make a run; the same again is the one that is there. Raises InvalidRequest, NotFound, Gone, ..."""
+        self.require()
         session = await self.open_session(wanted.session_id, caller)
         base = await self.models.base(wanted.base_model)
         shape = choose_projections(await self.models.shape(base), wanted.lora_config)
-        lora = initial_adapter.lora_of(shape, base.id, wanted.lora_config.rank, LORA_ALPHA)
+        lora = initial_adapter.lora_of(shape, base.id, wanted.lora_config.rank, initial_adapter.LORA_ALPHA)
         about = wanted.lora_config.model_dump(include={"rank", "train_mlp", "train_attn"})
 
         def make(folder: Path, model_id: str) -> None:
@@ -171,21 +174,62 @@ class Tinker:
 
     async def create_run_from(self, wanted: LoadWeights, caller: Caller) -> RequestRow:
         """Make a run that begins with a checkpoint; raises as `create_run`."""
+        self.require()
         if wanted.session_id is None or wanted.model_seq_id is None:
             raise InvalidRequest("session_id and model_seq_id name the model to make; both are needed")
         if wanted.seq_id is not None:
             raise InvalidRequest("seq_id goes with model_id, not with session_id", param="seq_id")
         session = await self.open_session(wanted.session_id, caller)
         source, run, model = await self.find_saved(wanted.path, caller)
+        refuse_token(wanted.weights_access_token)
         if wanted.base_model is not None and (await self.models.base(wanted.base_model)).id != model.base_model:
             raise InvalidRequest(f"base_model: the checkpoint is one of {model.base_model}", param="base_model")
         check_optimizer(wanted, source)
-        names = FULL_STATE if wanted.optimizer else FULL_STATE[:2]
+        make = self._copier(model, source, with_optimizer=wanted.optimizer)
+        return await self._add_run(session, wanted.model_seq_id, model.base_model, model.lora, run.lora, wanted, make)
+
+    def _copier(self, model: ModelRow, source: SavedRow, with_optimizer: bool) -> Callable[[Path, str], None]:
+        """Makes the folder of a step from a checkpoint, whose bytes both share where the disk allows it."""
+        names = FULL_STATE if with_optimizer else FULL_STATE[:2]
 
         def make(folder: Path, _: str) -> None:
             files.make_whole(folder, lambda made: copy_files(self.data / step_folder(model, source), made, names))
 
-        return await self._add_run(session, wanted.model_seq_id, model.base_model, model.lora, run.lora, wanted, make)
+        return make
+
+    async def copy_saved(self, wanted: CopyWeights, key: str | None, caller: Caller) -> str:
+        """The path of a copy, in a run that is not trained; one `key` makes one copy. Raises as `create_run`."""
+        refuse_token(wanted.weights_access_token)
+        source, run, model = await self.find_saved(wanted.source_path, caller)
+        seq = wanted.model_seq_id
+        if wanted.destination_project_id is not None and (wanted.session_id, seq) == (None, None):
+            told = f"{caller.key_id} {caller.user} {wanted.model_dump_json()} {key or secrets.token_hex(12)}"
+            session_id, seq = hashlib.sha256(told.encode()).hexdigest()[:24], 0
+            project_id = wanted.destination_project_id
+            session = await self.create_session(
+                CreateSession(sdk_version="", project_id=project_id), caller, session_id
+            )
+        elif wanted.destination_project_id is None and wanted.session_id is not None and seq is not None:
+            session = await self.open_session(wanted.session_id, caller)
+        else:
+            raise InvalidRequest("destination_project_id, or session_id with model_seq_id, says where the copy goes")
+        name = wanted.source_path.removeprefix(f"{SCHEME}{run.id}")
+        path = f"{SCHEME}{session.id}:train:{seq}{name}"
+        if await self.rows.saved(path) is None:
+            make = self._copier(model, source, with_optimizer=source.kind == "training")
+            request = await self._add_run(session, seq, model.base_model, model.lora, run.lora, wanted, make)
+            new, copy = await self.run(request.target, caller)
+            await asyncio.to_thread(make, self.data / files.checkpoint_folder(copy.id, 1), copy.id)
+            kind = "sampler" if source.kind in UNNAMED else source.kind
+            listed = saved_row(new, 1, path, kind, times.now(), wanted.ttl_seconds, source.user_metadata)
+            await self.add_saved(copy, listed)
+            await self.rows.end_run(new.id)
+        return path
+
+    async def add_saved(self, model: ModelRow, row: SavedRow) -> None:
+        """List a checkpoint whose folder is made, and serve it where it is one to sample from."""
+        listed = await self.models.save(model, row.step, is_served=row.kind in ("sampler", *UNNAMED))
+        await self.rows.add_saved(replace(row, bytes=listed.bytes))
 
     async def _add_run(
         self,
@@ -194,10 +238,9 @@ class Tinker:
         base_model: str,
         lora: Json,
         about: Json,
-        wanted: CreateRun | LoadWeights,
+        wanted: CreateRun | LoadWeights | CopyWeights,
         make: Callable[[Path, str], None],
     ) -> RequestRow:
-        self.require()
         run_id = f"{session.id}:train:{seq}"
         request_id, now = f"{run_id}:0", times.now()
         found = await self.requests.find(request_id)
@@ -219,7 +262,7 @@ class Tinker:
             model_id=model_id,
             session_id=session.id,
             lora=about,
-            user_metadata=wanted.user_metadata,
+            user_metadata=None if isinstance(wanted, CopyWeights) else wanted.user_metadata,
             created_at=now,
             seen_at=now,
         )
@@ -259,6 +302,19 @@ class Tinker:
             wanted.model_id, wanted.seq_id, wanted.kind, wanted.model_dump_json(by_alias=True).encode(), caller
         )
 
+    async def accept_sampler(self, wanted: SaveForSampler, caller: Caller) -> RequestRow:
+        """The same for weights to sample from; a repetition brings another number for the sampler: the first stays."""
+        found = await self.requests.find(f"{wanted.model_id}:{wanted.seq_id}")
+        if (
+            found is not None
+            and found.kind == wanted.kind
+            and found.body
+            and wanted.sampling_session_seq_id is not None
+        ):
+            number = orjson.loads(found.body)["sampling_session_seq_id"]
+            wanted = wanted.model_copy(update={"sampling_session_seq_id": number})
+        return await self.accept_json(wanted, caller)
+
     async def _queue(self, target: str, seq: int, kind: str, body: bytes) -> RequestRow:
         row = RequestRow(id=f"{target}:{seq}", target=target, seq=seq, kind=kind, body=body, created_at=times.now())
         stored = await self.requests.add(row)
@@ -272,6 +328,7 @@ class Tinker:
         _, model = await self.run(wanted.model_id, caller)
         try:
             source, _, other = await self.find_saved(wanted.path, caller)
+            refuse_token(wanted.weights_access_token)
             check_optimizer(wanted, source)
             if (other.base_model, other.lora) != (model.base_model, model.lora):
                 raise InvalidRequest("path: the checkpoint is of another base model or LoRA shape", param="path")
@@ -322,13 +379,28 @@ class Tinker:
         model = (await self.find_saved(row.path, caller))[2]
         await self.rows.publish_saved(row.path, is_public, caller.user, refs.internal_project(model.project_id))
 
+    async def model_of(self, row: SavedRow) -> ModelRow | None:
+        """The model that a checkpoint is a step of."""
+        run = await self.rows.run(row.run_id)
+        return None if run is None else await self._table.find(run.model_id)
+
     async def delete_saved(self, row: SavedRow, user: str) -> None:
         """Take a checkpoint away, with its files."""
-        run = await self.rows.run(row.run_id)
-        model = None if run is None else await self._table.find(run.model_id)
+        model = await self.model_of(row)
         await self.rows.remove_saved(row.path)
         if model is not None:
             await self.models.drop(model, row.step, user)
+
+    async def move_session(self, session_id: str, project_id: str, caller: Caller) -> None:
+        """Put a session into another project; raises InvalidRequest for one whose models stay where they are."""
+        session = await self.session(session_id, caller)
+        entity, _, project = name_project(project_id, caller).partition("/")
+        if (entity, project) != (session.entity, session.project) and await self.rows.runs([session.id]):
+            raise InvalidRequest(
+                f"The session {session.id} has models, which stay in {session.project_id}; copy_weights puts their "
+                "checkpoints into another project"
+            )
+        await self.rows.change_session(session.id, entity=entity, project=project)
 
     async def create_sampler(self, wanted: CreateSampler, caller: Caller) -> SamplerRow:
         """What samples are drawn from: a checkpoint or the base model; raises InvalidRequest, NotFound, Gone."""
@@ -434,11 +506,31 @@ def check_optimizer(wanted: LoadWeights, source: SavedRow) -> None:
         raise InvalidRequest("optimizer: a sampler's weights have none; load what save_state made", param="optimizer")
     if wanted.optimizer and wanted.optimizer_config is not None:
         raise InvalidRequest("optimizer_config: it is restored with the optimizer", param="optimizer_config")
-    if wanted.weights_access_token is not None:
+
+
+def refuse_token(token: str | None) -> None:
+    """Raise InvalidRequest for a token to what others have."""
+    if token is not None:
         raise InvalidRequest(
             "weights_access_token: checkpoints of others are read with a key that reaches them, or published",
             param="weights_access_token",
         )
+
+
+def saved_row(
+    run: RunRow, step: int, path: str, kind: str, made_at: int, ttl_seconds: int | None, user_metadata: Json | None
+) -> SavedRow:
+    """A checkpoint to list, whose size is not known yet."""
+    return SavedRow(
+        path=path,
+        run_id=run.id,
+        kind=kind,
+        step=step,
+        bytes=0,
+        user_metadata=user_metadata,
+        expires_at=None if ttl_seconds is None else made_at + ttl_seconds * times.SECOND,
+        created_at=made_at,
+    )
 
 
 def check_tokens(ids: Sequence[int], base: BaseModel, place: str) -> None:
@@ -495,6 +587,11 @@ def check_data(wanted: "DataRequest", base: BaseModel) -> None:
 def step_folder(model: ModelRow, saved: SavedRow) -> str:
     """The folder of a checkpoint, relative to the data folder."""
     return files.checkpoint_folder(model.id, saved.step)
+
+
+def names_of(folder: Path) -> list[str]:
+    """The files of a checkpoint."""
+    return sorted(one.name for one in folder.iterdir() if one.is_file())
 
 
 def copy_files(source: Path, target: Path, names: Sequence[str]) -> None:

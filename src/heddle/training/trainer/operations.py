@@ -232,7 +232,7 @@ def _snapshot(operation: Operation, run: Run) -> None:
 
 
 def _save(operation: Operation, run: Run, _: Policy) -> tuple[Run, bytes]:
-    """save_weights with the optimizer, save_weights_for_sampler without."""
+    """save_weights with the optimizer, the others without."""
     assert operation.place is not None
     write = run.write if operation.kind == "save_weights" else run.adapter.write
     make_whole(Path(operation.place), write)
@@ -258,6 +258,7 @@ HANDLERS: dict[str, Handler] = {
     "forward_backward": _compute,
     "optim_step": _step,
     "save_weights": _save,
+    "save_weights_external": _save,
     "save_weights_for_sampler": _save,
     "load_weights": _load,
 }

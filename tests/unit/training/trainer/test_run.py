@@ -94,7 +94,7 @@ def test_one_row_on_policy(tmp_path: Path, groups: list[dict[str, Any]], cache: 
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("threads", [1, 2])
 def test_a_job_is_a_pure_function(
     threads: int, tmp_path: Path, groups: list[dict[str, Any]], cache: PolicyCache
 ) -> None:

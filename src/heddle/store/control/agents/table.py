@@ -65,7 +65,7 @@ SHOWN = agent_spans.c.hidden == sa.literal_column("0")
 
 
 def _index(name: str, *columns: str) -> None:
-    sa.Index(name, *(agent_spans.c[column] for column in columns), sqlite_where=SHOWN, postgresql_where=SHOWN)
+    sa.Index(name, *(agent_spans.c[column] for column in columns), sqlite_where=SHOWN)
 
 
 EVALUATED = agent_spans.c.eval_predict_and_score_call_id != sa.literal_column("''")
@@ -74,7 +74,6 @@ sa.Index(
     agent_spans.c.project,
     agent_spans.c.eval_predict_and_score_call_id,
     sqlite_where=EVALUATED,
-    postgresql_where=EVALUATED,
 )
 _index("agent_spans_by_time", "project", "started_at")
 _index("agent_spans_by_agent", "project", "agent_name", "agent_version", "started_at")

@@ -1,0 +1,178 @@
+"""Faults that heddle once had, or that its code guards against, to be planted: each must be found by a simulation."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+import sqlalchemy as sa
+
+from heddle.evals import monitors
+from heddle.evals.monitors import Monitors
+from heddle.jobs.runner import Loop, Runner
+from heddle.store.clickhouse.call_writes import Watched
+from heddle.store.control import inference, pending_calls
+from heddle.store.control.coordination import NO_LEASE, QUEUED, RUNNING, JobQueue, Leases
+from heddle.store.control.eval_jobs import EvalJobs, eval_jobs
+from heddle.store.control.monitors import Alerts
+
+Patches = list[tuple[Any, str, Any]]
+
+
+def loops_end_with_their_first_error() -> Patches:
+    """Slots of training once ended silently, in an outage while there was nothing to do."""
+
+    async def run(self: Loop) -> None:
+        while True:
+            self._news.clear()
+            pause = await self._work()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
+
+    return [(Loop, "run", run)]
+
+
+def jobs_at_work_are_taken_again() -> Patches:
+    """Whoever looks takes what another server works on."""
+
+    def is_free(self: Any, held: Any = ()) -> Any:
+        return sa.and_(self.jobs.c.state.in_((QUEUED, *self.at_work)), self.jobs.c.id.not_in(list(held)))
+
+    return [(JobQueue, "_is_free", is_free)]
+
+
+def jobs_of_dead_servers_are_nobodys() -> Patches:
+    """What a killed server had begun waits for ever."""
+    return [(JobQueue, "_is_free", lambda self, held=(): self.jobs.c.state == QUEUED)]
+
+
+def lost_jobs_are_ended_all_the_same() -> Patches:
+    """A server that slept writes the end of a job that another one has by now."""
+
+    def is_mine(self: Any, job_ids: Any) -> Any:
+        return sa.and_(self.jobs.c.state.in_(self.at_work), self.jobs.c.id.in_(list(job_ids)))
+
+    return [(JobQueue, "_is_mine", is_mine), (Runner, "_hold", lambda self: asyncio.sleep(0, 5.0))]
+
+
+def unknown_jobs_are_kept() -> Patches:
+    """A job whose taking was committed, and the answer lost, is leased for ever by a server that does not know it."""
+
+    async def renew(self: Any, job_ids: Any, seconds: float) -> None:
+        c = self.jobs.c
+        mine = sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner)
+        await self._execute(self.jobs.table.update().where(mine).values(self._lease(seconds)))
+
+    return [(JobQueue, "renew", renew)]
+
+
+def monitors_hold_at_one_server() -> Patches:
+    """Servers did not hear of a monitor that was made through another one, and noted no calls for it."""
+
+    async def follow(self: Monitors) -> None:
+        return None
+
+    def among(self: Watched, connection: sa.Connection, keys: Any) -> Any:
+        return [key for key in keys if key[0] in self.projects]
+
+    return [(Monitors, "_follow", follow), (Watched, "among", among)]
+
+
+def busy_queues_lose_calls() -> Patches:
+    """Calls that could not be scored now, as the store or the queue was busy, were never scored."""
+    return [(monitors, "_may_pass", lambda error: False)]
+
+
+def alerts_are_stored_before_their_messages() -> Patches:
+    """A crash between the two, and nobody is told."""
+    save = Alerts.save_check
+
+    async def save_check(self: Any, row: Any, messages: Any, before: str) -> None:
+        await save(self, row, (), before)
+        await save(self, row, messages, row.state)
+
+    return [(Alerts, "save_check", save_check)]
+
+
+def every_server_tells_alerts() -> Patches:
+    """Each server that looked told the change again."""
+
+    take, save = Leases.take, Alerts.save_check
+
+    async def take_alerts(self: Leases, name: str, seconds: float) -> bool:
+        return name == "alerts" or await take(self, name, seconds)
+
+    async def save_check(self: Any, row: Any, messages: Any, before: str) -> None:
+        found = await self.read(row.project, row.id)
+        await save(self, row, messages, found.state if found is not None else before)
+
+    return [(Leases, "take", take_alerts), (Alerts, "save_check", save_check)]
+
+
+def published_steps_are_not_announced() -> Patches:
+    """Other servers went on answering with the step that a name meant before."""
+    return [(inference, "count_change", lambda connection, name: None)]
+
+
+def starting_servers_take_everything() -> Patches:
+    """A server that started queued what others were working on."""
+
+    async def put_back_all(self: EvalJobs) -> int:
+        change = eval_jobs.update().where(eval_jobs.c.state == RUNNING)
+        return await self._execute(change.values(state=QUEUED, **NO_LEASE))
+
+    return [(EvalJobs, "put_back_all", put_back_all)]
+
+
+def halves_that_changed_meanwhile_are_removed() -> Patches:
+    """A half of a call that came while its other half was written was taken for done."""
+    remove = pending_calls.remove_settled
+
+    def remove_settled(connection: sa.Connection, done: Any) -> Any:
+        remove(connection, dict.fromkeys(done))
+        return []
+
+    return [(pending_calls, "remove_settled", remove_settled)]
+
+
+def lost_answers_count_as_crashes() -> Patches:
+    """A job whose taking was twice not answered was given up, as if it had ended two servers."""
+
+    async def put_back_unknown(self: Any, known: Any) -> None:
+        return None
+
+    return [(JobQueue, "put_back_unknown", put_back_unknown)]
+
+
+def slow_servers_overtake_others() -> Patches:
+    """A server that slept put a call in the place of a later one of its trace, which was then not scored."""
+    return [(Leases, "require", lambda self, connection, name: None)]
+
+
+FAULTS: list[Callable[[], Patches]] = [
+    unknown_jobs_are_kept,
+    monitors_hold_at_one_server,
+    loops_end_with_their_first_error,
+    jobs_at_work_are_taken_again,
+    jobs_of_dead_servers_are_nobodys,
+    lost_jobs_are_ended_all_the_same,
+    busy_queues_lose_calls,
+    alerts_are_stored_before_their_messages,
+    every_server_tells_alerts,
+    published_steps_are_not_announced,
+    starting_servers_take_everything,
+    halves_that_changed_meanwhile_are_removed,
+    lost_answers_count_as_crashes,
+    slow_servers_overtake_others,
+]
+
+
+@contextlib.contextmanager
+def planted(fault: Callable[[], Patches]) -> Iterator[None]:
+    """The product with a fault."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in fault():
+            stack.enter_context(patch.object(owner, name, value))
+        yield

@@ -1,0 +1,43 @@
+"""Servers on a virtual clock keep their promises whatever goes wrong; planted faults are found; a seed replays."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.faults import FAULTS, Patches, planted
+from tests.simulation.run import SHORT_HOURS, explain, simulate
+from tests.support.selection import with_breadth
+
+ROOT = Path(__file__).parent.parent.parent
+SEEDS = with_breadth(range(13, 29), keep=2)
+MOST_SEEDS = 40
+"""A fault that so many short simulations do not find is one that they cannot find."""
+
+
+@pytest.mark.parametrize("seed", [int(os.environ["HEDDLE_SIM_SEED"])] if "HEDDLE_SIM_SEED" in os.environ else SEEDS)
+def test_servers_keep_their_promises(seed: int) -> None:
+    hours = float(os.environ.get("HEDDLE_SIM_HOURS", SHORT_HOURS))
+    outcome = simulate(seed, hours)
+    assert not outcome.problems, explain(outcome, hours)
+    assert outcome.hours > hours and outcome.events > 100, "clients and servers did something"
+
+
+def test_a_seed_is_the_same_simulation_in_every_process() -> None:
+    program = "from tests.simulation.run import simulate; print(simulate(16, 0.1).digest)"
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
+    other = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert simulate(16, 0.1).digest == other.stdout.strip()
+    assert simulate(17, 0.1).digest != other.stdout.strip()
+
+
+@pytest.mark.parametrize("fault", with_breadth(FAULTS, keep=2))
+def test_a_planted_fault_is_found(fault: Callable[[], Patches]) -> None:
+    with planted(fault):
+        found = next((seed for seed in range(100, 100 + MOST_SEEDS) if simulate(seed).problems), None)
+    assert found is not None, f"{fault.__name__} was not found"
