@@ -38,7 +38,7 @@ NODE := $(if $(shell command -v npm 2>/dev/null),.node/.installed,)
 KEPT := src/heddle/openapi.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-all test-fast test-clients test-python test-scale test-vllm soak bench bench-compare lint clients lock dist release sbom docs kubernetes otel-recordings import-recordings
+.PHONY: help demo mutation serve test test-all test-fast test-clients test-python test-scale test-vllm soak bench bench-compare lint clients lock dist release sbom docs kubernetes otel-recordings import-recordings
 .DELETE_ON_ERROR:
 
 help:
@@ -55,6 +55,7 @@ help:
 	@echo "make bench-compare REF=main~20   this checkout and another commit in turns, with ratios and their intervals"
 	@echo "make bench   ingest, query, footprint, engine, overhead, training and abuse figures"
 	@echo "make lint    ruff, the rules of imports, and mypy only"
+	@echo "make mutation  what the unit tests of the core notice of changed operators, constants and statements"
 	@echo "make docs    the documentation as a site in dist/site, every link checked"
 	@echo "make kubernetes  the files of deploy/kubernetes from the chart of deploy/helm"
 	@echo "make lock    the lock files in requirements/ anew (ARGS='--upgrade' for newer versions)"
@@ -153,6 +154,9 @@ bench: .venv/.dev $(ART)
 	$(BIN)/python benchmarks/training.py --peers none --quick
 	$(BIN)/python benchmarks/art.py
 	$(BIN)/python benchmarks/abuse.py --quick
+
+mutation: .venv/.dev
+	@$(BIN)/python -m tools.mutation $(ARGS)
 
 bench-compare: .venv/.dev
 	$(BIN)/python benchmarks/compare.py $(REF) $(ARGS)

@@ -22,6 +22,7 @@ from types import CodeType, FunctionType
 
 import pytest
 
+NOT_APPLIED = 77
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 
@@ -157,14 +158,17 @@ def _replace(tree: ast.Module, statement: ast.stmt) -> None:
                 body[body.index(statement)] = ast.Pass(lineno=statement.lineno, col_offset=0)
 
 
-def apply(mutant: Mutant) -> None:
-    """Give the functions of an imported module the code that they have in a mutant."""
+def apply(mutant: Mutant) -> bool:
+    """Give the functions of an imported module the code of a mutant; false where none can take what changes."""
     name = mutant.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     changed = dict(_codes(compile(mutant.source, str(SOURCE / mutant.module), "exec")))
+    is_changed = False
     for function in [each for each in gc.get_objects() if isinstance(each, FunctionType) and each.__module__ == name]:
         code = changed.get(function.__qualname__)
         if code is not None and code.co_freevars == function.__code__.co_freevars:
+            is_changed |= code.co_code != function.__code__.co_code or code.co_consts != function.__code__.co_consts
             function.__code__ = code
+    return is_changed
 
 
 def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
@@ -179,23 +183,25 @@ def _pytest(*arguments: str) -> int:
         return int(pytest.main([*arguments, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]))
 
 
-def run_tests(tests: Sequence[str], mutant: Mutant | None, seconds: float) -> bool:
-    """Whether the tests pass in a process of their own, with a mutant or without; one that hangs fails them."""
+def run_tests(tests: Sequence[str], mutant: Mutant | None, seconds: float) -> bool | None:
+    """Whether the tests pass in a process of their own, with a mutant or without; None where it cannot be applied.
+
+    One that hangs fails them.
+    """
     child = os.fork()
     if child == 0:
         code = 3
         try:
             os.setsid()
-            if mutant is not None:
-                apply(mutant)
-            code = _pytest(*tests)
+            code = NOT_APPLIED if mutant is not None and not apply(mutant) else _pytest(*tests)
         finally:
             os._exit(code)
     deadline = time.monotonic() + seconds
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status) == 0
+            code = os.waitstatus_to_exitcode(status)
+            return None if code == NOT_APPLIED else code == 0
         if time.monotonic() > deadline:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -217,10 +223,11 @@ def try_subject(name: str, count: int, seed: int, workers: int) -> tuple[int, li
     with ThreadPoolExecutor(workers) as pool:
         passed = list(pool.map(lambda mutant: run_tests(subject.tests, mutant, limit), chosen))
     survived = [mutant for mutant, is_alive in zip(chosen, passed, strict=True) if is_alive]
-    print(f"{name}: {len(chosen) - len(survived)} of {len(chosen)} mutants killed ({len(found)} possible)", flush=True)
+    tried = len(chosen) - passed.count(None)
+    print(f"{name}: {tried - len(survived)} of {tried} mutants killed ({len(found)} possible)", flush=True)
     for mutant in sorted(survived, key=str):
         print(f"  survived: {mutant}", flush=True)
-    return len(chosen), survived
+    return tried, survived
 
 
 def main() -> int:

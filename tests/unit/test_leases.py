@@ -71,6 +71,9 @@ def test_a_dead_servers_job_is_taken_over_and_it_can_write_no_more(two: Two) -> 
             assert await one.eval_jobs.take(["kind"], FAR, held=[job.id]) is None
             again = await other.eval_jobs.take(["kind"], FAR)
             assert again is not None and (again.id, again.attempts) == (job.id, 2)
+            assert again.started_at == job.started_at is not None, "when it began stays"
+            assert await one.eval_jobs.find_unended([job.id, "unknown"]) == {job.id}
+            assert await one.eval_jobs.find_unended([]) == set()
             assert await one.eval_jobs.read_held() == {} and await other.eval_jobs.read_held() == {job.id: False}
             await one.eval_jobs.note(job.id, {"rows": 9})
             assert not await one.eval_jobs.finish(job.id, SUCCEEDED, 1, result={}, error=None)
@@ -300,7 +303,9 @@ def test_a_change_is_seen_by_the_other_server(two: Two) -> None:
         async with two.open() as (one, other):
             before = await other.changes.number(LIMITS)
             await one.inference.set_limit("project", "team/p", 1, None, "me")
-            assert await other.changes.number(LIMITS) > before
+            assert await other.changes.number(LIMITS) == before + 1
+            await one.inference.set_limit("project", "team/p", 2, None, "me")
+            assert await other.changes.number(LIMITS) == before + 2
             before = await other.changes.number(ADAPTERS)
             await one.adapters.point(("team", "p", "policy"), 3)
             assert await other.changes.number(ADAPTERS) > before

@@ -11,6 +11,10 @@ from heddle.wire import calls, query
 from heddle.wire.calls import FieldKind
 from heddle.wire.query import And, Compare, Contains, Convert, Field, In, Literal, Not, Or, parse_query, split_path
 
+ONE = {"$literal": 1}
+NOT = ["body", "query", "$expr", "$not", 0]
+CONTAINS = ["body", "query", "$expr", "$contains"]
+SEARCH = ["body", "query", "$expr", "$search"]
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(max_size=10)
 )
@@ -100,6 +104,35 @@ def test_anything_else_is_refused_with_a_client_error(value: Any) -> None:
         ({"$expr": {"$eq": [{"$literal": 1}]}}, ValidationFailed, ["body", "query", "$expr", "$eq"]),
         ({"$expr": {"$eq": [{"$literal": 1}, 2]}}, ValidationFailed, ["body", "query", "$expr", "$eq", 1]),
         ({"$expr": {"$not": [{"$literal": 1}, {"$literal": 1}]}}, ValidationFailed, ["body", "query", "$expr", "$not"]),
+        ([], ValidationFailed, ["body", "query", "$expr"]),
+        ({"$expr": {"$and": {}}}, ValidationFailed, ["body", "query", "$expr", "$and"]),
+        ({"$expr": {"$and": [{}]}}, ValidationFailed, ["body", "query", "$expr", "$and", 0]),
+        (
+            {"$expr": {"$eq": [{"$getField": 1}, ONE]}},
+            ValidationFailed,
+            ["body", "query", "$expr", "$eq", 0, "$getField"],
+        ),
+        ({"$expr": {"$in": [ONE]}}, ValidationFailed, ["body", "query", "$expr", "$in"]),
+        ({"$expr": {"$in": {"0": ONE, "1": [ONE]}}}, ValidationFailed, ["body", "query", "$expr", "$in"]),
+        ({"$expr": {"$in": [ONE, ONE]}}, ValidationFailed, ["body", "query", "$expr", "$in", 1]),
+        ({"$expr": {"$in": [ONE, [2]]}}, ValidationFailed, ["body", "query", "$expr", "$in", 1, 0]),
+        ({"$expr": {"$not": [{"$convert": 1}]}}, ValidationFailed, [*NOT, "$convert", "input"]),
+        ({"$expr": {"$not": [{"$convert": {"input": ONE}}]}}, ValidationFailed, [*NOT, "$convert", "to"]),
+        ({"$expr": {"$not": [{"$convert": {"input": 1, "to": "int"}}]}}, ValidationFailed, [*NOT, "$convert", "input"]),
+        ({"$expr": {"$not": [{"$convert": {"input": ONE, "to": "date"}}]}}, ValidationFailed, [*NOT, "$convert", "to"]),
+        ({"$expr": {"$not": [{"$size": 1}]}}, ValidationFailed, [*NOT, "$size"]),
+        ({"$expr": {"$contains": {"input": ONE}}}, ValidationFailed, [*CONTAINS, "substr"]),
+        ({"$expr": {"$contains": {"input": 1, "substr": ONE}}}, ValidationFailed, [*CONTAINS, "input"]),
+        ({"$expr": {"$contains": {"input": ONE, "substr": 1}}}, ValidationFailed, [*CONTAINS, "substr"]),
+        (
+            {"$expr": {"$contains": {"input": ONE, "substr": ONE, "case_insensitive": 1}}},
+            ValidationFailed,
+            [*CONTAINS, "case_insensitive"],
+        ),
+        ({"$expr": {"$search": "text"}}, ValidationFailed, [*SEARCH, "text"]),
+        ({"$expr": {"$search": {"text": 1}}}, ValidationFailed, [*SEARCH, "text"]),
+        ({"$expr": {"$search": {"text": "a", "any_of_trace": None}}}, ValidationFailed, [*SEARCH, "any_of_trace"]),
+        ({"$expr": {"$search": {"text": ""}}}, InvalidRequest, None),
         ({"$expr": {"$and": []}}, InvalidRequest, None),
         ({"$expr": {"$or": []}}, InvalidRequest, None),
         ({"$expr": {"$eq": [{"$literal": {}}, {"$literal": 1}]}}, InvalidRequest, None),
@@ -115,10 +148,60 @@ def test_what_is_wrong_is_named_by_its_place(value: Any, error: type[HeddleError
 
 def test_a_query_that_is_nested_too_deep_is_refused() -> None:
     tree: Any = {"$eq": [{"$literal": 1}, {"$literal": 1}]}
-    for _ in range(query.MAX_NESTING + 1):
+    for _ in range(query.MAX_NESTING - 1):
         tree = {"$not": [tree]}
+    parse_query({"$expr": tree})
     with pytest.raises(InvalidRequest, match="nested deeper"):
-        parse_query({"$expr": tree})
+        parse_query({"$expr": {"$not": [tree]}})
+
+
+def test_a_query_that_is_too_large_is_refused() -> None:
+    def listed(count: int) -> Any:
+        return {"$expr": {"$in": [{"$getField": "id"}, [ONE] * count]}}
+
+    parse_query(listed(query.MAX_LITERALS))
+    with pytest.raises(InvalidRequest, match=f"at most {query.MAX_LITERALS} literals, this one has"):
+        parse_query(listed(query.MAX_LITERALS + 1))
+    many = {"$expr": {"$and": [{"$eq": [ONE, ONE]}] * (query.MAX_OPERATIONS - 1)}}
+    parse_query(many)
+    many["$expr"]["$and"] = [{"$eq": [ONE, ONE]}] * query.MAX_OPERATIONS
+    with pytest.raises(InvalidRequest, match=f"this one has {query.MAX_OPERATIONS + 1}"):
+        parse_query(many)
+
+
+def test_searches_and_what_is_read_are_found() -> None:
+    inner = {"$contains": {"input": {"$convert": {"input": {"$getField": "a"}, "to": "string"}}, "substr": ONE}}
+    found = parse_query({"$expr": {"$or": [inner, {"$not": [{"$search": {"text": "x y", "any_of_trace": True}}]}]}})
+    assert list(query.fields(found)) == ["a"]
+    assert list(query.searches(found)) == [query.Search("x y", True)]
+    assert parse_query(found) is found
+    sized = parse_query({"$expr": {"$gt": [{"$size": {"$getField": "b"}}, ONE]}})
+    assert sized == Compare("gt", query.Size(Field("b")), Literal(1))
+    nothing = parse_query({"$expr": {"$contains": {"input": ONE, "substr": ONE, "case_insensitive": None}}})
+    assert nothing == Contains(Literal(1), Literal(1), False)
+
+
+def test_stored_queries_lose_the_names_of_classes() -> None:
+    names = {"_type": "Query", "_class_name": "Query", "_bases": ["BaseModel"]}
+    stored = {**names, "$expr": {**names, "$in": [{**names, "$getField": "id"}, [{**names, "$literal": 1}]]}}
+    assert query.parse_stored(stored) == In(Field("id"), (Literal(1),))
+    with pytest.raises(ValidationFailed):
+        parse_query(stored)
+
+
+@pytest.mark.parametrize(
+    ("value", "bound"),
+    [
+        (query.MAX_INTEGER, query.MAX_INTEGER),
+        (-query.MAX_INTEGER, -query.MAX_INTEGER),
+        (query.MAX_INTEGER + 1, float(query.MAX_INTEGER + 1)),
+        (10**400, 1e300),
+        (-(10**400), -1e300),
+        (1.5, 1.5),
+    ],
+)
+def test_numbers_are_bound(value: float, bound: float) -> None:
+    assert query.bound_number(value) == bound and type(query.bound_number(value)) is type(bound)
 
 
 @given(st.lists(st.text(st.characters(blacklist_characters="\\")), min_size=1))
@@ -152,3 +235,10 @@ def test_fields_resolve(path: str, kind: FieldKind, column: str, rest: tuple[str
 def test_unknown_fields_are_refused(path: str) -> None:
     with pytest.raises(InvalidField):
         calls.resolve_field(path)
+
+
+def test_the_text_of_a_query_is_refused_before_it_is_parsed() -> None:
+    terms = b'{"$eq": [{"$literal": 1}]},' * (query.MAX_OPERATIONS + 2)
+    query.check_text(b'{"query": [' + terms)
+    with pytest.raises(InvalidRequest, match=f"at most {query.MAX_OPERATIONS} operations"):
+        query.check_text(b'{"query": {"$expr": {"$and": [' + terms)

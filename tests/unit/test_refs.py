@@ -155,3 +155,55 @@ def test_no_path_breaks_the_walk(value: Any, path: Any) -> None:
     for edge, name in path:
         value = refs.follow_edge(value, edge, name)
     assert value is None or isinstance(value, (int, list, dict))
+
+
+def test_one_ref_on_the_way_out() -> None:
+    assert refs.to_external(refs.to_internal("weave:///ann/demo/object/a:b")) == "weave:///ann/demo/object/a:b"
+    assert refs.to_external(f"{refs.INTERNAL}!!!/object/a:b") == f"{refs.PRIVATE}object/a:b"
+
+
+def test_refs_are_replaced_at_any_depth_by_what_was_found() -> None:
+    ref, other = f"{refs.INTERNAL}p/object/a:b", f"{refs.INTERNAL}p/object/c:d"
+    found = {ref: {"n": 1}, other: None}
+    value = {"x": [ref, other, "text", 3], "y": {"z": ref}}
+    assert refs.replace(value, found) == {"x": [{"n": 1}, other, "text", 3], "y": {"z": {"n": 1}}}
+    assert value["x"] == [ref, other, "text", 3]
+
+
+@pytest.mark.parametrize(
+    ("op_name", "name"),
+    [
+        ("plain/op/x:1", "plain/op/x:1"),
+        (f"{refs.INTERNAL}p/op/my%20op:abc/attr/x", "my op"),
+        ("weave:///ann/demo/object/Thing.predict:*", "Thing.predict"),
+        (f"{refs.INTERNAL}p/call/x", f"{refs.INTERNAL}p/call/x"),
+    ],
+)
+def test_the_name_of_an_operation(op_name: str, name: str) -> None:
+    assert refs.operation_name(op_name) == name
+
+
+@pytest.mark.parametrize(
+    ("ref", "label"),
+    [
+        (f"{refs.INTERNAL}p/object/words:abc", "words"),
+        (f"{refs.INTERNAL}p/op/ask:abc", "ask"),
+        (f"{refs.INTERNAL}p/object/words:abc/attr/rows/key/{'k' * 50}", f"words…{'k' * 40}"),
+        (f"{refs.INTERNAL}p/call/0123456789", "call 01234567"),
+        ("no ref", "no ref"),
+    ],
+)
+def test_what_people_call_the_target_of_a_ref(ref: str, label: str) -> None:
+    assert refs.label(ref) == label
+
+
+def test_one_text_on_the_way_in() -> None:
+    external = "weave:///ann/demo/object/a:b"
+    internal = refs.to_internal(external)
+    assert refs.convert_ref(external, lambda _: False) == internal
+    assert refs.convert_ref(internal, lambda project: project == "ann/demo") == internal
+    assert refs.convert_ref("text", lambda _: False) == "text"
+
+
+def test_a_part_of_a_ref_is_encoded() -> None:
+    assert refs.quote_part("a/b c:é") == "a%2Fb%20c%3A%C3%A9"
