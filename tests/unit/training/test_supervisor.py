@@ -16,7 +16,7 @@ from heddle.store.control.coordination import QUEUED, RUNNING
 from heddle.store.control.training import train_jobs
 from heddle.training import files
 from heddle.training.queue import process
-from heddle.training.queue import supervisor as supervisor_module
+from heddle.wire import times
 from tests.support.training_bench import Bench
 
 
@@ -312,8 +312,8 @@ def test_a_jump_of_the_clock_gives_no_job_to_two(tmp_path: Path, monkeypatch: py
             job_id = await bench.job(model, wait_for=str(gate))
             supervisor.wake()
             await bench.has_events(job_id, 2)
-            real = supervisor_module.now
-            monkeypatch.setattr(supervisor_module, "now", lambda: real() + 3_600_000_000)
+            real = times.now
+            monkeypatch.setattr(times, "now", lambda: real() + 3_600_000_000)
             other = await bench.job(await bench.model("other"))
             await bench.ended(supervisor, other)
             assert (await bench.find(job_id)).state == RUNNING
