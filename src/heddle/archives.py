@@ -12,7 +12,7 @@ from fastapi import Depends, Request, Response
 
 from heddle.errors import HeddleError, InvalidRequest, NotFound
 from heddle.evals.jobs import JobRun, Jobs
-from heddle.http.routing import Admin, ResponseModel, Service, SettingsDep, answer, group
+from heddle.http.routing import Admin, ResponseModel, Service, SettingsDep, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.base import BlobWriter
@@ -22,7 +22,7 @@ from heddle.trace.files import FILE_FORM, FileForm, boundary_of
 from heddle.transfer.archive import ArchiveReader
 from heddle.transfer.archive_import import Import, Renames
 from heddle.transfer.validation import ArchiveCheck
-from heddle.wire import times
+from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 
 router = group("Projects")
@@ -41,7 +41,9 @@ class ArchiveImportRes(ResponseModel):
 
 
 @router.post("/archives/import", response_model=ArchiveImportRes, openapi_extra=FILE_FORM)
-async def import_archive(request: Request, caller: Admin, settings: SettingsDep, jobs: JobsDep) -> Response:
+async def import_archive(
+    request: Request, caller: Admin, settings: SettingsDep, store: StoreDep, jobs: JobsDep
+) -> Response:
     """Take what `heddle export` wrote, as the file of a form, and store it in a job; a second time adds nothing.
 
     Each `project` of the query is `old=new`, a project that is stored under another name. The key must reach all.
@@ -58,6 +60,8 @@ async def import_archive(request: Request, caller: Admin, settings: SettingsDep,
             caller.open(project)
         body: Json = {"file": writer.path.name, "projects": renamed}
         job = await jobs.submit(KIND, caller, projects[0], body)
+        for project in map(refs.internal_project, projects):
+            await store.audit_log.note(caller.user, "archive.import", project, {"job": job.id})
     except BaseException:
         writer.path.unlink(missing_ok=True)
         raise

@@ -70,6 +70,14 @@ class Caller:
         scopes |= {Scope.ANNOTATE, Scope.DELETE} if Scope.WRITE in scopes else frozenset()
         return cls(told["user"], (Grant(told["project"] or told["entity"] or "", scopes),), told["key_id"])
 
+    @property
+    def abilities(self) -> dict[str, Any]:
+        """What pages know of who looks at them: `grants` are pairs of a reach and the scopes there."""
+        grants = [
+            [reach, sorted(frozenset(Scope) if Scope.ADMIN in scopes else scopes)] for reach, scopes in self.grants
+        ]
+        return {"user": self.user, "admin": self.has(Scope.ADMIN), "grants": grants}
+
     def to_json(self) -> dict[str, Any]:
         """What a job keeps of who asked for it."""
         return {"user": self.user, "grants": [[g.reach, sorted(g.scopes)] for g in self.grants], "key_id": self.key_id}
@@ -165,6 +173,8 @@ class Caller:
 
 
 LOCAL = Caller("local", (Grant("", frozenset(Scope)),))
+NOBODY: dict[str, Any] = {"user": None, "admin": False, "grants": []}
+"""The `abilities` of a browser that nobody has signed in with."""
 
 
 def api_key(headers: Mapping[bytes, bytes]) -> str | None:

@@ -1,13 +1,17 @@
 """A purge leaves no byte of its subject in any file, and everything of others as it was, whatever happens meanwhile."""
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from heddle.store.control.erasure import SUBJECTS
@@ -17,6 +21,7 @@ from tests.support.clickhouse import clickhouse_process
 from tests.support.inprocess import running_services
 from tests.support.patience import strain
 from tests.support.postgres import postgres_server
+from tests.support.s3 import BUCKET, S3Server
 from tests.support.selection import with_breadth
 from tests.support.server import HeddleProcess
 
@@ -47,7 +52,7 @@ def wait_for(client: httpx.Client, job_id: str, project: str = OWN) -> dict[str,
 
 def make_old(data: Path) -> None:
     """Let the blobs be older than what a purge waits for."""
-    for path in (data / "files").glob("??/*"):
+    for path in data.glob("**/??/*"):
         os.utime(path, (1, 1))
 
 
@@ -56,6 +61,38 @@ def contents(client: httpx.Client, project: str) -> list[Any]:
     calls = client.post("/calls/stream_query", json={"project_id": project, "include_feedback": True}).text
     objects = planted.send(client, "/objs/query", {"project_id": project})
     return [calls, objects, planted.send(client, "/project/stats", {"project_id": project})]
+
+
+def call_ids(client: httpx.Client, project: str) -> set[str]:
+    found = client.post("/calls/stream_query", json={"project_id": project, "columns": ["id"]}).text
+    return {orjson.loads(line)["id"] for line in found.splitlines()}
+
+
+@contextlib.contextmanager
+def writing(url: str) -> Iterator[list[str]]:
+    """Another client that stores calls meanwhile, until the server is gone; the ids of those that were stored."""
+    stopping = threading.Event()
+    written: list[str] = []
+    run = uuid.uuid4().hex
+
+    def write() -> None:
+        with httpx.Client(base_url=url, timeout=60) as other:
+            while not stopping.is_set():
+                name = f"{run}-{len(written)}"
+                one = planted.call(OTHER, name, name, inputs={"text": NEIGHBOUR})
+                try:
+                    planted.send(other, "/v2/team/other/calls/complete", {"batch": [one]})
+                except httpx.HTTPError:
+                    return
+                written.append(name)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield written
+    finally:
+        stopping.set()
+        writer.join()
 
 
 @scale.on_sqlite
@@ -127,19 +164,6 @@ def test_every_table_is_emptied_of_a_project(tmp_path: Path, monkeypatch: pytest
 @scale.on_sqlite
 def test_it_goes_on_after_a_kill_while_others_write(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    stopping = threading.Event()
-    written: list[str] = []
-
-    def write(url: str) -> None:
-        with httpx.Client(base_url=url, timeout=60) as other:
-            while not stopping.is_set():
-                one = planted.call(OTHER, f"w{len(written)}", f"t{len(written)}", inputs={"text": NEIGHBOUR})
-                try:
-                    planted.send(other, "/v2/team/other/calls/complete", {"batch": [one]})
-                except httpx.HTTPError:
-                    return
-                written.append(one["id"])
-
     server = HeddleProcess(data)
     with server, httpx.Client(base_url=server.url, timeout=60) as client:
         for number in range(30):
@@ -148,27 +172,19 @@ def test_it_goes_on_after_a_kill_while_others_write(tmp_path: Path) -> None:
                 for one in range(100)
             ]
             planted.send(client, "/v2/team/own/calls/complete", {"batch": calls})
-        writer = threading.Thread(target=write, args=(server.url,))
-        writer.start()
-        job_id = purge(client, "project")
-        deadline = time.monotonic() + 60
-        while planted.send(client, "/calls/query_stats", {"project_id": OWN})["count"] in (0, 3000):
-            if find_job(client, job_id)["state"] not in ("queued", "running"):
-                break
-            assert time.monotonic() < deadline
-        server.kill()
-        writer.join()
+        with writing(server.url) as written:
+            job_id = purge(client, "project")
+            deadline = time.monotonic() + 60
+            while planted.send(client, "/calls/query_stats", {"project_id": OWN})["count"] in (0, 3000):
+                if find_job(client, job_id)["state"] not in ("queued", "running"):
+                    break
+                assert time.monotonic() < deadline
+            server.kill()
     with HeddleProcess(data) as again, httpx.Client(base_url=again.url, timeout=60) as client:
-        writer = threading.Thread(target=write, args=(again.url,))
-        writer.start()
-        try:
+        with writing(again.url) as others:
             wait_for(client, job_id)
-        finally:
-            stopping.set()
-            writer.join()
         assert planted.files_with(data, MARKER) == []
-        found = client.post("/calls/stream_query", json={"project_id": OTHER, "columns": ["id"]}).text
-        assert set(written) <= {line.split('"id":"')[1].split('"')[0] for line in found.splitlines()}
+        assert call_ids(client, OTHER) >= {*written, *others}
 
 
 @scale.on_sqlite
@@ -180,7 +196,7 @@ def test_bad_requests_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
-@pytest.mark.parametrize("subject", with_breadth(("trace", "user", "project")))
+@pytest.mark.parametrize("subject", with_breadth(("user", "project")))
 def test_no_byte_is_left_on_clickhouse_and_postgresql(tmp_path: Path, subject: str) -> None:
     data = tmp_path / "data"
     databases: dict[str, object] = {**scale.new_databases()}
@@ -209,3 +225,36 @@ def test_no_byte_is_left_on_clickhouse_and_postgresql(tmp_path: Path, subject: s
         assert contents(client, OTHER) == before
         left = found()
         assert left == []
+
+
+@pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
+def test_no_byte_is_left_on_clickhouse_postgresql_and_s3(tmp_path: Path, s3: S3Server) -> None:
+    """Neither in parts that ClickHouse has given up, nor in PostgreSQL's files and dump, nor in the bucket's folder."""
+    data, marker = tmp_path / "data", f"{MARKER}trace"
+    settings: dict[str, object] = {**scale.new_databases(), "files": s3.new_prefix()}
+    control = str(settings["control"])
+
+    def found() -> list[str]:
+        places = (data, s3.bucket.parent, postgres_server().folder, clickhouse_process().folder)
+        names = [name for folder in places for name in planted.files_with(folder, marker)]
+        # What PostgreSQL writes ahead it uses again by itself.
+        names = [name for name in names if "pg_wal" not in name and not name.endswith("log")]
+        return names + ["dump"] * (marker in postgres_server().dump(control))
+
+    with HeddleProcess(data, None, **settings) as server, httpx.Client(base_url=server.url, timeout=120) as client:
+        planted.plant(client, OTHER, NEIGHBOUR, "other", user="ada")
+        going = planted.plant(client, OWN, marker, "going", user="ada")
+        make_old(s3.bucket)
+        assert {"dump", BUCKET} <= {name.partition("/")[0] for name in found()}, "nothing was planted"
+        job_id = purge(client, "trace", going["trace"])
+        deadline = time.monotonic() + 120 * strain()
+        with writing(server.url) as written:
+            while find_job(client, job_id)["state"] == "queued" or not written:
+                assert time.monotonic() < deadline
+            server.kill()
+    with HeddleProcess(data, None, **settings) as again, httpx.Client(base_url=again.url, timeout=120) as client:
+        with writing(again.url) as others:
+            wait_for(client, job_id)
+        left = found()
+        assert left == []
+        assert call_ids(client, OWN) == set() and call_ids(client, OTHER) >= {*written, *others}

@@ -1,13 +1,18 @@
 """What is redacted reaches no file, whichever way it comes in; other projects keep all they are sent."""
 
 import base64
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 
+from heddle.inference.served_model import TINY
 from heddle.store.sqlite.store import DATABASE
+from heddle.training.files import read_payload
 from tests.support import planted, scale
+from tests.support.cli import heddle
 from tests.support.server import HeddleProcess
 
 OWN, OTHER = "team/own", "team/other"
@@ -93,6 +98,86 @@ def test_nothing_redacted_reaches_a_file(tmp_path: Path) -> None:
         assert planted.rows_with(data / DATABASE, "okapi.kept88@example.com")
         kept = client.post("/calls/stream_query", json={"project_id": OTHER}).text
         assert "[redacted" not in kept and PRIVATE in kept
+
+
+def train(client: httpx.Client, project: str, secret: str) -> None:
+    """Trajectories and a log for a model of the project, with the secret in messages, metadata and logs."""
+    entity, name = project.split("/")
+    made = {"entity": entity, "project": name, "name": f"{name}-learner", "base_model": TINY}
+    headers = {"authorization": "Bearer any"}
+    model = client.post("/v1/preview/models", json=made, headers=headers).json()["id"]
+    said = [{"role": "user", "content": f"I am {secret}"}, {"role": "assistant", "content": f"hello {secret}"}]
+    one = {"messages_and_choices": said, "metadata": {"who": secret}, "logs": [secret], "reward": 1.0}
+    groups = [{"trajectories": [one, {**one, "reward": 0.0}]}]
+    for path, body in (
+        (f"models/{model}/log", {"split": "val", "trajectory_groups": groups}),
+        ("training-jobs", {"model_id": model, "trajectory_groups": groups}),
+    ):
+        sent = client.post(f"/v1/preview/{path}", json=body, headers=headers)
+        assert sent.status_code == 200, sent.text
+
+
+def respond(client: httpx.Client, project: str, secret: str) -> None:
+    """A stored response, a stored conversation, and a chat that the server traces."""
+    headers = {"authorization": "Bearer any", "openai-project": project}
+    body = {"model": TINY, "input": f"mail {secret}", "instructions": secret, "max_output_tokens": 4}
+    items = [{"role": "user", "content": f"I am {secret}"}]
+    chat = {"model": TINY, "messages": items, "max_tokens": 2}
+    asked = [("responses", body), ("conversations", {"items": items, "metadata": {"k": secret}})]
+    for path, sent in (*asked, ("chat/completions", chat)):
+        answer = client.post(f"/v1/{path}", json=sent, headers=headers)
+        assert answer.status_code == 200, answer.text
+
+
+def payloads(data: Path) -> str:
+    """What training was given, as text."""
+    database = sqlite3.connect(data / DATABASE)
+    keys = [
+        row[0] for table in ("train_jobs", "train_logs") for row in database.execute(f"SELECT payload FROM {table}")
+    ]
+    database.close()
+    return "".join(orjson.dumps(read_payload(data / "files" / key[:2] / key[2:])).decode() for key in keys if key)
+
+
+@scale.on_sqlite
+def test_what_is_trained_on_and_stored_responses_are_redacted(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with (
+        HeddleProcess(data, model=TINY, training="on") as server,
+        httpx.Client(base_url=server.url, timeout=120) as client,
+    ):
+        planted.send(client, "/project/redaction/update", {"project_id": OWN, "kinds": ["email"]})
+        train(client, OWN, SECRET)
+        respond(client, OWN, SECRET)
+        counts = planted.send(client, "/project/redaction/read", {"project_id": OWN})["redacted"]
+        assert payloads(data).count("[redacted email]") == 16 and SECRET not in payloads(data)
+        assert planted.rows_with(data / DATABASE, SECRET) == [] and planted.files_with(data, SECRET) == []
+        assert counts["email"] >= 16 + 4
+        train(client, OTHER, SECRET)
+        respond(client, OTHER, SECRET)
+        assert payloads(data).count(SECRET) == 16
+        assert {"responses", "conversations", "conversation_items"} <= {*planted.rows_with(data / DATABASE, SECRET)}
+
+
+@scale.on_sqlite
+def test_files_and_records_of_an_archive_are_redacted(tmp_path: Path) -> None:
+    source, data, archive = tmp_path / "source", tmp_path / "data", tmp_path / "one.tar"
+    with HeddleProcess(source) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        send_everything(client, OWN, SECRET)
+        image = b"\x89PNG\r\n\x1a\n\0\xff" + SECRET.encode()
+        client.post("/file/create", data={"project_id": OWN}, files={"file": ("a.png", image)})
+    made = heddle("export", archive, "--data", source)
+    assert made.returncode == 0, made.stderr
+    with HeddleProcess(data) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        planted.send(client, "/project/redaction/update", {"project_id": OWN, "kinds": ["email"]})
+    done = heddle("import", "archive", archive, "--data", data)
+    assert done.returncode == 0, done.stderr
+    assert planted.rows_with(data / DATABASE, SECRET) == []
+    [kept] = planted.files_with(data / "files", SECRET)
+    assert (data / "files" / kept).read_bytes() == image, "binary files stay as they are"
+    again = heddle("import", "archive", archive, "--data", data)
+    assert again.returncode == 0, again.stderr
+    assert planted.files_with(data, SECRET) == [f"files/{kept}"]
 
 
 @scale.on_sqlite

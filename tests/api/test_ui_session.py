@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from heddle.app import served_routes
-from heddle.auth import hash_key
+from heddle.auth import Scope, hash_key
 from tests.support import scale
 from tests.support.cli import heddle, make_key
 from tests.support.server import HeddleProcess
@@ -75,7 +75,8 @@ def set_cookie_path(visitor: Browser) -> None:
 @scale.on_sqlite
 def test_a_key_becomes_a_cookie_that_only_the_browser_sees(visitor: Browser, key: str, guarded: HeddleProcess) -> None:
     answer = visitor.log_in(f" {key} ")
-    assert (answer.status_code, answer.json()) == (200, {"user": "ann", "admin": False})
+    grants = [["", ["annotate", "delete", "read", "write"]]]
+    assert (answer.status_code, answer.json()) == (200, {"user": "ann", "admin": False, "grants": grants})
     assert answer.headers["cache-control"] == "no-store"
     found = re.fullmatch(
         r"heddle_session=([\w-]{43}); Path=/heddle; Max-Age=1209600; HttpOnly; SameSite=Strict",
@@ -246,4 +247,5 @@ def test_without_keys_there_is_nothing_to_log_in_to(server: HeddleProcess) -> No
     visitor = Browser(server.url)
     assert visitor.user() == "local"
     answer = visitor.log_in("anything")
-    assert answer.json() == {"user": "local", "admin": True} and "set-cookie" not in answer.headers
+    grants = [["", sorted(Scope)]]
+    assert answer.json() == {"user": "local", "admin": True, "grants": grants} and "set-cookie" not in answer.headers

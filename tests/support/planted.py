@@ -17,7 +17,12 @@ from heddle.wire import refs, times
 START = "2026-01-20T00:00:00Z"
 _NUMBERS = iter(range(1000, 1_000_000))
 _FIXED: dict[str, dict[str, Any]] = {
-    "eval_jobs": {"state": "succeeded", "kind": "anything"},
+    "eval_jobs": {
+        "state": "succeeded",
+        "kind": "anything",
+        "caller": {"user": "someone", "grants": [], "key_id": None},
+    },
+    "projects": {"redaction": {"kinds": [], "paths": []}},
     "train_jobs": {"state": "succeeded", "ended_at": 1, "kind": "sft"},
     "feedback": dict.fromkeys(("scorer_tag_reasons", "scorer_ratings"), "{}"),
     "call_halves": {"is_end": 0},

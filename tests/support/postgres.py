@@ -102,6 +102,11 @@ class PostgresServer:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.address(name)
 
+    def dump(self, address: str) -> str:
+        """All that a database holds, as `pg_dump` tells it."""
+        command = [str(self._programs / "pg_dump"), address]
+        return subprocess.run(command, check=True, capture_output=True).stdout.decode()
+
     def address(self, database: str) -> str:
         """The address of a database of this server."""
         return f"postgresql://heddle@127.0.0.1:{self.port}/{database}"

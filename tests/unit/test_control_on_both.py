@@ -271,17 +271,17 @@ async def responses(store: ControlGroups) -> list[Any]:
     await store.responses.add(row(2, previous_id="r1", status="queued"))
     found: list[Any] = [await store.responses.chain(_P, "r2"), await store.responses.chain("other", "r2")]
     found += [await store.responses.count_open(_P), await store.responses.renew(["r0", "r2"])]
-    await store.responses.begin("r2", {"output": [], "status": "in_progress"})
+    await store.responses.begin(row(2, body={"output": [], "status": "in_progress"}))
     await store.responses.ask_to_cancel(_P, "r2")
     found += [await store.responses.renew(["r2"]), await store.responses.cut()]
     await store.responses.finish(row(2, status="cancelled"), "c0")
     found += [await store.responses.find(_P, "r2"), await store.responses.find("other", "r2")]
-    found += [await store.conversations.items("c0"), await store.conversations.remove_item("c0", "first")]
+    found += [await store.conversations.items("c0"), await store.conversations.remove_item(_P, "c0", "first", "me")]
     found += [await store.conversations.update(_P, "c0", {}), await store.conversations.update("other", "c0", {})]
-    found += [await store.responses.forget_older(12), await store.responses.delete("other", "r0")]
-    found += [await store.responses.delete(_P, "r0"), await store.responses.chain(_P, "r2")]
+    found += [await store.responses.forget_older(12), await store.responses.delete("other", "r0", "me")]
+    found += [await store.responses.delete(_P, "r0", "me"), await store.responses.chain(_P, "r2")]
     found += [await store.responses.forget_older(13), await store.conversations.find(_P, "c0")]
-    return [*found, await store.conversations.delete(_P, "c0")]
+    return [*found, await store.conversations.delete(_P, "c0", "me")]
 
 
 @story
@@ -338,7 +338,7 @@ async def small_groups(store: ControlGroups) -> list[Any]:
     found.append(await store.registry.links("registry"))
     source = SourceRow("s1", _P, "set", "d", "row", "call", "c1", "t1", None, "me", 1, 1)
     found.append(await store.dataset_sources.link([source, dataclasses.replace(source, id="s2", link_metadata="{}")]))
-    found.append(await store.dataset_sources.delete(_P, ["s1"], 5))
+    found.append(await store.dataset_sources.delete(_P, ["s1"], "me", 5))
     found.append(await store.dataset_sources.of_sources(_P, [source.source], True))
     waits = [Waiting(_P, "m", group, f"c{number}", number) for number, group in enumerate(("g", "h", "g"))]
     await store.monitor_waits.put(waits, lambda _: None)

@@ -348,7 +348,7 @@ async def update(queue_id: str, body: QueueUpdateBody, caller: Writer, store: St
 async def delete(queue_id: str, project_id: ProjectParameter, caller: Deleter, store: StoreDep) -> Response:
     """Delete a queue; its items and what was labelled stay."""
     caller = caller.require(Scope.READ)
-    row = await store.annotation_queues.delete(caller.open(project_id), queue_id)
+    row = await store.annotation_queues.delete(caller.open(project_id), queue_id, caller.user)
     return _changed_answer(project_id, queue_id, row)
 
 

@@ -109,8 +109,8 @@ class ControlGroups:
         self.rejections = Rejections(executor)
         self.eval_jobs = EvalJobs(executor, instance)
         self.replays = Replays(executor)
-        self.responses = Responses(executor, instance)
-        self.conversations = Conversations(executor)
+        self.responses = Responses(executor, instance, self.redaction)
+        self.conversations = Conversations(executor, self.redaction)
         self.erasure = Erasure(executor, instance)
 
     async def ping(self) -> None:

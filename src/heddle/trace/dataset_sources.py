@@ -200,7 +200,7 @@ async def link_delete(body: DatasetSourcesLinkDeleteReq, caller: Deleter, store:
     """Delete links; they are still shown where deleted ones are asked for."""
     project = caller.open(body.project_id)
     _bounded("link_ids", len(body.link_ids))
-    gone = await store.dataset_sources.delete(project, body.link_ids, times.now())
+    gone = await store.dataset_sources.delete(project, body.link_ids, caller.user, times.now())
     return answer({"entries": [{"link_id": link_id, "deleted": link_id in gone} for link_id in body.link_ids]})
 
 

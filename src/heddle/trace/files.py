@@ -182,7 +182,7 @@ class FileForm:
 UNNAMED = "<unnamed_file>"
 _CHUNK = 1 << 20
 _MAX_NAME = 1024
-_MOST_TEXT = 64 * 1024 * 1024
+MOST_TEXT = 64 * 1024 * 1024
 router: APIRouter = group("Files")
 
 
@@ -288,8 +288,8 @@ class RedactingWriter(BlobWriter):
             self.size += len(chunk)
             return
         super().write(chunk)
-        if self.size > _MOST_TEXT:
-            raise TooLarge(f"Request too large: a text file of over {_MOST_TEXT} bytes cannot be redacted")
+        if self.size > MOST_TEXT:
+            raise TooLarge(f"Request too large: a text file of over {MOST_TEXT} bytes cannot be redacted")
 
     def _keep(self) -> None:
         if self._binary is not None:

@@ -9,7 +9,7 @@ import asyncio
 import gc
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
-from heddle.errors import HeddleError, InvalidRequest, Unavailable, ValidationFailed
+from heddle.errors import HeddleError, InvalidRequest, TooLarge, Unavailable, ValidationFailed
 from heddle.http import failures
 from heddle.http.routing import MOST_ERRORS, validation_failure
 from heddle.ipc.bounded import BoundedProcesses, TooMuchWork, answer_jobs
@@ -41,6 +41,12 @@ MAX_NODES = 20_000_000
 BODY_FILE, PAYLOAD_FILE = "body", "payload"
 # One at a time, and none is kept: what the largest body takes of memory is given back.
 processes = BoundedProcesses("heddle.training.intake", cpu_seconds=0, wall_seconds=3600, at_once=1, most_idle=0)
+
+
+Redact = Callable[[Json, list[Any]], Awaitable[list[Any]]]
+"""From the other fields of a body, and its trajectory groups, to those that are kept."""
+MOST_REDACTED = 64 << 20
+"""Bytes of a body that is held in memory, so that nothing of it reaches the disk before it is redacted."""
 
 
 class TooManyValues(InvalidRequest):
@@ -70,13 +76,15 @@ class Intake:
         self._count_refusal = count_refusal
         self._large = large
 
-    async def take(self, kind: str, body: AsyncIterator[bytes]) -> Taken:
-        """Check and keep the body of a `job` or a `log`.
+    async def take(self, kind: str, body: AsyncIterator[bytes], redact: Redact | None = None) -> Taken:
+        """Check and keep the body of a `job` or a `log`, without what `redact` takes out.
 
-        Raises ValidationFailed with every place that is wrong, InvalidRequest, StorageFull.
+        Raises ValidationFailed with every place that is wrong, InvalidRequest, TooLarge, StorageFull.
         """
         start = bytearray()
         try:
+            if redact is not None:
+                return await self._take_redacted(kind, body, redact)
             async for chunk in body:
                 start += chunk
                 if len(start) > self._large:
@@ -91,6 +99,18 @@ class Intake:
     def _take_small(self, kind: str, body: bytes) -> Taken:
         taken, groups = check(kind, body)
         return taken if groups is None else self._keep(taken, BytesIO(files.write_payload({GROUPS: groups})))
+
+    async def _take_redacted(self, kind: str, body: AsyncIterator[bytes], redact: Redact) -> Taken:
+        content = bytearray()
+        async for chunk in body:
+            content += chunk
+            if len(content) > MOST_REDACTED:
+                raise TooLarge(f"Request too large: trajectories of over {MOST_REDACTED} bytes cannot be redacted")
+        taken, groups = await asyncio.to_thread(check, kind, bytes(content))
+        if groups is None:
+            return taken
+        groups = await redact(taken.head, groups)
+        return await asyncio.to_thread(lambda: self._keep(taken, BytesIO(files.write_payload({GROUPS: groups}))))
 
     async def _take_large(self, kind: str, start: bytearray, rest: AsyncIterator[bytes]) -> Taken:
         async with self._spool(start, rest) as folder:

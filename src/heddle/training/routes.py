@@ -207,7 +207,7 @@ def _log_json(row: LogRow) -> Json:
 @router.post("/v1/preview/models/{model_id}/log", response_model=None, openapi_extra=body_schema(LogRequest))
 async def log(model_id: str, request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
     """Keep trajectories of a split; their figures join the metrics of the newest checkpoint."""
-    taken = await training.intake.take("log", request.stream())
+    taken = await training.take("log", request.stream(), caller, model_id)
     await training.models.add_log(await training.models.find(model_id, caller), taken, caller)
     return answer(None)
 
@@ -259,7 +259,7 @@ def _event_json(row: EventRow) -> Json:
 @router.post("/v1/preview/training-jobs", response_model=None, openapi_extra=body_schema(CreateJob))
 async def create_job(request: Request, caller: BearerWriter, training: TrainingDep) -> Response:
     """Queue a job on trajectory groups, or on a source of them (ours); what it needs is durable before the answer."""
-    taken = await training.intake.take("job", request.stream())
+    taken = await training.take("job", request.stream(), caller)
     training.require()
     return answer({"id": (await training.create_job(taken, caller)).id})
 

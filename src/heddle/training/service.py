@@ -4,11 +4,11 @@ import asyncio
 import importlib.util
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from fastapi import Depends
 
@@ -38,7 +38,7 @@ from heddle.training.schemas.requests import (
 )
 from heddle.training.schemas.trajectories import check_pairs, check_rows
 from heddle.training.source import resolve_source
-from heddle.wire import times
+from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.training import CallSource, PolicyHost
 
@@ -131,6 +131,7 @@ class Training:
         self._jobs = store.train_jobs
         self._tinker = store.tinker
         self._blobs = store.blobs
+        self._redaction = store.redaction
         self._calls = calls
         self._datasets = datasets
         self._promotion = promotion
@@ -157,6 +158,19 @@ class Training:
             raise Unavailable("This server trains no models; start it with --training on", retry_after=60)
         if self.missing:
             raise ExtraMissing(f"Training needs an extra that is not installed: {install_command('training')}")
+
+    async def take(self, kind: str, body: AsyncIterator[bytes], caller: Caller, model_id: str | None = None) -> Taken:
+        """Check and keep the body of a `job` or a `log` as `Intake.take` does, without what its project redacts.
+
+        Raises NotFound for a model beyond the caller's reach where anything is redacted.
+        """
+
+        async def redact(head: Json, groups: list[Any]) -> list[Any]:
+            model = await self.models.find(model_id or str(head["model_id"]), caller)
+            found: list[Any] = await self._redaction.value(refs.internal_project(model.project_id), groups)
+            return found
+
+        return await self.intake.take(kind, body, redact if await self._redaction.is_on() else None)
 
     async def create_job(
         self, taken: Taken, caller: Caller, *, job_id: str | None = None, candidate_from: int | None = None
@@ -185,7 +199,7 @@ class Training:
                 head.source, self._calls, caller, max_bytes=self.settings.max_training_body, policy=model.name
             )
             config["source"] = {**head.source.model_dump(exclude_none=True), "counts": found.counts}
-            key = await self._keep_payload({GROUPS: found.groups})
+            key = await self._keep_payload(model, {GROUPS: found.groups})
         return await self._add_job(model, "rl", config, key, caller, job_id)
 
     async def create_sft_job(self, wanted: CreateSftJob, caller: Caller) -> JobRow:
@@ -207,7 +221,7 @@ class Training:
         config = await self._make_config(model, wanted.settings().as_json(), wanted, caller)
         limit = self.settings.max_training_body
         rows = await self._datasets.read(caller, model.project_id, wanted.training_data_url, limit)
-        key = await self._keep_payload({"rows": await asyncio.to_thread(check, rows)})
+        key = await self._keep_payload(model, {"rows": await asyncio.to_thread(check, rows)})
         config["source"] = {"training_data_url": wanted.training_data_url, "rows": len(rows)}
         return await self._add_job(model, kind, config, key, caller)
 
@@ -226,8 +240,9 @@ class Training:
             **resources(self.settings, base, shape.parameters),
         }
 
-    async def _keep_payload(self, value: Json) -> str:
-        return await asyncio.to_thread(lambda: self._blobs.put(BytesIO(files.write_payload(value))))
+    async def _keep_payload(self, model: ModelRow, value: Json) -> str:
+        kept = await self._redaction.value(refs.internal_project(model.project_id), value)
+        return await asyncio.to_thread(lambda: self._blobs.put(BytesIO(files.write_payload(kept))))
 
     async def _add_job(
         self, model: ModelRow, kind: str, config: Json, key: str, caller: Caller, job_id: str | None = None

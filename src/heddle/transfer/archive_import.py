@@ -4,6 +4,7 @@ Every step is durable before it is counted; after a kill the same command goes o
 """
 
 import asyncio
+import hashlib
 import os
 import shutil
 import tempfile
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import IO, Any
 
 import sqlalchemy as sa
+import zstandard
 
 from heddle.errors import HeddleError
 from heddle.paths import model_folder, resolve_below
 from heddle.settings import Settings
 from heddle.store.base import Store
+from heddle.store.blobs.base import CHUNK
+from heddle.store.control.feedback import STRUCTURES
 from heddle.store.control.inference import adapters
 from heddle.store.control.objects import object_versions
 from heddle.store.control.repository import dialect_insert
@@ -26,6 +30,7 @@ from heddle.store.control.training import train_checkpoints, train_models
 from heddle.store.data_folder import DataLock, disk_failures
 from heddle.store.open import opened_store
 from heddle.trace.alerts import targets
+from heddle.trace.files import MOST_TEXT, is_text
 from heddle.transfer import records, schema
 from heddle.transfer.archive import (
     BLOBS,
@@ -41,7 +46,7 @@ from heddle.transfer.archive import (
 from heddle.transfer.schema import ExportedTable
 from heddle.transfer.target import Report
 from heddle.transfer.validation import ArchiveCheck, folders_above
-from heddle.wire import refs
+from heddle.wire import jsontext, refs
 from heddle.wire.calls import RUNNING, SPILLABLE, CallRow, CallsQuery, End, Filter, Start
 from heddle.wire.redaction import Redactor
 
@@ -53,6 +58,15 @@ _PARAMETERS = 10_000
 """The most values of one statement."""
 _ORDER = (TABLE_ROWS + "/", TABLE_CHUNKS + "/", BLOBS, FOLDERS, RECORDS + "/", CALLS + "/")
 """The passes over an archive: what is named comes before what names it."""
+_CONTENT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "object_versions": (("val",), ()),
+    "feedback": (("payload", *STRUCTURES), ()),
+    "metric_series": (("attributes",), ()),
+    "agent_spans": (("more", "custom"), ("conversation_name",)),
+    "agent_traces": ((), ("conversation_name",)),
+}
+"""Columns of JSON and of plain text that are redacted."""
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _NEW_SECRETS = "alert rules have new secrets: make the rules again to read them, if messages are checked"
 _v = object_versions.c
 
@@ -151,9 +165,14 @@ class Import:
         self._folders = folders
         self._records = RowWriter(store, self.report)
         self._table: records.PartialTable | None = None
+        self._redactors: dict[str, Redactor] = {}
+        self._redacted: dict[str, str] = {}
+        """The keys of blobs without what is redacted, by those in the archive."""
 
     async def run(self, archive: ArchiveReader) -> Report:
         """Store every member of an archive that was verified."""
+        projects = [refs.internal_project(self._renames.name(name)) for name in archive.header.projects]
+        self._redactors = await self._store.redaction.of(projects)
         for kind in _ORDER:
             for name, content in archive.members():
                 if name.startswith(kind):
@@ -163,6 +182,7 @@ class Import:
                         await self._tell(
                             {group: new + self.report.known[group] for group, new in self.report.new.items()}
                         )
+        await self._store.redaction.note(self._redactors)
         # Servers beside this one remove what nothing named for an hour, which a long import may have needed.
         for name, content in archive.members():
             if name.startswith((BLOBS, FOLDERS)):
@@ -189,7 +209,10 @@ class Import:
             for first in range(0, len(rows), _CALLS_AT_A_TIME):
                 await self._calls(rows[first : first + _CALLS_AT_A_TIME])
         else:
-            await self._records.write(group.removeprefix(RECORDS + "/"), rows)
+            name = group.removeprefix(RECORDS + "/")
+            for column in [one.name for one in schema.BLOB_COLUMNS if one.table.name == name and self._redacted]:
+                rows = [{**row, column: self._redacted.get(row[column], row[column])} for row in rows]
+            await self._records.write(name, rows)
 
     async def _file(self, name: str, content: IO[bytes]) -> bool:
         """Store a blob or a file of a folder; false when it is there already."""
@@ -207,12 +230,39 @@ class Import:
         return await self._records.foreign.is_taken(folder, tuple(owner.split("/")))
 
     def _blob(self, key: str, content: IO[bytes]) -> bool:
-        if self._store.blobs.exists(key):
+        blobs, beginning = self._store.blobs, b""
+        if self._redactors:
+            beginning = content.read(CHUNK)
+            if beginning.startswith(_ZSTD) or is_text(beginning):
+                redacted = self._redact(beginning + content.read(MOST_TEXT))
+                if content.read(1):
+                    raise HeddleError(f"The text {key} has over {MOST_TEXT} bytes and cannot be redacted")
+                self._redacted[key] = stored = hashlib.sha256(redacted).hexdigest()
+                return not blobs.exists(stored) and bool(blobs.put_bytes(redacted))
+        if blobs.exists(key):
             return False
-        # The content is the reader's own stream of bytes.
-        if self._store.blobs.put(content) != key:  # type: ignore[arg-type]
-            raise HeddleError(f"The archive changed while it was read: {key} is another content now")
+        writer = blobs.begin()
+        try:
+            while beginning or (beginning := content.read(CHUNK)):
+                writer.write(beginning)
+                beginning = b""
+            if writer.commit() != key:
+                raise HeddleError(f"The archive changed while it was read: {key} is another content now")
+        finally:
+            writer.discard()
         return True
+
+    def _redact(self, content: bytes) -> bytes:
+        """A text file, or what training was given, without what the rules of the archive's projects say."""
+        if not content.startswith(_ZSTD):
+            for redactor in self._redactors.values():
+                content = redactor.content(content)
+            return content
+        with zstandard.ZstdDecompressor().stream_reader(content) as text:
+            value = jsontext.loads(text.read(), keep_non_finite=True)
+        for redactor in self._redactors.values():
+            value = redactor.value(value)
+        return zstandard.ZstdCompressor().compress(jsontext.dumps_bytes(value))
 
     async def _table_rows(self, rows: list[Row]) -> None:
         for project, mine in _group_by_project(rows):
@@ -254,16 +304,9 @@ class Import:
 
     def _halves(self, rows: list[Row], redactor: Redactor | None) -> list[tuple[Start, End | None]]:
         if redactor is not None:
-            rows = [redacted_record(row, redactor) for row in rows]
+            rows = [redactor.row(row, SPILLABLE, ("exception", "display_name", "user")) for row in rows]
         large, blobs = self._settings.large_field_bytes, self._store.blobs
         return [records.call_halves(row, large, lambda text: blobs.put_bytes(text.encode())) for row in rows]
-
-
-def redacted_record(row: Row, redactor: Redactor) -> Row:
-    """The record of a call without what the rules of its project say."""
-    texts = {name: row[name] and redactor.json(row[name], name) for name in SPILLABLE}
-    plain = {name: row[name] and redactor.text(row[name]) for name in ("exception", "display_name", "user")}
-    return {**row, **texts, **plain}
 
 
 def _is_wanted(row: Row, there: CallRow | None) -> bool:
@@ -314,13 +357,14 @@ class RowWriter:
             self._report.add(name.replace("_", " "), new, len(part) - new)
 
     async def _redacted(self, name: str, rows: list[Row]) -> list[Row]:
-        """The rows without what the rules of their projects say of values and payloads."""
-        column = {"object_versions": "val", "feedback": "payload"}.get(name)
-        redaction = self._store.redaction
-        if column is None or not await redaction.is_on():
+        """The rows without what the rules of their projects say of what they hold."""
+        if name not in _CONTENT:
             return rows
-        texts = [await redaction.texts(row["project"], column, [row[column]]) for row in rows]
-        return [{**row, column: text} for row, (text,) in zip(rows, texts, strict=True)]
+        redactors = await self._store.redaction.of(row["project"] for row in rows)
+        given = [(row, redactors.get(row["project"])) for row in rows]
+        changed = [row if redactor is None else redactor.row(row, *_CONTENT[name]) for row, redactor in given]
+        await self._store.redaction.note(redactors)
+        return changed
 
 
 def _new_secret(table: str, row: Row) -> str:

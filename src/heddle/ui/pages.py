@@ -19,6 +19,7 @@ from fastapi import Request, Response
 from starlette.routing import BaseRoute
 
 import heddle
+from heddle.auth import NOBODY
 from heddle.errors import NotFound
 from heddle.http.routing import AuthenticatorDep, SettingsDep, group
 from heddle.settings import Settings
@@ -243,8 +244,7 @@ async def page(request: Request, settings: SettingsDep, authenticator: Authentic
     name = find_page(path)
     caller = request.scope.get("heddle.caller")
     told = {
-        "user": caller.user if caller is not None else None,
-        "admin": caller is not None and caller.has("admin"),
+        **(NOBODY if caller is None else caller.abilities),
         "needs_key": authenticator.needs_key,
         "sign_in": settings.oidc_issuer != "none",
     }

@@ -8,7 +8,16 @@ from collections.abc import Callable
 from fastapi import Request, Response
 from pydantic import Field
 
-from heddle.auth import SESSION_COOKIE, Caller, Scope, hash_key, is_own_write, public_address, session_token, set_cookie
+from heddle.auth import (
+    NOBODY,
+    SESSION_COOKIE,
+    Caller,
+    hash_key,
+    is_own_write,
+    public_address,
+    session_token,
+    set_cookie,
+)
 from heddle.errors import Busy, Forbidden, HeddleError, NotAuthenticated
 from heddle.http.routing import (
     AuthenticatorDep,
@@ -69,7 +78,7 @@ _attempts = Attempts()
 async def session(request: Request) -> Response:
     """Who the browser acts for; also right where a link from another site kept the cookie from its first request."""
     caller = request.scope.get("heddle.caller")
-    told = _describe(caller) if isinstance(caller, Caller) else {"user": None, "admin": False}
+    told = caller.abilities if isinstance(caller, Caller) else NOBODY
     return forbid_caching(answer(told))
 
 
@@ -81,7 +90,7 @@ async def log_in(
     require_own_page(request)
     given = await validate_body(LoginReq, request)
     if not authenticator.needs_key:
-        return forbid_caching(answer(_describe(request.scope["heddle.caller"])))
+        return forbid_caching(answer(request.scope["heddle.caller"].abilities))
     # It is looked up by its hash: how long that takes says nothing about keys.
     hashed = hash_key(given.key.strip())
     row = await store.keys.find(hashed)
@@ -97,7 +106,7 @@ async def log_in(
         await store.sessions.end(before)
         authenticator.forget()
     token = await store.sessions.begin(row, times.now())
-    response = forbid_caching(answer(_describe(Caller.of(row))))
+    response = forbid_caching(answer(Caller.of(row).abilities))
     response.headers["Set-Cookie"] = cookie_header(request, settings.root_path, token, SESSION_SECONDS)
     return response
 
@@ -146,10 +155,6 @@ async def may_continue(request: Request, state: ServerState) -> bool:
     except NotAuthenticated:
         return False
     return not state.stopping
-
-
-def _describe(caller: Caller) -> dict[str, object]:
-    return {"user": caller.user, "admin": caller.has(Scope.ADMIN)}
 
 
 def cookie_header(

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -226,6 +226,11 @@ class Redactor:
         for path in paths:
             changed = self._take(changed, path)
         return text if changed == value else jsontext.dumps(changed)
+
+    def row(self, row: Mapping[str, Any], values: Iterable[str], texts: Iterable[str] = ()) -> dict[str, Any]:
+        """A row without what the rules say of its columns: `values` hold JSON texts, `texts` plain ones, or nothing."""
+        changed = {name: self.json(row[name], name) for name in values if row[name]}
+        return {**row, **changed, **{name: self.text(row[name]) for name in texts if row[name]}}
 
     def content(self, content: bytes) -> bytes:
         """The content of a file, where it is text, without what detectors find."""

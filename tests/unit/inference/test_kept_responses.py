@@ -59,7 +59,7 @@ def test_a_chain_is_forgotten_when_its_last_response_is_old(tmp_path: Path) -> N
         for name in ("c0", "c1"):
             kept = ConversationRow(id=name, owner=OWNER, metadata={}, created_at=old, changed_at=old)
             await store.conversations.add(kept, [{"id": "i"}])
-        await store.conversations.append("c1", [{"id": "j"}], times.now())
+        await store.conversations.append(OWNER, "c1", [{"id": "j"}], times.now())
         await service.start()
         while await store.responses.find(OWNER, "r1") is not None:
             await asyncio.sleep(0)
@@ -74,7 +74,7 @@ def test_what_an_earlier_server_left_is_failed_at_the_start(tmp_path: Path) -> N
     async def leave(store: ControlGroups, _: Responses) -> None:
         await store.responses.add(row(1, status="queued"))
         await store.responses.add(row(2, status="queued"))
-        await store.responses.begin("r2", row(2).body)
+        await store.responses.begin(row(2))
 
     async def look(store: ControlGroups, service: Responses) -> None:
         await service.start()
@@ -93,7 +93,7 @@ def test_what_another_server_works_on_is_left_alone_until_its_lease_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: ControlGroups, service: Responses) -> None:
-        others = type(store.responses)(store.control, Instance(is_shared=True))
+        others = type(store.responses)(store.control, Instance(is_shared=True), store.redaction)
         await others.add(row(1, status="queued"))
         monkeypatch.setattr("heddle.store.control.responses.LEASE_SECONDS", -1.0)
         await others.add(row(2, status="queued"))

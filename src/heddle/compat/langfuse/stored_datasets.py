@@ -221,6 +221,8 @@ class StoredDatasets:
             return found.row.position, None
 
         await self._change(name, change)
+        caller, what = self.project.caller, {"dataset": name, "id": item_id}
+        await self._store.audit_log.note(caller.user, "dataset_item.delete", self.project.internal, what)
 
     async def _among(self, dataset: Dataset, item_id: str) -> Item | None:
         async for item in self.items(dataset):

@@ -104,7 +104,7 @@ async def delete_conversation(
 ) -> Response:
     """Delete a conversation with its items; responses that were made in it stay."""
     row = await _find(store, _owner(request, caller), conversation_id)
-    await store.conversations.delete(row.owner, row.id)
+    await store.conversations.delete(row.owner, row.id, caller.user)
     return plain_answer({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
@@ -120,7 +120,7 @@ async def create_conversation_items(
         )
     row = await _find(store, _owner(request, caller), conversation_id)
     items = _normal(body.items)
-    await store.conversations.append(row.id, items, times.now())
+    await store.conversations.append(row.owner, row.id, items, times.now())
     return plain_answer(item_page(items, len(items), "asc", None))
 
 
@@ -159,7 +159,8 @@ async def delete_conversation_item(
     caller = caller.require(Scope.READ)
     row = await _find(store, _owner(request, caller), conversation_id)
     known = {item["id"] for item in await store.conversations.items(row.id)}
-    if conversation_item_id not in known or not await store.conversations.remove_item(row.id, conversation_item_id):
+    place = (row.owner, row.id, conversation_item_id)
+    if conversation_item_id not in known or not await store.conversations.remove_item(*place, caller.user):
         raise _unknown_item(conversation_item_id)
     return plain_answer(_shown(row))
 

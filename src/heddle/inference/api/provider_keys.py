@@ -119,7 +119,9 @@ async def test_provider(
 ) -> Response:
     """Ask a provider for its models, or a model for one token, with the key that there is."""
     caller.require_operator("Providers")
-    return answer(await _test(await _find(name, settings, store), body.model))
+    provider = await _find(name, settings, store)
+    await store.audit_log.note(caller.user, "provider.test", None, {"name": name, "model": body.model})
+    return answer(await _test(provider, body.model))
 
 
 async def _find(name: str, settings: Settings, store: Store) -> Provider:

@@ -174,7 +174,7 @@ async def delete_response(
     request: Request, response_id: str, caller: BearerDeleter, responses: ResponsesDep
 ) -> Response:
     """Delete a stored response."""
-    await responses.delete(_owner(request, caller), response_id)
+    await responses.delete(_owner(request, caller), response_id, caller.user)
     return plain_answer({"id": response_id, "object": "response", "deleted": True})
 
 

@@ -227,7 +227,7 @@ class Responses:
         assert isinstance(answer, ResponsesAnswer)
         try:
             one.add(answer.opening())
-            await self._rows.begin(response_id, one.events[-1]["response"])
+            await self._rows.begin(replace(one.row, body=one.events[-1]["response"]))
             await self._inference.begin_generation(running)
             async with contextlib.aclosing(self._inference.stream(running, is_open=True)) as steps:
                 async for events in steps:
@@ -285,12 +285,12 @@ class Responses:
         chain = await self._rows.chain(owner, row.id)
         return [item for each in chain[:-1] for item in (*each.input, *each.body["output"])] + row.input
 
-    async def delete(self, owner: str, response_id: str) -> None:
+    async def delete(self, owner: str, response_id: str, user: str) -> None:
         """Remove a response, and end it where it is at work; raises NotFound."""
         row = await self.find(owner, response_id)
         if row.status in OPEN:
             await self._end(row)
-        if not await self._rows.delete(owner, response_id):
+        if not await self._rows.delete(owner, response_id, user):
             raise NotFound(f"Response with id '{response_id[:100]}' not found.", param="response_id")
 
     async def cancel(self, owner: str, response_id: str) -> ResponseRow:

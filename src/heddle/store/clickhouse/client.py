@@ -112,17 +112,27 @@ class Clickhouse:
         await self.command(f"ALTER TABLE {self.place.local(table)}{self.place.on_cluster} APPLY DELETED MASK")
         await self._mutated(table)
 
+    async def wait_for_removal(self, tables: Sequence[str]) -> None:
+        """Return once the disks of all nodes hold no part that these tables have given up until now.
+
+        ClickHouse keeps them for its setting `old_parts_lifetime`. Raises Unavailable when it takes too long.
+        """
+        [(now,)] = await self.rows("SELECT toUnixTimestamp(now())")
+        mine = " OR ".join(f"({self._of(table)})" for table in tables)
+        old = f"SELECT name FROM {self._everywhere('parts')} WHERE ({mine}) AND NOT active AND remove_time <= {now}"
+        await self._until(lambda found: not found, old, pause=1.0)
+
     async def _mutated(self, table: str) -> None:
         open_ones = f"SELECT mutation_id, latest_fail_reason FROM {self._everywhere('mutations')}"
         await self._until(lambda found: not found, f"{open_ones} WHERE {self._of(table)} AND NOT is_done")
 
-    async def _until(self, is_done: Callable[[list[Row]], bool], query: str) -> None:
+    async def _until(self, is_done: Callable[[list[Row]], bool], query: str, pause: float = 0.2) -> None:
         """Wait for what ClickHouse does in the background; raises Unavailable when that takes too long."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not is_done(found := await self.rows(query)):
             if time.monotonic() > deadline:
                 raise Unavailable(f"ClickHouse has not removed rows in time: {str(found[0])[:200]}")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(pause)
 
     def _everywhere(self, table: str) -> str:
         """A system table of this server, or of all nodes."""

@@ -178,8 +178,10 @@ class ScaleStore(Store):
 
     async def compact(self) -> None:
         await self._control.compact()
-        for table in (CALLS, CALL_KEYS, TABLE_ROWS):
+        purged = (CALLS, CALL_KEYS, TABLE_ROWS)
+        for table in purged:
             await self._clickhouse.apply_deletes(table)
+        await self._clickhouse.wait_for_removal(purged)
 
     async def close(self) -> None:
         await self._stop_upkeep()

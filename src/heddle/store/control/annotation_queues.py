@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from heddle.store.control.audit import audit
 from heddle.store.control.repository import Key, Mapped, Repository, dialect_insert, writes
 from heddle.store.control.row_queries import CodePoints, Containing
 from heddle.wire import times
@@ -137,11 +138,14 @@ class AnnotationQueues(Repository):
         values = {**changes, "updated_at": times.now()} if changes else {}
         return await self._executor.write(lambda connection: _changed(connection, project, queue_id, values), 500)
 
-    async def delete(self, project: str, queue_id: str) -> QueueRow | None:
+    @writes
+    def delete(self, connection: sa.Connection, project: str, queue_id: str, user: str) -> QueueRow | None:
         """Mark a live queue as deleted; its items stay. None when there is no such queue."""
         at = times.now()
-        values = {"deleted_at": at, "updated_at": at}
-        return await self._executor.write(lambda connection: _changed(connection, project, queue_id, values))
+        row = _changed(connection, project, queue_id, {"deleted_at": at, "updated_at": at})
+        if row is not None:
+            audit(connection, at, user, "annotation_queue.delete", project, {"id": queue_id, "name": row.name})
+        return row
 
     async def add(self, rows: Sequence[ItemRow]) -> int:
         """Queue calls, each once per queue; returns how many were not there yet."""

@@ -162,9 +162,12 @@ class EvalJobs(JobQueue[JobRow]):
         crashed = {"state": QUEUED, "crashes": _c.crashes + 1, **NO_LEASE}
         return await self._execute(eval_jobs.update().where(_c.state == RUNNING).values(crashed))
 
-    async def forget_older(self, before: int) -> int:
-        """Remove the jobs that ended before an instant; returns how many."""
-        return await self._execute(eval_jobs.delete().where(_c.state.not_in(OPEN), _c.ended_at < before))
+    @writes
+    def forget_older(self, connection: sa.Connection, before: int) -> int:
+        """Remove the jobs that ended before an instant, with the calls of replays; returns how many jobs."""
+        gone = connection.execute(eval_jobs.delete().where(_c.state.not_in(OPEN), _c.ended_at < before)).rowcount
+        connection.execute(replay_items.delete().where(_i.replay_id.not_in(sa.select(_c.id))))
+        return gone
 
 
 REPLAYED, SKIPPED = "replayed", "skipped"

@@ -14,7 +14,6 @@ from heddle.store.control.row_queries import Column, Expression, Listed, Row, Ro
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
-from heddle.wire.redaction import Redactor
 
 STRUCTURES = {
     "scorer_tags": Kind.TEXTS,
@@ -100,13 +99,6 @@ class Window:
         return sa.and_(*tests)
 
 
-def _redacted(row: Row, redactor: Redactor | None) -> Row:
-    if redactor is None:
-        return row
-    texts = {name: redactor.json(row[name], name) for name in ("payload", *STRUCTURES) if row[name]}
-    return {**row, **texts}
-
-
 class FeedbackRows(Repository):
     """What can be done with feedback; projects are internal ids, refs are internal, JSON columns are JSON text."""
 
@@ -123,7 +115,8 @@ class FeedbackRows(Repository):
             return
         redactors = await self._redaction.of(row["project"] for row in rows)
         if redactors:
-            rows = [_redacted(row, redactors.get(row["project"])) for row in rows]
+            given = [(row, redactors.get(row["project"])) for row in rows]
+            rows = [row if redactor is None else redactor.row(row, ("payload", *STRUCTURES)) for row, redactor in given]
             await self._redaction.note(redactors)
 
         def work(connection: sa.Connection) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from heddle.store.control.audit import audit
 from heddle.store.control.repository import Key, Mapped, Repository, writes
 from heddle.wire.batched import batched
 
@@ -96,13 +97,15 @@ class DatasetSources(Repository):
         )
 
     @writes
-    def delete(self, connection: sa.Connection, project: str, ids: Sequence[str], at: int) -> set[str]:
+    def delete(self, connection: sa.Connection, project: str, ids: Sequence[str], user: str, at: int) -> set[str]:
         """Mark links as deleted; returns the ids of those that lived."""
         gone: set[str] = set()
         for part in batched(ids, _CHUNK):
             live = sa.and_(_c.project == project, _c.id.in_(part), _c.deleted_at.is_(None))
             gone |= set(connection.execute(sa.select(_c.id).where(live)).scalars())
             connection.execute(dataset_sources.update().where(live).values(deleted_at=at, updated_at=at))
+        if gone:
+            audit(connection, at, user, "dataset_link.delete", project, {"ids": sorted(gone)})
         return gone
 
     async def query(

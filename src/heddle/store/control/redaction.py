@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -110,6 +111,15 @@ class Redaction(Repository):
         query = sa.select(c.cause, sa.func.sum(c.count)).where(c.signal == SIGNAL).group_by(c.cause)
         rows = await self._tuples(query if project is None else query.where(c.project == project))
         return Counter({row[0]: int(row[1]) for row in rows})
+
+    async def value(self, project: str, value: Any) -> Any:
+        """A JSON value of a project without what the detectors of its rules find; it may be large."""
+        redactors = await self.of([project])
+        if not redactors:
+            return value
+        changed = await asyncio.to_thread(redactors[project].value, value)
+        await self.note(redactors)
+        return changed
 
     async def texts(self, project: str, name: str, texts: Sequence[str]) -> list[str]:
         """JSON texts of a project, fields of that name, without what its rules say."""

@@ -1,16 +1,18 @@
 """Responses that are stored for their owners, alone or as chains, and conversations that collect items of several."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
 from heddle.errors import Busy
+from heddle.store.control.audit import audit
 from heddle.store.control.coordination import SECOND, database_time
-from heddle.store.control.repository import Integer, Key, Mapped, Prepared, Repository, writes
-from heddle.wire import jsontext
+from heddle.store.control.redaction import Redaction
+from heddle.store.control.repository import Executor, Instance, Integer, Key, Mapped, Prepared, Repository, writes
+from heddle.wire import jsontext, refs, times
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
 
@@ -86,10 +88,19 @@ RESPONSE_TABLES = (responses, conversations, conversation_items)
 
 
 class Responses(Repository):
-    """The tables of responses and conversations."""
+    """The tables of responses and conversations; what the rules of a project redact is not stored."""
+
+    def __init__(self, executor: Executor, instance: Instance, redaction: Redaction) -> None:
+        super().__init__(executor, instance)
+        self._redaction = redaction
+
+    async def _redacted(self, row: ResponseRow) -> ResponseRow:
+        body, items = await self._redaction.value(row.owner, [row.body, row.input])
+        return replace(row, body=body, input=items)
 
     async def add(self, row: ResponseRow) -> None:
         """Store a response that is to be worked on by this server."""
+        row = await self._redacted(row)
         leased = {"lease_owner": self.instance.owner, "lease_until": _lease_end()}
         statement = responses.insert().values(_responses.values(row) | leased)
         await self._execute(statement, _size(row))
@@ -99,6 +110,7 @@ class Responses(Repository):
 
         `size` is about as many bytes as it takes.
         """
+        row = await self._redacted(row)
 
         def work(connection: sa.Connection) -> None:
             # As text, and prepared: binding through the toolkit takes longer than all the rest of a short answer.
@@ -110,6 +122,7 @@ class Responses(Repository):
 
     async def finish(self, row: ResponseRow, conversation_id: str | None = None) -> None:
         """The same for one that was added before; it stays deleted where that was done meanwhile."""
+        row = await self._redacted(row)
         ended = {"status": row.status, "body": row.body, "lease_owner": None, "lease_until": None}
 
         def work(connection: sa.Connection) -> None:
@@ -138,14 +151,16 @@ class Responses(Repository):
         query = _responses.select().select_from(responses.join(chain, chain.c.id == _c.id))
         return await self._all(_responses, query.order_by(chain.c.depth.desc()))
 
-    async def delete(self, owner: str, response_id: str) -> bool:
+    @writes
+    def delete(self, connection: sa.Connection, owner: str, response_id: str, user: str) -> bool:
         """Remove a response; False for an unknown one."""
-        return await self._execute(responses.delete().where(_c.id == response_id, _c.owner == owner)) > 0
+        mine = responses.delete().where(_c.id == response_id, _c.owner == owner)
+        return _remove(connection, mine, user, "response.delete", owner, {"id": response_id})
 
-    async def begin(self, response_id: str, body: Json) -> None:
+    async def begin(self, row: ResponseRow) -> None:
         """Say that work on a queued response has begun."""
-        started = {"status": IN_PROGRESS, "body": body}
-        await self._execute(responses.update().where(_c.id == response_id, _c.status == QUEUED).values(started))
+        started = {"status": IN_PROGRESS, "body": await self._redaction.value(row.owner, row.body)}
+        await self._execute(responses.update().where(_c.id == row.id, _c.status == QUEUED).values(started))
 
     async def ask_to_cancel(self, owner: str, response_id: str) -> None:
         """Ask the server that works on a response to end that."""
@@ -181,10 +196,16 @@ class Responses(Repository):
 
 
 class Conversations(Repository):
-    """The tables of conversations."""
+    """The tables of conversations; what the rules of a project redact is not stored."""
+
+    def __init__(self, executor: Executor, redaction: Redaction) -> None:
+        super().__init__(executor)
+        self._redaction = redaction
 
     async def add(self, row: ConversationRow, items: Sequence[Json]) -> None:
         """Store a conversation with its first items."""
+        told, items = await self._redaction.value(row.owner, [row.metadata, list(items)])
+        row = replace(row, metadata=told)
 
         def work(connection: sa.Connection) -> None:
             _conversations.insert(connection, row)
@@ -199,13 +220,14 @@ class Conversations(Repository):
     async def update(self, owner: str, conversation_id: str, metadata: Json) -> bool:
         """Replace the metadata; False for an unknown conversation."""
         mine = sa.and_(_v.id == conversation_id, _v.owner == owner)
+        metadata = await self._redaction.value(owner, metadata)
         return await self._execute(conversations.update().where(mine).values(metadata=metadata)) > 0
 
     @writes
-    def delete(self, connection: sa.Connection, owner: str, conversation_id: str) -> bool:
+    def delete(self, connection: sa.Connection, owner: str, conversation_id: str, user: str) -> bool:
         """Remove a conversation with its items; False for an unknown one."""
         mine = conversations.delete().where(_v.id == conversation_id, _v.owner == owner)
-        is_known = connection.execute(mine).rowcount > 0
+        is_known = _remove(connection, mine, user, "conversation.delete", owner, {"id": conversation_id})
         if is_known:
             connection.execute(conversation_items.delete().where(_i.conversation_id == conversation_id))
         return is_known
@@ -215,15 +237,26 @@ class Conversations(Repository):
         rows = await self._all(_items, _items.select(_i.conversation_id == conversation_id).order_by(_i.place))
         return [row.item for row in rows]
 
-    async def append(self, conversation_id: str, items: Sequence[Json], at: int) -> None:
+    async def append(self, owner: str, conversation_id: str, items: Sequence[Json], at: int) -> None:
         """Add items at the end."""
+        items = await self._redaction.value(owner, list(items))
         size = sum(len(orjson.dumps(item)) for item in items)
         await self._executor.write(lambda connection: _append(connection, conversation_id, items, at), size)
 
-    async def remove_item(self, conversation_id: str, item_id: str) -> bool:
-        """Remove one item; False for an unknown one."""
-        mine = sa.and_(_i.conversation_id == conversation_id, _i.item_id == item_id)
-        return await self._execute(conversation_items.delete().where(mine)) > 0
+    @writes
+    def remove_item(self, connection: sa.Connection, owner: str, conversation_id: str, item_id: str, user: str) -> bool:
+        """Remove one item of an owner's conversation; False for an unknown one."""
+        mine = conversation_items.delete().where(_i.conversation_id == conversation_id, _i.item_id == item_id)
+        what = {"id": conversation_id, "item": item_id}
+        return _remove(connection, mine, user, "conversation_item.delete", owner, what)
+
+
+def _remove(connection: sa.Connection, mine: sa.Delete, user: str, action: str, owner: str, what: Json) -> bool:
+    """Remove rows and say so in the audit log, of the owner's project where that is one; False where none was there."""
+    if not connection.execute(mine).rowcount:
+        return False
+    audit(connection, times.now(), user, action, owner if refs.external_project(owner) else None, what)
+    return True
 
 
 def _append_response(connection: sa.Connection, row: ResponseRow, conversation_id: str | None) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from heddle.errors import Busy, InvalidRequest
+from heddle.store.control.audit import audit
 from heddle.store.control.coordination import FAILED, NO_LEASE, QUEUED, RUNNING, SUCCEEDED, JobQueue
 from heddle.store.control.repository import Indexed, Integer, Key, Mapped, Repository, Unique, writes
+from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
 MOST_WAITING = 2000
@@ -222,6 +224,13 @@ class TinkerRows(Repository):
     async def change_saved(self, path: str, **changes: Any) -> None:
         """Set columns of a checkpoint."""
         await self._execute(_saved.table.update().where(_c.path == path).values(changes))
+
+    @writes
+    def publish_saved(self, connection: sa.Connection, path: str, is_public: bool, user: str, project: str) -> None:
+        """Let every key read a checkpoint, or only those of its project (internal id)."""
+        connection.execute(_saved.table.update().where(_c.path == path).values(is_public=is_public))
+        action = "checkpoint.publish" if is_public else "checkpoint.unpublish"
+        audit(connection, times.now(), user, action, project, {"path": path})
 
     async def remove_saved(self, path: str) -> None:
         """Forget a checkpoint."""

@@ -452,8 +452,7 @@ async def download_external(path: str, file: str, expires: int, signature: str, 
 
 
 async def _publish(tinker: Tinker, run_id: str, segment: str, name: str, caller: Caller, is_public: bool) -> Response:
-    row = await tinker.change_saved(run_id, segment, name, caller)
-    await tinker.rows.change_saved(row.path, is_public=is_public)
+    await tinker.publish_saved(run_id, segment, name, caller, is_public)
     return answer({})
 
 

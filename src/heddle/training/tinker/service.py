@@ -45,7 +45,7 @@ from heddle.training.tinker.schemas import (
     Sample,
     SaveForSampler,
 )
-from heddle.wire import times
+from heddle.wire import refs, times
 from heddle.wire.jsontypes import Json
 from heddle.wire.training import BaseModel, PolicyHost
 
@@ -372,6 +372,12 @@ class Tinker:
         """A checkpoint that the caller may change; raises NotFound."""
         await self.run(run_id, caller)
         return (await self.find_saved(f"{SCHEME}{run_id}/{segment}/{name}", caller))[0]
+
+    async def publish_saved(self, run_id: str, segment: str, name: str, caller: Caller, is_public: bool) -> None:
+        """Let every key of this server read a checkpoint, or only those of its project; raises NotFound."""
+        row = await self.change_saved(run_id, segment, name, caller)
+        model = (await self.find_saved(row.path, caller))[2]
+        await self.rows.publish_saved(row.path, is_public, caller.user, refs.internal_project(model.project_id))
 
     async def model_of(self, row: SavedRow) -> ModelRow | None:
         """The model that a checkpoint is a step of."""

@@ -143,8 +143,8 @@ function switchTheme() {
   theme.value = isDark ? "light" : "dark";
 }
 
-function logIn({ user, admin }) {
-  Object.assign(config, { user, admin });
+function logIn({ user, admin, grants }) {
+  Object.assign(config, { user, admin, grants });
   needsLogin.value = false;
 }
 

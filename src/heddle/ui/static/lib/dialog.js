@@ -1,7 +1,7 @@
 // What floats above a page: dialogs, a drawer, menus and short messages.
 import { h, scope, signal } from "./dom.js";
 import { button, failure, icon, skeleton } from "./parts.js";
-import { loadStyle } from "./router.js";
+import { loadStyle, refusal } from "./router.js";
 
 await loadStyle("lib/dialog");
 
@@ -150,8 +150,8 @@ export function menu(text, items, options = {}) {
   const show = () => {
     const list = typeof items === "function" ? items() : items;
     open = h("div.menu", { role: "menu", popover: "manual", onkeydown: step }, list.filter(Boolean)
-      .map(([label, action, { iconName = "", danger = false, disabled = false } = {}]) =>
-      h("button", { type: "button", role: "menuitem", disabled, class: danger ? "danger" : "",
+      .map(([label, action, { iconName = "", danger = false, disabled = false, needs = "" } = {}]) =>
+      h("button", { type: "button", role: "menuitem", disabled: disabled || Boolean(refusal(needs)), title: refusal(needs), class: danger ? "danger" : "",
         onclick: () => { hide(); action(); } }, iconName && icon(iconName), label)));
     box.append(open);
     // Above everything, so that no box around the button cuts it.

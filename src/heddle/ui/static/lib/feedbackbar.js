@@ -26,7 +26,7 @@ export function feedbackBar(about, given = []) {
   const reaction = (sign, iconName, name) => {
     const mine = computed(() => entries.value.find((entry) => entry.payload?.emoji === sign));
     const change = () => attempt(() => (mine.peek() ? remove(mine.peek()) : add("wandb.reaction.1", { emoji: sign })));
-    return button(null, change, { kind: "quiet", iconName, label: name, "aria-pressed": () => String(Boolean(mine.value)) });
+    return button(null, change, { kind: "quiet", iconName, label: name, needs: "annotate", "aria-pressed": () => String(Boolean(mine.value)) });
   };
   const note = () =>
     form("Add a note", [{ name: "note", label: "Note", type: "textarea", required: true }], {
@@ -47,7 +47,7 @@ export function feedbackBar(about, given = []) {
     "span.feedbackbar",
     reaction("👍", "good", "Good"),
     reaction("👎", "bad", "Bad"),
-    button(null, note, { kind: "quiet", iconName: "edit", label: "Add a note" }),
+    button(null, note, { kind: "quiet", iconName: "edit", label: "Add a note", needs: "annotate" }),
     () => notes().length > 0 && listed(),
   );
 }

@@ -1,6 +1,6 @@
 // The small parts that pages are made of: icons, keys, headers, tabs, chips, states.
 import { h, onCleanup, signal } from "./dom.js";
-import { config, projectId } from "./router.js";
+import { config, projectId, refusal } from "./router.js";
 import { loadView } from "./views.js";
 
 /** The icons that the frame and lists need at once; all others are drawn from `icons.svg`. */
@@ -101,9 +101,10 @@ export function title(text) {
  * @param {(event: any) => any} onclick
  * @param {any} [options] kind, iconName, label, and attributes
  */
-export function button(text, onclick, { kind = "", iconName = "", label = "", ...attributes } = {}) {
+export function button(text, onclick, { kind = "", iconName = "", label = "", needs = "", ...attributes } = {}) {
+  const refused = refusal(needs);
   return h("button.button", { type: "button", onclick, class: kind, "aria-label": text ? null : label || null,
-    title: label || null, ...attributes },
+    title: label || null, ...attributes, ...(refused ? { disabled: true, title: refused } : {}) },
     iconName && icon(iconName), text);
 }
 

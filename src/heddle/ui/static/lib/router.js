@@ -1,7 +1,7 @@
 // The address is the state: pages are chosen by path, everything a page shows by the query.
 import { h, scope, signal, untrack } from "./dom.js";
 
-/** What the server sent with this page: {base, root, version, user, needs_key, routes: [[path, page]], styles}. */
+/** What the server sent with this page: {base, root, version, user, grants: [[reach, scopes]], needs_key, routes: [[path, page]], styles}. */
 export const config = JSON.parse(document.querySelector('meta[name="heddle"]').getAttribute("content"));
 
 /** The current address; read it inside an effect to follow it. */
@@ -62,6 +62,21 @@ export function projectId() {
   const { entity, project } = params.value;
   return entity ? `${entity}/${project}` : "";
 }
+
+/** Whether who looks at the page has a scope in the open project or, outside of projects, in any. */
+export function may(scope) {
+  const place = projectId();
+  return config.grants.some(([reach, scopes]) => scopes.includes(scope)
+    && (!place || !reach || reach === place || place.startsWith(`${reach}/`)));
+}
+
+/** Whether who looks at the page administers the whole server. */
+export const runsServer = () => config.grants.some(([reach, scopes]) => !reach && scopes.includes("admin"));
+
+const WHO = { read: "a viewer", annotate: "an annotator", write: "an editor", delete: "an admin", admin: "an admin" };
+
+/** Why what needs a scope cannot be done here, null where it can. */
+export const refusal = (scope) => (!scope || may(scope) ? null : `Only ${WHO[scope]} of ${projectId() || "a project"} may do this`);
 
 function searchText(search) {
   const pairs = Object.entries(search).filter(([, value]) => value != null && value !== "" && value !== false);

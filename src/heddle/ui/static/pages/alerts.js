@@ -28,7 +28,7 @@ export default function Alerts() {
         alerts().length
           ? [h("span.count", int(alerts().length)), firing() ? h("span.badge.error", `${firing()} firing`) : null]
           : null,
-      actions: button("New alert", () => editAlert(null, state.reload), { kind: "primary", iconName: "add" }),
+      actions: button("New alert", () => editAlert(null, state.reload), { kind: "primary", iconName: "add", needs: "write" }),
     }),
     h(
       "div.scroll",
@@ -69,6 +69,6 @@ function nothing(reload) {
       '  "metric": "error_share", "operator": ">", "threshold": 0.05, "window_seconds": 3600,',
       '  "webhook_url": "https://hooks.example.com/heddle"}\'',
     ].join("\n"),
-    action: button("New alert", () => editAlert(null, reload), { kind: "primary", iconName: "add" }),
+    action: button("New alert", () => editAlert(null, reload), { kind: "primary", iconName: "add", needs: "write" }),
   });
 }

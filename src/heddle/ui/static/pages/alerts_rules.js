@@ -101,13 +101,13 @@ function valueCell(alert) {
 }
 
 function actions(alert, reload) {
-  const act = (iconName, label, action) => button(null, action, { kind: "quiet", iconName, label: `${label} ${alert.name}` });
+  const act = (iconName, label, action, needs = "write") => button(null, action, { kind: "quiet", iconName, label: `${label} ${alert.name}`, needs });
   return [
     act(alert.enabled ? "pause" : "play", alert.enabled ? "Pause" : "Resume", () => setEnabled(alert, !alert.enabled, reload)),
     act("bell", "Send a test message of", () => test(alert)),
     act("edit", "Change", () => editAlert(alert, reload)),
-    act("threads", "Messages of", () => setQuery({ view: "messages", alert: alert.id }, false)),
-    act("trash", "Delete", () => remove(alert, reload)),
+    act("threads", "Messages of", () => setQuery({ view: "messages", alert: alert.id }, false), "read"),
+    act("trash", "Delete", () => remove(alert, reload), "delete"),
   ];
 }
 

@@ -17,9 +17,11 @@ export function callActions(call, told = (_what) => {}) {
           : null,
         button("Add to dataset", async () => (await import("../lib/addtodataset.js")).addToDataset([call.id]), {
           iconName: "data",
+          needs: "write",
         }),
         button("Add to queue", async () => (await import("../lib/addtoqueue.js")).addToQueue([call.id]), {
           iconName: "annotate",
+          needs: "write",
         }),
       );
     },
@@ -37,8 +39,8 @@ function items(call, told) {
     ["Copy id", () => copy(call.id, "Id copied"), { iconName: "copy" }],
     ["Copy as JSON", () => copy(JSON.stringify(call, null, 2), "JSON copied"), { iconName: "copy" }],
     ["Copy Python", () => copy(python(call), "Python copied"), { iconName: "code" }],
-    ["Rename", () => rename(call, told), { iconName: "edit" }],
-    ["Delete", () => remove(call, told), { iconName: "trash", danger: true }],
+    ["Rename", () => rename(call, told), { iconName: "edit", needs: "write" }],
+    ["Delete", () => remove(call, told), { iconName: "trash", danger: true, needs: "delete" }],
   ];
 }
 

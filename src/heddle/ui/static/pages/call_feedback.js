@@ -6,7 +6,7 @@ import { ago, number, parseRef } from "../lib/format.js";
 import { valueView } from "../lib/value.js";
 import { refLink } from "../lib/panels.js";
 import { button } from "../lib/parts.js";
-import { link, path, projectId } from "../lib/router.js";
+import { link, may, path, projectId, refusal } from "../lib/router.js";
 
 const EMOJI = [
   ["🎉", "Party"],
@@ -78,14 +78,14 @@ function say(call, told) {
       [
         ["👍", "thumbUp", "Good"],
         ["👎", "thumbDown", "Bad"],
-      ].map(([emoji, iconName, label]) => button(null, () => write(REACTION, { emoji }), { iconName, label })),
+      ].map(([emoji, iconName, label]) => button(null, () => write(REACTION, { emoji }), { iconName, label, needs: "annotate" })),
       menu(
         null,
         EMOJI.map(([emoji, text]) => [`${emoji} ${text}`, () => write(REACTION, { emoji })]),
-        { iconName: "smile", label: "Other reactions" },
+        { iconName: "smile", label: "Other reactions", needs: "annotate" },
       ),
     ),
-    h("form.noteform", { onsubmit: send }, note, h("button.button", { type: "submit" }, "Add note")),
+    h("form.noteform", { onsubmit: send }, note, h("button.button", { type: "submit", disabled: !may("annotate"), title: refusal("annotate") }, "Add note")),
   );
 }
 
@@ -152,6 +152,6 @@ function item(entry, canWrite, told, content) {
     "li",
     h("div.feedbackbody", content),
     h("small.dim", { title: entry.created_at }, `${entry.creator ?? entry.wb_user_id ?? ""} ${ago(entry.created_at)}`),
-    canWrite && entry.id ? button(null, remove, { kind: "quiet", iconName: "trash", label: "Remove" }) : null,
+    canWrite && entry.id ? button(null, remove, { kind: "quiet", iconName: "trash", label: "Remove", needs: "admin" }) : null,
   );
 }

@@ -36,11 +36,11 @@ export function bulkBar(context) {
       button("Clear", clear, { kind: "quiet" }), h("span.grow"),
       h("div.actions",
       button("Compare", compare, { iconName: "columns", disabled: few, title: "Two to five calls side by side" }),
-      button("Add to dataset", dataset, { iconName: "data" }), button("Add to queue", queue, { iconName: "annotate" }),
+      button("Add to dataset", dataset, { iconName: "data", needs: "write" }), button("Add to queue", queue, { iconName: "annotate", needs: "write" }),
       menu("Feedback", [["👍 Good", () => react(target(), "👍", reload)], ["👎 Bad", () => react(target(), "👎", reload)],
-        ["Emoji…", () => askEmoji(target(), reload)], ["Note…", () => askNote(target(), reload)]], { iconName: "threads" }),
+        ["Emoji…", () => askEmoji(target(), reload)], ["Note…", () => askNote(target(), reload)]], { iconName: "threads", needs: "annotate" }),
       button("Export", exported, { iconName: "download" }),
-      button("Delete", () => remove(target(), clear, reload), { kind: "danger", iconName: "trash" })));
+      button("Delete", () => remove(target(), clear, reload), { kind: "danger", iconName: "trash", needs: "delete" })));
 }
 
 async function give(target, type, payload, reload) {

@@ -39,7 +39,7 @@ export function viewTabs(context, state) {
     if (!found?.views.length) return null;
     return h("nav.viewtabs", { "aria-label": "Views" },
       found.order.map((name) => tab(name, found, { open, order, current, context, tabs, viewOf })),
-      button(null, () => saveView(context), { kind: "quiet", iconName: "add", label: "Save what is shown as a view" }));
+      button(null, () => saveView(context), { kind: "quiet", iconName: "add", label: "Save what is shown as a view", needs: "write" }));
   };
 }
 
@@ -55,12 +55,12 @@ function tab(name, found, { open, order, current, context, tabs, viewOf }) {
   };
   const reload = (done) => done && tabs.reload();
   const items = () => [
-    view && ["Save changes", async () => reload(await attempt(() => updateView(view, context), "View saved")), { iconName: "save" }],
-    view && ["Rename", async () => reload(await renameView(view)), { iconName: "edit" }],
-    ["Make it the default", () => moved(0), { iconName: "check", disabled: at === 0 }],
-    ["Move left", () => moved(at - 1), { iconName: "left", disabled: at === 0 }],
-    ["Move right", () => moved(at + 1), { iconName: "right", disabled: at === found.order.length - 1 }],
-    view && ["Delete", async () => reload(await removeView(view)), { iconName: "trash", danger: true }],
+    view && ["Save changes", async () => reload(await attempt(() => updateView(view, context), "View saved")), { iconName: "save", needs: "write" }],
+    view && ["Rename", async () => reload(await renameView(view)), { iconName: "edit", needs: "write" }],
+    ["Make it the default", () => moved(0), { iconName: "check", needs: "write", disabled: at === 0 }],
+    ["Move left", () => moved(at - 1), { iconName: "left", needs: "write", disabled: at === 0 }],
+    ["Move right", () => moved(at + 1), { iconName: "right", needs: "write", disabled: at === found.order.length - 1 }],
+    view && ["Delete", async () => reload(await removeView(view)), { iconName: "trash", danger: true, needs: "delete" }],
   ];
   const drop = (event) => {
     event.preventDefault();

@@ -124,7 +124,7 @@ export function chooseView(context) {
         { title: "No saved views yet",
         text: "A view keeps the filters, the order and the columns of this list under a name, for everybody in the project." });
       return h("ul", ofCalls.value.map((view) => viewLine(view, context, close, load)));
-    }, h("div.actions", button("Save this view", () => saveView(context, close), { kind: "primary", iconName: "save" }))];
+    }, h("div.actions", button("Save this view", () => saveView(context, close), { kind: "primary", iconName: "save", needs: "write" }))];
   });
 }
 
@@ -143,7 +143,7 @@ function viewLine(view, context, close, reload) {
       title: view.object_id },
       h("span.one-line", { dir: "auto" }, view.val.label),
         h("span.faint", { style: { "margin-left": "auto" } }, ago(view.created_at))),
-    button(null, remove, { kind: "quiet", iconName: "trash", label: `Delete ${view.val.label}` }));
+    button(null, remove, { kind: "quiet", iconName: "trash", label: `Delete ${view.val.label}`, needs: "delete" }));
 }
 
 /** Ask for a name and save what the list shows under it. */

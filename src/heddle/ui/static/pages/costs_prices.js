@@ -27,7 +27,7 @@ export function pricesView(prices, own, reload) {
         "Dollars per million tokens. A call is charged by the price in force when it started, your own before one that comes " +
           "with heddle. Calls from before the first price of their model are charged by its newest.",
       ),
-      button("Add price", () => addPrice({}, reload), { kind: "primary", iconName: "add" }),
+      button("Add price", () => addPrice({}, reload), { kind: "primary", iconName: "add", needs: "write" }),
     ),
     h(
       "section.card.pricescard",
@@ -144,14 +144,16 @@ function actions(row, reload) {
   if (row.source === "none")
     return button("Add a price", () => addPrice({ model: row.model }, reload), {
       kind: "primary",
+      needs: "write",
       "aria-label": `Add a price for ${row.model}`,
     });
   if (row.source === "default")
     return button("Set your own", () => addPrice({ model: row.model, rates: row.rates }, reload), {
+      needs: "write",
       "aria-label": `Set your own price of ${row.model}`,
     });
   const act = (iconName, label, action) =>
-    button(null, action, { kind: "quiet", iconName, label: `${label} the price of ${row.model}` });
+    button(null, action, { kind: "quiet", iconName, label: `${label} the price of ${row.model}`, needs: "admin" });
   return [
     act("edit", "Change", () => editPrice(row.price, reload)),
     row.state === "now" && !row.until && act("stop", "End", () => endPrice(row.price, row.fallback, reload)),
@@ -167,6 +169,6 @@ function nothing(reload) {
       `client = weave.init("${projectId()}")`,
       'client.add_cost(llm_id="my-model", prompt_token_cost=2e-7, completion_token_cost=6e-7)',
     ].join("\n"),
-    action: button("Add price", () => addPrice({}, reload), { kind: "primary" }),
+    action: button("Add price", () => addPrice({}, reload), { kind: "primary", needs: "write" }),
   });
 }

@@ -84,7 +84,7 @@ function open(found, draft, state) {
     header({ title: h("span", { dir: "auto" }, () => value.value.name || found.label), crumbs: [["Dashboards", link("/dashboards")]],
       extra: () => (found.isLatest ? null : h("span.badge.warn", `v${found.version}, not the newest`)),
       actions: [() => (draft.value ? [button("Discard", discard, { kind: "quiet" }),
-        button("Save", save, { kind: "primary", iconName: "save" })] : null),
+        button("Save", save, { kind: "primary", iconName: "save", needs: "write" })] : null),
       button("Add a chart", add, { iconName: "add" }), boardMenu(found, value, change, range, addressed, discard)] }),
     h("div.bar-of-tools", timeRangePicker(initial), filterChips(context.facets)),
     h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Charts" },
@@ -126,7 +126,7 @@ function boardMenu(found, value, change, range, addressed, discard) {
     ["Export as JSON", () => download(`${found.name}.json`, [JSON.stringify(value.peek(), null, 2)], "application/json"),
       { iconName: "download" }],
     ["Versions", () => go(link(path`/objects/${found.name}/versions/${found.digest}`)), { iconName: "objects" }],
-    ["Delete", remove, { iconName: "trash", danger: true }],
+    ["Delete", remove, { iconName: "trash", danger: true, needs: "delete" }],
   ], { label: "More", kind: "quiet" });
 }
 

@@ -19,8 +19,8 @@ export default function Dashboards() {
   return page({
     title: "Dashboards",
     extra: () => (state.data.value?.length ? h("span.count", state.data.value.length) : null),
-    actions: [button("Import", () => importDashboard(names()), { iconName: "upload" }),
-      button("New dashboard", create, { kind: "primary", iconName: "add" })],
+    actions: [button("Import", () => importDashboard(names()), { iconName: "upload", needs: "write" }),
+      button("New dashboard", create, { kind: "primary", iconName: "add", needs: "write" })],
   }, loaded(state, (boards) => (boards.length ? list(boards) : templates(names()))), { label: "Dashboards" });
 }
 

@@ -119,17 +119,17 @@ function actions(name, data, reload) {
   };
   return [
     copyButton(() => refOf(name, version), "Copy ref", "Ref"),
-    button("Evaluate a model", () => attempt(evaluate), { iconName: "evaluate" }),
+    button("Evaluate a model", () => attempt(evaluate), { iconName: "evaluate", needs: "write" }),
     data.table && menu("Export",
       () => [["CSV", () => attempt(() => exportRows(name, data.table, "csv")), { iconName: "download" }],
       ["JSON lines", () => attempt(() => exportRows(name, data.table, "jsonl")), { iconName: "download" }]],
       { iconName: "download" }),
     menu(null, () => [
       [`Delete v${version.version_index}`, () => remove([version.digest], `Delete v${version.version_index}?`,
-        "Calls and evaluations that refer to this version cannot read it any more."), { iconName: "trash", danger: true }],
+        "Calls and evaluations that refer to this version cannot read it any more."), { iconName: "trash", danger: true, needs: "delete" }],
       ["Delete dataset", () => remove(null, `Delete ${name}?`,
         "All its versions go. Calls and evaluations that refer to them cannot read them any more."),
-        { iconName: "trash", danger: true }],
+        { iconName: "trash", danger: true, needs: "delete" }],
     ], { label: "More" }),
   ];
 }

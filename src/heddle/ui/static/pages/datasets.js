@@ -22,7 +22,7 @@ export default function Datasets() {
   };
   const head = {
     title: "Datasets", extra: () => state.data.value && h("span.count", int(state.data.value.length)),
-    actions: button("New dataset", create, { kind: "primary", iconName: "add" }),
+    actions: button("New dataset", create, { kind: "primary", iconName: "add", needs: "write" }),
   };
   return page(head, loaded(state, (rows) => (rows.length ? list(rows) : nothing(create))), { fixed: true });
 }
@@ -88,6 +88,6 @@ function nothing(create) {
     code: ["import os", `os.environ["WANDB_BASE_URL"] = "${serverAddress()}"`, "import weave", "", `weave.init("${projectId()}")`,
       'rows = [{"question": "What is 2 + 2?", "expected": "4"}]',
         'weave.publish(weave.Dataset(name="questions", rows=rows))'].join("\n"),
-    action: button("New dataset", create, { kind: "primary", iconName: "add" }),
+    action: button("New dataset", create, { kind: "primary", iconName: "add", needs: "write" }),
   });
 }

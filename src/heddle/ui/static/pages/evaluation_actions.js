@@ -21,17 +21,17 @@ export function actions(run, state, values) {
   return [
     button("Compare", () => compare(run), { iconName: "chart" }),
     isRunning && run.isOfServer
-      ? button("Cancel", () => cancel(run, again), { iconName: "stop", kind: "danger" })
-      : button("Rerun", () => rerun(run), { iconName: "replay", kind: "primary" }),
+      ? button("Cancel", () => cancel(run, again), { iconName: "stop", kind: "danger", needs: "write" })
+      : button("Rerun", () => rerun(run), { iconName: "replay", kind: "primary", needs: "write" }),
     menu(
       null,
       [
-        ["Score the answers again…", () => rescore(run), { iconName: "scorer" }],
-        isRunning || run.isOfServer ? null : ["Train on these answers…", () => train(run, values), { iconName: "models" }],
+        ["Score the answers again…", () => rescore(run), { iconName: "scorer", needs: "write" }],
+        isRunning || run.isOfServer ? null : ["Train on these answers…", () => train(run, values), { iconName: "models", needs: "write" }],
         ["Gate in CI…", () => gate(run, measuresOf(values)), { iconName: "code" }],
         ["Open the trace", () => go(link(path`/traces/${run.trace}`)), { iconName: "calls" }],
-        isRunning ? ["Finish the run", () => finish(run, again), { iconName: "check" }] : null,
-        ["Delete the run", () => remove(run), { iconName: "trash", danger: true }],
+        isRunning ? ["Finish the run", () => finish(run, again), { iconName: "check", needs: "write" }] : null,
+        ["Delete the run", () => remove(run), { iconName: "trash", danger: true, needs: "delete" }],
       ],
       { label: "More", kind: "" },
     ),

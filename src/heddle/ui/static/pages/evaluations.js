@@ -89,8 +89,8 @@ async function load({ page, view }, abort) {
 
 function actions(about, refresh) {
   return [
-    button("New evaluation", () => newEvaluation(about(), refresh), { iconName: "add" }),
-    button("Evaluate a model", () => newRun(about(), refresh), { kind: "primary", iconName: "play" }),
+    button("New evaluation", () => newEvaluation(about(), refresh), { iconName: "add", needs: "write" }),
+    button("Evaluate a model", () => newRun(about(), refresh), { kind: "primary", iconName: "play", needs: "write" }),
   ];
 }
 

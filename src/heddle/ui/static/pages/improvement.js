@@ -45,7 +45,7 @@ function head(improvement, state) {
     title: h("span", { dir: "auto" }, improvement.name ?? `Improvement of ${improvement.model}`),
     extra: stateOf(improvement),
     actions: isOpen(improvement)
-      ? button(improvement.state === "watching" ? "Stop watching" : "Stop", stop, { kind: "danger", iconName: "stop" })
+      ? button(improvement.state === "watching" ? "Stop watching" : "Stop", stop, { kind: "danger", iconName: "stop", needs: "write" })
       : null,
   });
 }

@@ -30,7 +30,7 @@ export default function Improvements() {
     header({
       title: "Improvements",
       extra: () => (rows().length ? h("span.count", int(rows().length)) : null),
-      actions: button("New improvement", create, { kind: "primary", iconName: "add" }),
+      actions: button("New improvement", create, { kind: "primary", iconName: "add", needs: "write" }),
     }),
     () =>
       isEmpty.value
@@ -108,5 +108,5 @@ const teaching = (create) => ({
     `heddle improve start MODEL --server ${serverAddress()} --project ${projectId()} \\`,
     "  --monitor MONITOR --below 0.5 --scorer SCORER --general EVALUATION --budget 600",
   ].join("\n"),
-  action: button("New improvement", create, { kind: "primary", iconName: "add" }),
+  action: button("New improvement", create, { kind: "primary", iconName: "add", needs: "write" }),
 });

@@ -180,7 +180,7 @@ function cancelButton(newest) {
   };
   return () =>
     newest.value?.ended_at === null && !newest.value.cancel_asked
-      ? button("Cancel job", cancel, { kind: "danger", iconName: "stop" })
+      ? button("Cancel job", cancel, { kind: "danger", iconName: "stop", needs: "write" })
       : null;
 }
 

@@ -57,7 +57,7 @@ function actions(board, state) {
       },
       { iconName: "edit" },
     ),
-    menu(null, [["Delete", remove, { iconName: "trash", danger: true }]], { label: "More" }),
+    menu(null, [["Delete", remove, { iconName: "trash", danger: true, needs: "delete" }]], { label: "More" }),
   ];
 }
 

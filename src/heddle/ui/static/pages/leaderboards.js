@@ -25,7 +25,7 @@ export default function Leaderboards() {
     header({
       title: "Leaderboards",
       extra: () => (state.data.value?.length ? h("span.count", state.data.value.length) : null),
-      actions: button("New leaderboard", create, { kind: "primary", iconName: "add" }),
+      actions: button("New leaderboard", create, { kind: "primary", iconName: "add", needs: "write" }),
     }),
     loaded(state, (boards) =>
       boards.length
@@ -97,5 +97,5 @@ const teaching = (create) => ({
     ")",
     'weave.publish(leaderboard.Leaderboard(name="best-answers", columns=[column]))',
   ].join("\n"),
-  action: button("New leaderboard", create, { kind: "primary", iconName: "add" }),
+  action: button("New leaderboard", create, { kind: "primary", iconName: "add", needs: "write" }),
 });

@@ -36,7 +36,7 @@ export function trainedView({ models, check }, reload) {
       render: (model) => [
         h("a.button", { href: link("/playground", { model: addressOf(model) }) }, "Playground"),
         h("a.button", { href: link("/training", { q: model.name }) }, "Training"),
-        button(null, () => remove(model, reload), { kind: "quiet", iconName: "trash", label: `Delete ${model.name}` }),
+        button(null, () => remove(model, reload), { kind: "quiet", iconName: "trash", label: `Delete ${model.name}`, needs: "delete" }),
       ],
     },
   ];
@@ -112,11 +112,12 @@ function checkpointTable(model, list, reload) {
       class: "modelactions",
       render: (row) => [
         h("a.button", { href: link("/playground", { model: addressOf(model, row.step) }) }, "Playground"),
-        isCurrent(row) ? null : button("Make current", () => rollBack(model, row.step, reload)),
+        isCurrent(row) ? null : button("Make current", () => rollBack(model, row.step, reload), { needs: "write" }),
         button(null, () => deleteStep(model, row.step, reload), {
           kind: "quiet",
           iconName: "trash",
           label: `Delete step ${row.step}`,
+          needs: "delete",
           disabled: isCurrent(row) || row.step === newest,
         }),
       ],

@@ -15,12 +15,12 @@ export function actionsOf(object, listed, reload) {
   return [
     ["Copy reference", () => copy(referenceOf(object), "Copied"), { iconName: "copy" }],
     ["Copy Python", () => copy(pythonOf(object), "Copied"), { iconName: "code" }],
-    ["Link to registry…", () => linkToRegistry(object), { iconName: "link" }],
-    ["Delete this version…", () => deleteVersion(object, listed, reload), { iconName: "trash", danger: true }],
+    ["Link to registry…", () => linkToRegistry(object), { iconName: "link", needs: "write" }],
+    ["Delete this version…", () => deleteVersion(object, listed, reload), { iconName: "trash", danger: true, needs: "delete" }],
     listed.length > 1 && [
       `Delete all ${listed.length} versions…`,
       () => deleteAll(object, listed),
-      { iconName: "trash", danger: true },
+      { iconName: "trash", danger: true, needs: "delete" },
     ],
   ];
 }

@@ -47,7 +47,7 @@ function exampleNote() {
     if (done) go(siteLink("/"));
   };
   return h("div.card.examplenote", h("span", "This is the example project: look around, change what you like. "),
-    button("Delete it", remove, { iconName: "trash" }));
+    button("Delete it", remove, { iconName: "trash", needs: "delete" }));
 }
 
 function address({ from, to }) {

@@ -170,7 +170,7 @@ function actionsOf(state) {
       ],
       { iconName: "folder" },
     ),
-    button("Save prompt", () => attempt(() => savePrompt(state)), { iconName: "save" }),
+    button("Save prompt", () => attempt(() => savePrompt(state)), { iconName: "save", needs: "write" }),
     button("Add column", add, { iconName: "columns", disabled: () => state.columns.value.length >= MOST_COLUMNS }),
   ];
 }

@@ -250,7 +250,7 @@ function rowState(state, column) {
     return h("span.one-line", "Row in ", to);
   }
   if (column.answer.value?.state !== "done") return null;
-  return button("Save as row", () => saveAnswer(state, column), { kind: "quiet", iconName: "data" });
+  return button("Save as row", () => saveAnswer(state, column), { kind: "quiet", iconName: "data", needs: "write" });
 }
 
 function footer(state, column) {

@@ -70,9 +70,9 @@ function actions(queue, add, reload) {
     if (await attempt(() => send("DELETE", address), "Deleted")) go(link("/queues"));
   };
   return [
-    button("Add calls", add, { iconName: "add" }),
+    button("Add calls", add, { iconName: "add", needs: "write" }),
     h("a.button.primary", { href: link(path`/queues/${queue.id}/work`) }, "Annotate"),
-    menu(null, () => [["Edit", edit, { iconName: "edit" }], ["Delete queue", remove, { iconName: "trash", danger: true }]],
+    menu(null, () => [["Edit", edit, { iconName: "edit", needs: "write" }], ["Delete queue", remove, { iconName: "trash", danger: true, needs: "delete" }]],
       { label: "More" }),
   ];
 }
@@ -89,7 +89,7 @@ function itemList(id, items, data, add) {
   if (!data.total) {
     return empty({ title: "No items yet",
       text: "Add calls from a filter here, or choose calls on the Calls page and add them to this queue.",
-      action: button("Add calls", add, { kind: "primary", iconName: "add" }) });
+      action: button("Add calls", add, { kind: "primary", iconName: "add", needs: "write" }) });
   }
   const columns = [
     { key: "position", label: "#", number: true, width: "56px", render: (item) => int(item.position_in_queue) },

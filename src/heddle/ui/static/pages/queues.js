@@ -22,7 +22,7 @@ export default function Queues() {
   };
   const head = {
     title: "Annotation queues", extra: () => state.data.value && h("span.count", int(state.data.value.length)),
-    actions: button("New queue", create, { kind: "primary", iconName: "add" }),
+    actions: button("New queue", create, { kind: "primary", iconName: "add", needs: "write" }),
   };
   return page(head, loaded(state, (rows) => (rows.length ? list(rows) : nothing(create))), { fixed: true });
 }
@@ -83,6 +83,6 @@ function nothing(create) {
       "client.add_calls_to_annotation_queue(",
       "    queue, call_ids=[call.id for call in client.get_calls(limit=50)], display_fields=[\"inputs\", \"output\"])"].join(
         "\n"),
-    action: button("New queue", create, { kind: "primary", iconName: "add" }),
+    action: button("New queue", create, { kind: "primary", iconName: "add", needs: "write" }),
   });
 }

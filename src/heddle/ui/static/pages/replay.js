@@ -83,8 +83,8 @@ function head(replay, state) {
       stat("Replayed", int(replay.counts.replayed)),
       stat("Failed", int(replay.counts.failed)),
       stat("Skipped", int(replay.counts.skipped)),
-      isRunning ? button("Cancel", cancel, { kind: "danger", iconName: "stop" }) : null,
-      button("Make dataset", () => makeDataset(replay), { kind: "primary", iconName: "data", disabled: !replay.counts.replayed }),
+      isRunning ? button("Cancel", cancel, { kind: "danger", iconName: "stop", needs: "write" }) : null,
+      button("Make dataset", () => makeDataset(replay), { kind: "primary", iconName: "data", needs: "write", disabled: !replay.counts.replayed }),
       menu(
         null,
         [

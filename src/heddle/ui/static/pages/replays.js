@@ -34,7 +34,7 @@ export default function Replays() {
     header({
       title: "Replays",
       extra: () => (rows().length ? h("span.count", int(rows().length)) : null),
-      actions: button("New replay", create, { kind: "primary", iconName: "replay" }),
+      actions: button("New replay", create, { kind: "primary", iconName: "replay", needs: "write" }),
     }),
     () =>
       isEmpty.value
@@ -171,5 +171,5 @@ const teaching = (create) => ({
     `  "project_id": "${projectId()}", "filter": {"op_names": ["weave.completions_create"]}, "limit": 20,`,
     '  "model": "heddle-tiny", "name": "try the small model"}\'',
   ].join("\n"),
-  action: button("New replay", create, { kind: "primary", iconName: "replay" }),
+  action: button("New replay", create, { kind: "primary", iconName: "replay", needs: "write" }),
 });

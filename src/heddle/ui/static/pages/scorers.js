@@ -59,9 +59,9 @@ function actions(list, state) {
       .map((scorer) => scorer.latest)
       .filter(runsHere);
   return [
-    () => (usable().length ? button("Score calls", () => scoreCalls(usable()), { iconName: "play" }) : null),
-    button("Built-in scorer", () => newBuiltIn(state.reload), { iconName: "add" }),
-    button("New judge", () => newJudge(state.reload), { kind: "primary", iconName: "scorer" }),
+    () => (usable().length ? button("Score calls", () => scoreCalls(usable()), { iconName: "play", needs: "write" }) : null),
+    button("Built-in scorer", () => newBuiltIn(state.reload), { iconName: "add", needs: "write" }),
+    button("New judge", () => newJudge(state.reload), { kind: "primary", iconName: "scorer", needs: "write" }),
   ];
 }
 
@@ -247,7 +247,7 @@ function nothing(reload) {
         "",
         "weave.publish(ValidJSONScorer())",
       ].join("\n"),
-      action: button("New built-in scorer", () => newBuiltIn(reload), { kind: "primary", iconName: "add" }),
+      action: button("New built-in scorer", () => newBuiltIn(reload), { kind: "primary", iconName: "add", needs: "write" }),
     }),
   );
 }

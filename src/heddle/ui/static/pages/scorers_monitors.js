@@ -46,7 +46,7 @@ function list(rows, create, reload) {
       "div.bar-of-tools",
       h("span.dim", "A monitor scores new calls as they end, by built-in scorers and judges."),
       h("span.grow"),
-      button("New monitor", create, { iconName: "add" }),
+      button("New monitor", create, { iconName: "add", needs: "write" }),
     ),
     () =>
       rows.value.length
@@ -140,9 +140,9 @@ function actions(row, reload) {
     "span.names",
     { style: { overflow: "visible" } },
     row.active
-      ? button("Pause", () => set(false), { iconName: "stop" })
-      : button("Resume", () => set(true), { iconName: "play" }),
-    menu(null, [["Delete", remove, { iconName: "trash", danger: true }]], { label: `More of ${row.name}`, kind: "quiet" }),
+      ? button("Pause", () => set(false), { iconName: "stop", needs: "write" })
+      : button("Resume", () => set(true), { iconName: "play", needs: "write" }),
+    menu(null, [["Delete", remove, { iconName: "trash", danger: true, needs: "delete" }]], { label: `More of ${row.name}`, kind: "quiet" }),
   );
 }
 
@@ -233,5 +233,5 @@ const teaching = (create) => ({
     'monitor = weave.Monitor(name="valid", op_names=["OP"], sampling_rate=0.2, scorers=[weave.ref("SCORER").get()])',
     "monitor.activate()",
   ].join("\n"),
-  action: button("New monitor", create, { kind: "primary", iconName: "add" }),
+  action: button("New monitor", create, { kind: "primary", iconName: "add", needs: "write" }),
 });

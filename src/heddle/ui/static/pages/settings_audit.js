@@ -4,7 +4,7 @@ import { h } from "../lib/dom.js";
 import { ago, when } from "../lib/format.js";
 import { card, empty } from "../lib/panels.js";
 import { button, loaded } from "../lib/parts.js";
-import { config, projectId, query, setQuery } from "../lib/router.js";
+import { config, may, projectId, query, setQuery } from "../lib/router.js";
 import { listing } from "./settings_parts.js";
 
 const ACTIONS = {
@@ -14,7 +14,7 @@ const ACTIONS = {
 
 /** The tab: rows of the audit log, newest first, and their export. */
 export function Audit() {
-  if (!config.admin) return empty({ title: "The audit log is for admins", text: `You are ${config.user}, and administer nothing here.` });
+  if (!may("admin")) return empty({ title: "The audit log is for admins", text: `You are ${config.user}, and administer nothing here.` });
   const asked = () => {
     const search = new URLSearchParams();
     for (const name of ["action", "user", "before"]) if (query(name)) search.set(name, query(name));

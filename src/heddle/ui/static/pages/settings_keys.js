@@ -5,7 +5,7 @@ import { h } from "../lib/dom.js";
 import { ago, day, when } from "../lib/format.js";
 import { card, codeBlock, empty } from "../lib/panels.js";
 import { button, loaded, segments } from "../lib/parts.js";
-import { config, projectId, query, setQuery } from "../lib/router.js";
+import { config, projectId, query, runsServer, setQuery } from "../lib/router.js";
 import { changeLimits, limitsOf } from "./settings_limits.js";
 import { listing } from "./settings_parts.js";
 
@@ -96,7 +96,7 @@ function keyActions(row, reload) {
   if (row.revoked_at || !row.is_whole) return own;
   return h("span.keystate", own, menu(null, [
     !row.problem && config.needs_key && ["Rotate", () => rotate(row, reload)],
-    ["Limits", () => attempt(() => limits(row))],
+    runsServer() && ["Limits", () => attempt(() => limits(row))],
     ["Revoke", () => revoke(row, reload), { danger: true }],
   ], { kind: "quiet", label: `More for the key of ${row.user}` }));
 }

@@ -5,7 +5,7 @@ import { h, signal } from "../lib/dom.js";
 import { int } from "../lib/format.js";
 import { card, codeBlock, facts } from "../lib/panels.js";
 import { button, loaded } from "../lib/parts.js";
-import { config, projectId } from "../lib/router.js";
+import { config, may, projectId, runsServer } from "../lib/router.js";
 import { changeLimits, limitsOf, quotaUses } from "./settings_limits.js";
 import { shares } from "./settings_parts.js";
 
@@ -17,7 +17,7 @@ const PERIODS = [["", "For ever"], ["7", "7 days"], ["30", "30 days"], ["90", "9
 
 /** The tab. */
 export function Project() {
-  return h("div.columns", retention(), stored(), redaction(), limits(), config.admin ? erasure() : null, connect());
+  return h("div.columns", retention(), stored(), redaction(), limits(), may("admin") ? erasure() : null, connect());
 }
 
 function retention() {
@@ -38,7 +38,7 @@ function choose(days, change) {
   const value = days === null ? "" : String(days);
   const known = PERIODS.some(([name]) => name === value) ? PERIODS : [...PERIODS, [value, `${int(days)} days`]];
   const select = h("select", {
-    disabled: !config.admin, onchange: (event) => change(days, event.target.value),
+    disabled: !may("admin"), onchange: (event) => change(days, event.target.value),
   }, known.map(([name, text]) => h("option", { value: name, selected: name === value }, text)));
   const other = async () => {
     const period = { name: "days", label: "Days", type: "number", min: 1, max: 36500, required: true, value };
@@ -47,8 +47,8 @@ function choose(days, change) {
   };
   return [
     h("div.row", h("label", h("span", "Calls are kept "), select),
-      config.admin && button("Another period", other, { kind: "quiet" })),
-    h("p.dim", config.admin
+      may("admin") && button("Another period", other, { kind: "quiet" })),
+    h("p.dim", may("admin")
       ? "Calls that started longer ago are deleted for good. Objects and datasets stay." : "An admin can change this."),
   ];
 }
@@ -74,7 +74,7 @@ function limits() {
         ["Running now", int(shown.running)]]),
       quotaUses("Used by this project", shown.uses),
       uses.length > 0 && [h("p.dim", "Quotas of your key:"), quotaUses("Used by your key", uses)],
-      config.admin && h("div.row", button("Change limits", () => change(shown), { iconName: "edit" })),
+      runsServer() && h("div.row", button("Change limits", () => change(shown), { iconName: "edit" })),
     ];
   }));
 }
@@ -96,7 +96,9 @@ function redaction() {
   return card("Redaction", null, loaded(state, (rules) => [
     facts([["Kinds", rules.kinds.join(", ") || "none"], ["Paths", rules.paths.join(", ") || "none"],
       ["Comes from", rules.is_own ? "this project" : "the server's settings"], ["Taken out", counted(rules.redacted) || "nothing"]]),
-    config.admin && h("div.row", button("Change redaction", () => change(rules), { iconName: "edit" })),
+    h("p.dim", "Not looked into: images and other binary files, names and ids, requests of jobs, and what Tinker's protocol sends, which is "
+      + "tokens. Of trajectories the sampled tokens stay, as they are what is trained on."),
+    may("admin") && h("div.row", button("Change redaction", () => change(rules), { iconName: "edit" })),
   ]));
 }
 

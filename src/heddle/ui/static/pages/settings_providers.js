@@ -5,7 +5,7 @@ import { h, signal } from "../lib/dom.js";
 import { ago } from "../lib/format.js";
 import { card, empty, refLink } from "../lib/panels.js";
 import { button, loaded } from "../lib/parts.js";
-import { config, params, path, projectId } from "../lib/router.js";
+import { params, path, projectId, runsServer } from "../lib/router.js";
 import { listing } from "./settings_parts.js";
 
 /** Servers that speak OpenAI's protocol, offered while an address is typed: [name, address]. */
@@ -20,11 +20,11 @@ export function Providers(inProject) {
   const tried = signal(/** @type {Record<string, any>} */ ({}));
   const add = () => edit(null, state.reload);
   return [loaded(state, ({ providers }) => (providers.length
-    ? card("Providers of this server", config.admin && button("Add a provider", add, { iconName: "add" }),
+    ? card("Providers of this server", runsServer() && button("Add a provider", add, { iconName: "add" }),
       listing("Providers of this server", () => providers, (row) => row.name, columns(providers, tried, state.reload)))
     : empty({ title: "No other provider", text: "The playground, scorers, monitors and replays use the model that is served here. "
       + "Add a provider and its key, and they can ask its models as well.",
-    action: config.admin ? button("Add a provider", add, { kind: "primary", iconName: "add" }) : null }))),
+    action: runsServer() ? button("Add a provider", add, { kind: "primary", iconName: "add" }) : null }))),
   inProject ? ofProject() : null];
 }
 

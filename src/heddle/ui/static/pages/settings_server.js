@@ -4,7 +4,7 @@ import { h } from "../lib/dom.js";
 import { ago, bytes, int } from "../lib/format.js";
 import { card, codeBlock, empty, facts, tile } from "../lib/panels.js";
 import { loaded } from "../lib/parts.js";
-import { config, siteLink } from "../lib/router.js";
+import { config, runsServer, siteLink } from "../lib/router.js";
 import { listing, shares } from "./settings_parts.js";
 
 const PARTS = {
@@ -17,7 +17,7 @@ const about = () => resource(() => "/_ui/api/settings", (path, abort) => get(pat
 
 /** The tab of what the data folder holds. */
 export function Storage() {
-  if (!config.admin) {
+  if (!runsServer()) {
     return empty({ title: "Storage is for admins", text: "It is the whole server's. What a project stores is on its own tab." });
   }
   const state = resource(() => "/_ui/api/storage", (path, abort) => get(path, abort));

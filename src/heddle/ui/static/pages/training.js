@@ -24,7 +24,7 @@ export default function TrainingJobs() {
     header({
       title: "Training jobs",
       extra: () => (models().length ? h("span.count", int(models().length)) : null),
-      actions: [() => compareButton(selection), button("New job", () => showNew(state), { kind: "primary", iconName: "add" })],
+      actions: [() => compareButton(selection), button("New job", () => showNew(state), { kind: "primary", iconName: "add", needs: "write" })],
     }),
     // What is made once stays while the list is asked for again and again.
     loaded({ ...state, data: known(state) }, (isEmpty) =>
