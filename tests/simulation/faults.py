@@ -12,7 +12,7 @@ from heddle.evals import monitors
 from heddle.evals.monitors import Monitors
 from heddle.jobs.runner import Loop, Runner
 from heddle.store.clickhouse.call_writes import Watched
-from heddle.store.control import inference, pending_calls
+from heddle.store.control import inference
 from heddle.store.control.coordination import NO_LEASE, QUEUED, RUNNING, JobQueue, Leases
 from heddle.store.control.eval_jobs import EvalJobs, eval_jobs
 from heddle.store.control.monitors import Alerts
@@ -55,17 +55,6 @@ def lost_jobs_are_ended_all_the_same() -> Patches:
         return sa.and_(self.jobs.c.state.in_(self.at_work), self.jobs.c.id.in_(list(job_ids)))
 
     return [(JobQueue, "_is_mine", is_mine), (Runner, "_hold", lambda self: asyncio.sleep(0, 5.0))]
-
-
-def unknown_jobs_are_kept() -> Patches:
-    """A job whose taking was committed, and the answer lost, is leased for ever by a server that does not know it."""
-
-    async def renew(self: Any, job_ids: Any, seconds: float) -> None:
-        c = self.jobs.c
-        mine = sa.and_(c.state.in_(self.at_work), c.lease_owner == self.instance.owner)
-        await self._execute(self.jobs.table.update().where(mine).values(self._lease(seconds)))
-
-    return [(JobQueue, "renew", renew)]
 
 
 def monitors_hold_at_one_server() -> Patches:
@@ -126,46 +115,17 @@ def starting_servers_take_everything() -> Patches:
     return [(EvalJobs, "put_back_all", put_back_all)]
 
 
-def halves_that_changed_meanwhile_are_removed() -> Patches:
-    """A half of a call that came while its other half was written was taken for done."""
-    remove = pending_calls.remove_settled
-
-    def remove_settled(connection: sa.Connection, done: Any) -> Any:
-        remove(connection, dict.fromkeys(done))
-        return []
-
-    return [(pending_calls, "remove_settled", remove_settled)]
-
-
-def lost_answers_count_as_crashes() -> Patches:
-    """A job whose taking was twice not answered was given up, as if it had ended two servers."""
-
-    async def put_back_unknown(self: Any, known: Any) -> None:
-        return None
-
-    return [(JobQueue, "put_back_unknown", put_back_unknown)]
-
-
-def slow_servers_overtake_others() -> Patches:
-    """A server that slept put a call in the place of a later one of its trace, which was then not scored."""
-    return [(Leases, "require", lambda self, connection, name: None)]
-
-
 FAULTS: list[Callable[[], Patches]] = [
-    unknown_jobs_are_kept,
+    published_steps_are_not_announced,
+    jobs_at_work_are_taken_again,
     monitors_hold_at_one_server,
     loops_end_with_their_first_error,
-    jobs_at_work_are_taken_again,
     jobs_of_dead_servers_are_nobodys,
     lost_jobs_are_ended_all_the_same,
     busy_queues_lose_calls,
     alerts_are_stored_before_their_messages,
     every_server_tells_alerts,
-    published_steps_are_not_announced,
     starting_servers_take_everything,
-    halves_that_changed_meanwhile_are_removed,
-    lost_answers_count_as_crashes,
-    slow_servers_overtake_others,
 ]
 
 

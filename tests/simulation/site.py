@@ -297,6 +297,8 @@ class SimulatedProcess(TrainingProcess):
         total = int(hashlib.sha256(job_id.encode()).hexdigest(), 16) % 4 + 1
         await asyncio.sleep(site.random.uniform(0.1, 10))
         self._tell(Started(total, {"num_trainable_tokens": 1.0}))
+        for index in range(site.saved.get(job_id, 0)):
+            self._tell(Stepped(index, {"loss/train": 1.0}))
         for index in range(site.saved.get(job_id, 0), total):
             await asyncio.sleep(site.random.uniform(0.5, 20))
             if self._is_cancelled:

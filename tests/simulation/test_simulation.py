@@ -41,3 +41,4 @@ def test_a_planted_fault_is_found(fault: Callable[[], Patches]) -> None:
     with planted(fault):
         found = next((seed for seed in range(100, 100 + MOST_SEEDS) if simulate(seed).problems), None)
     assert found is not None, f"{fault.__name__} was not found"
+    assert not simulate(found).problems, "without it the same seed finds nothing"
