@@ -13,7 +13,10 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+import sqlalchemy as sa
 
+from heddle.settings import Settings
+from heddle.store.blobs.open import open_blobs
 from heddle.store.control.erasure import SUBJECTS
 from heddle.store.sqlite.store import DATABASE
 from tests.support import planted, scale
@@ -228,9 +231,10 @@ def test_no_byte_is_left_on_clickhouse_and_postgresql(tmp_path: Path, subject: s
 
 
 @pytest.mark.skipif(scale.missing() is not None, reason=str(scale.missing()))
-def test_no_byte_is_left_on_clickhouse_postgresql_and_s3(tmp_path: Path, s3: S3Server) -> None:
+@pytest.mark.parametrize("subject", with_breadth(("trace", "project")))
+def test_no_byte_is_left_on_clickhouse_postgresql_and_s3(tmp_path: Path, s3: S3Server, subject: str) -> None:
     """Neither in parts that ClickHouse has given up, nor in PostgreSQL's files and dump, nor in the bucket's folder."""
-    data, marker = tmp_path / "data", f"{MARKER}trace"
+    data, marker = tmp_path / "data", f"{MARKER}{subject}"
     settings: dict[str, object] = {**scale.new_databases(), "files": s3.new_prefix()}
     control = str(settings["control"])
 
@@ -244,9 +248,13 @@ def test_no_byte_is_left_on_clickhouse_postgresql_and_s3(tmp_path: Path, s3: S3S
     with HeddleProcess(data, None, **settings) as server, httpx.Client(base_url=server.url, timeout=120) as client:
         planted.plant(client, OTHER, NEIGHBOUR, "other", user="ada")
         going = planted.plant(client, OWN, marker, "going", user="ada")
+        if subject == "project":
+            blobs = open_blobs(Settings(data=str(data), files=str(settings["files"])))
+            with sa.create_engine(control.replace("postgresql", "postgresql+psycopg")).begin() as connection:
+                planted.fill(connection, OWN, marker, blobs.put_bytes)
         make_old(s3.bucket)
         assert {"dump", BUCKET} <= {name.partition("/")[0] for name in found()}, "nothing was planted"
-        job_id = purge(client, "trace", going["trace"])
+        job_id = purge(client, subject, going.get(subject, ""))
         deadline = time.monotonic() + 120 * strain()
         with writing(server.url) as written:
             while find_job(client, job_id)["state"] == "queued" or not written:
