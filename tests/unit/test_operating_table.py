@@ -16,6 +16,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "operating.md"
 
 OPEN = {"/health", "/ready", "/version", "/geolocate", "/server_info", "/metrics", "/docs", "/", "/v1/health"} | {
     "/openapi.json", "/api/public/health", "/project/{entity}/{project}/traces/{trace_id}",
+    "/api/v1/external_weights",
     "/files/download", "/inference/router/openrouter/models", "/inference/analysis/artificialanalysis/models",
     "/inference/catalog/models", "/inference/modelsdev/models",
 }  # fmt: skip
@@ -47,7 +48,7 @@ READS = {
     "/alerts/query", "/alerts/deliveries/query", "/monitors/query", "/v2/{entity}/{project}/eval_results/query",
     "/evaluations/status", "/evaluations/jobs/query", "/tokenize", "/detokenize",
     "/api/v1/client/config", "/api/v1/client/dynamic_config", "/api/v1/get_info", "/api/v1/retrieve_future",
-    "/api/v1/weights_info",
+    "/api/v1/weights_info", "/api/v1/sessions/search",
 }  # fmt: skip
 
 ANNOTATES = {"/feedback/create", "/feedback/batch/create", "/feedback/replace", "/api/public/scores"}
