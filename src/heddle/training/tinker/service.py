@@ -366,6 +366,8 @@ class Tinker:
         model = None if run is None else await self._table.find(run.model_id)
         if row is None or run is None or model is None or not (row.is_public or caller.reaches(model.project_id)):
             raise NotFound(f"There is no checkpoint {path[:300]!r}", param="path")
+        if not row.is_public:
+            caller.open(model.project_id)
         return row, run, model
 
     async def change_saved(self, run_id: str, segment: str, name: str, caller: Caller) -> SavedRow:
