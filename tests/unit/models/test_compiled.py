@@ -1,6 +1,9 @@
 """Compiled kernels: right in every precision, and the same bits for a sequence whatever else is computed beside it."""
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +141,28 @@ def test_kernels_that_break_leave_the_model_to_torch(
     monkeypatch.setattr(compiled.kernels_for(torch.get_num_threads() > 1), "attend", broken)
     assert type(load_model(folder, device="cpu")) is NativeModel
     assert "no space left on device" in caplog.text
+
+
+NORMALISE = """
+import sys
+import numpy as np
+from heddle.models.kernels import Kernels
+rows = np.random.default_rng(5).standard_normal((7, 200)).astype(np.float32)
+scale, out = rows[3].copy(), np.empty_like(rows)
+Kernels(sys.argv[1] == "parallel").normalise_rows(rows, scale, np.float32(1e-6), out)
+sys.stdout.buffer.write(out.tobytes())
+"""
+
+
+def test_a_process_that_compiles_has_the_bits_of_one_that_reads_kept_code(tmp_path: Path) -> None:
+    """With `fastmath` they differed, and so did the kernels for one thread and for two."""
+
+    def run(kind: str) -> bytes:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-c", NORMALISE, kind], env=environment, check=True, stdout=subprocess.PIPE
+        ).stdout
+
+    first = run("single")
+    assert len(first) == 4 * 7 * 200
+    assert len({first, run("single"), run("parallel")}) == 1
