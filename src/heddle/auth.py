@@ -93,9 +93,9 @@ class Caller:
             raise Forbidden(f"This needs a key with scope '{scope}'; the key of user '{self.user}' has: {held}")
         return self if scope in self.needed else replace(self, needed=self.needed | {scope})
 
-    def with_reading(self) -> "Caller":
-        """The caller as one who also reads where the key writes: of which nothing may be answered."""
-        return replace(self, grants=tuple(Grant(reach, scopes | {Scope.READ}) for reach, scopes in self.grants))
+    def with_scope(self, scope: Scope) -> "Caller":
+        """The caller as one who may more wherever the key may anything: of what that reads nothing may be answered."""
+        return replace(self, grants=tuple(Grant(reach, scopes | {scope}) for reach, scopes in self.grants))
 
     def scopes_in(self, project_id: str) -> frozenset[Scope]:
         """What the caller may do in `entity/project`; nothing outside the key's binding."""

@@ -32,7 +32,7 @@ NO_KEY, ANY_KEY = "no key", "any key"
 SPECIAL = {
     "GET /files/download": 403,  # an address that was not signed
     "GET /api/v1/external_weights": 403,
-    "GET /api/v1/training_runs/{run_id}/checkpoints/{segment}/{name}/external_weights_urls": 400,  # it is no folder
+    "GET /api/v1/training_runs/{run_id}/checkpoints/{segment}/{name}/external_weights_urls": 404,  # it is no folder
     "POST /_ui/session": 403,  # pages of the server only
     "DELETE /_ui/session": 403,
     "POST /_ui/sign_in": 403,

@@ -124,7 +124,7 @@ class StoredScores:
         scorers = {name: await self._scorer(name) for name in dict.fromkeys(score.name for score in scores)}
         items = [self._feedback(score, roots, scorers[score.name]) for score in scores]
         # What a key that only writes refers to is read for it.
-        rows = await prepare(items, caller.with_reading(), self._store)
+        rows = await prepare(items, caller.with_scope(Scope.READ), self._store)
         await self._store.feedback.create(rows)
         if waiting := [trace_id for trace_id in traces if trace_id not in roots]:
             # The outermost call may have come meanwhile.
@@ -191,7 +191,9 @@ class StoredScores:
             found = await self._store.objects.read(self.project.internal, place, "latest", with_value=False)
         if found is None or found.deleted_at is not None:
             value = object_value("Scorer", name=name, description="Scores that clients of Langfuse send")
-            made = await self._records.publish(self.project.caller, self.project.id, place, value)
+            # Who may only annotate may send the first score of a name, too.
+            caller = self.project.caller.with_scope(Scope.WRITE)
+            made = await self._records.publish(caller, self.project.id, place, value)
             return refs.parse(made.ref)
         return refs.parse(refs.object_ref(self.project.internal, "object", place, found.digest))
 

@@ -98,7 +98,7 @@ class ProjectCalls:
 
     def __init__(self, records: Records, caller: Caller, project_id: str) -> None:
         self._records = records
-        self.caller = caller.with_reading()
+        self.caller = caller.with_scope(Scope.READ)
         self.project_id = project_id
         self.project = caller.open(project_id)
 

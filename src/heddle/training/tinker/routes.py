@@ -433,7 +433,7 @@ async def read_external_urls(
     """Addresses of the files of a checkpoint that need no key, and when they end."""
     row, _, model = await tinker.find_saved(f"{SCHEME}{run_id}/{segment}/{name}", caller)
     if row.kind != "external":
-        raise InvalidRequest("Only what save_weights_external made has addresses", param="checkpoint_id")
+        raise NotFound("Only what save_weights_external made has addresses", param="checkpoint_id")
     sign = await Signer.make(tinker.settings, str(request.base_url))
     folder = tinker.data / step_folder(model, row)
     made = {one: sign.address(DOWNLOAD, path=row.path, file=one) for one in await asyncio.to_thread(names_of, folder)}
