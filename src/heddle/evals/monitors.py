@@ -314,7 +314,11 @@ class Monitors:
     async def _score_due(self) -> set[str]:
         """Score what has waited long enough; the projects whose turn comes later."""
         held: set[str] = set()
-        for row in await self._store.monitor_waits.due(times.now(), BATCH):
+        rows = await self._store.monitor_waits.due(times.now(), BATCH)
+        if rows:
+            # Another server may have noted them, by a monitor that this one has not seen.
+            await self._follow()
+        for row in rows:
             rule = next((rule for rule in self._rules.get(row.project, ()) if rule.name == row.monitor), None)
             try:
                 if rule is not None and row.project not in held:
