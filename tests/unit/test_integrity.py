@@ -7,9 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from heddle.settings import Settings
 from heddle.store.blobs.folder import FolderBlobs
 from heddle.store.integrity import RULES, SqliteIntegrity, check_contents
+from heddle.store.sqlite.database import empty_log
 from heddle.store.sqlite.log_damage import find_log_damage
+from heddle.store.sqlite.store import open_file
 from tests.support import scale
 from tests.support.server import HeddleProcess
 
@@ -97,6 +100,8 @@ def test_a_flipped_bit_of_a_call_is_named(database: Path, table: str) -> None:
 
 
 def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "50% of #1?"
+    tmp_path.mkdir()
     raw = sqlite3.connect(tmp_path / "live.db", isolation_level=None)
     raw.execute("PRAGMA journal_mode = WAL")
     raw.execute("CREATE TABLE t (n)")
@@ -126,6 +131,29 @@ def test_a_log_that_lost_acknowledged_writes_is_found(tmp_path: Path) -> None:
         file.truncate(32 + 2 * frame)
     assert find_log_damage(database) is None
     raw.close()
+
+
+def test_what_a_crash_left_in_the_log_is_gone_at_the_start(tmp_path: Path) -> None:
+    """Or a second crash would leave commits of the first behind its own."""
+    settings = Settings(data=str(tmp_path))
+    session = open_file(settings, tmp_path / "heddle.db")
+    assert empty_log(session)
+    session.raw.execute("CREATE TABLE crashed (n)")
+    log = tmp_path / "heddle.db-wal"
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for file in (tmp_path / "heddle.db", log):
+        (killed / file.name).write_bytes(file.read_bytes())
+    session.close()
+    with (killed / log.name).open("r+b") as cut:
+        cut.seek(-100, 2)
+        cut.write(b"\xff" * 100)
+    again = open_file(Settings(data=str(killed)), killed / "heddle.db")
+    try:
+        assert not (killed / log.name).stat().st_size
+        assert not again.raw.execute("SELECT count(*) FROM sqlite_master WHERE name = 'crashed'").fetchone()[0]
+    finally:
+        again.close()
 
 
 @pytest.mark.parametrize("ends", [math.inf, 1e12])

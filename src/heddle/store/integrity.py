@@ -120,7 +120,7 @@ class SqliteIntegrity:
             return [key for (key,) in raw.execute(_NAMED_BLOBS)]
 
     def _open(self, ends: float) -> sqlite3.Connection:
-        raw = sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=10)
+        raw = sqlite3.connect(f"{self._database.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
         body_sums.add_functions(raw)
         raw.create_function("has_digest", 2, _has_digest, deterministic=True)
         raw.set_progress_handler(lambda: time.monotonic() > ends, _STEPS_BETWEEN_LOOKS)

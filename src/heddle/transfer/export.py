@@ -208,7 +208,7 @@ async def open_for_export(settings: Settings, scratch: Path) -> AsyncIterator[St
 def _copy(source: Path, target: Path) -> None:
     try:
         with (
-            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=60)) as live,
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=60)) as live,
             contextlib.closing(sqlite3.connect(target)) as copy,
         ):
             live.backup(copy)

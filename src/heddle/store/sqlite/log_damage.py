@@ -35,7 +35,10 @@ def find_log_damage(database: Path) -> LogDamage | None:
     log = database.with_name(f"{database.name}-wal")
     if not log.exists() or log.stat().st_size < _HEADER.size:
         return None
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as raw, log.open("rb") as frames:
+    with (
+        closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as raw,
+        log.open("rb") as frames,
+    ):
         raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
         index = database.with_name(f"{database.name}-shm").read_bytes()
         (sound,) = struct.unpack_from("=I", index, _SOUND_FRAMES_AT)

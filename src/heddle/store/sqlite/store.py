@@ -1,6 +1,7 @@
 """The embedded store: opens the file, starts the writer, the readers and the upkeep, and closes them in reverse."""
 
 import asyncio
+import contextlib
 import logging
 import shlex
 import sqlite3
@@ -251,6 +252,9 @@ def open_file(settings: Settings, path: Path) -> Session:
     if settings.durability == "full":
         require_whole_log(path)
     session = open_writer(path, settings.durability, settings.max_database_bytes)
+    with contextlib.suppress(sqlite3.Error):
+        # Frames that a crash left behind the sound ones must not stand behind those of this process.
+        empty_log(session)
     try:
         migrate(session, path)
         search.renew(session.raw, settings.search == "on")
