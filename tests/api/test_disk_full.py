@@ -124,7 +124,6 @@ def test_full_disk_for_a_new_model(tmp_path: Path, small_disk: Path) -> None:
     data.mkdir()
     (data / "training").symlink_to(small_disk, target_is_directory=True)
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 4_100_000)
     with HeddleProcess(data, training="on") as server, TrainingWire(server.url) as wire:
         ballast.write_bytes(b"x" * 4_100_000)  # what nothing names is removed at the start
         wanted = wire.wanted()

@@ -78,9 +78,14 @@ def caller(served: HeddleProcess) -> Iterator[Caller]:
     found.client.close()
 
 
-def test_every_group_of_routes_has_a_quota_of_requests(caller: Caller) -> None:
+def test_every_group_of_routes_has_a_quota_of_requests(tmp_path: Path) -> None:
     assert len(GROUPS) > 40
-    caller.set("key", "local", None)
+    # A server of its own: what other tests sent today counts for the same key.
+    with HeddleProcess(tmp_path / "data", model="none") as process:
+        check_every_group(Caller(process.url))
+
+
+def check_every_group(caller: Caller) -> None:
     for group in GROUPS:
         route = ROUTES[group]
         assert isinstance(route, APIRoute)
@@ -277,7 +282,8 @@ def test_two_workers_count_together(tmp_path: Path) -> None:
         first = statuses.index(BUSY)
         assert statuses[-40:] == [BUSY] * 40
         caller.set("project", "a/p", None)
-        until(lambda: send(999) == 200, "the workers know that, too")
+        # One of the workers may know it later than the other, and each request meets either.
+        until(lambda: all(send(999) == 200 for _ in range(20)), "the workers know that, too")
         stored = caller.count("a/p") - 1
         # Beyond the quota: for the second worker a twentieth of it, and what came before it had read the limit.
         assert 40 - 1 <= stored <= 40 + 2 + 20, (stored, first)

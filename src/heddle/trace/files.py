@@ -422,7 +422,7 @@ async def _send(store: Store, file: StoredFile, headers: Mapping[str, str]) -> R
         content = await asyncio.to_thread(store.blobs.read, file.blob)
         return Response(content, media_type="application/octet-stream", headers=dict(headers))
     stream = await asyncio.to_thread(store.blobs.open, file.blob)
-    if isinstance(stream, io.BufferedReader) and os.fstat(stream.fileno()).st_size != file.size:
+    if isinstance(getattr(stream, "raw", None), io.FileIO) and os.fstat(stream.fileno()).st_size != file.size:
         stream.close()
         raise NotFound(f"The content {file.blob} is damaged (heddle check)")
     size = {"content-length": str(file.size)}
