@@ -29,9 +29,8 @@ from heddle.store.base import Looked
 from heddle.store.blobs.open import open_blobs
 from heddle.store.integrity import SqliteIntegrity, check_contents
 from heddle.store.sqlite import migrations
-from heddle.store.sqlite.database import MINIMUM_VERSION
+from heddle.store.sqlite.database import DATABASE, MINIMUM_VERSION
 from heddle.store.sqlite.log_damage import find_log_damage
-from heddle.store.sqlite.store import DATABASE
 from heddle.wire import times
 
 LEAST_FREE_BYTES = GIB

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from heddle.settings import Settings
 from heddle.store.blobs.open import open_blobs
 from heddle.store.control.erasure import SUBJECTS
-from heddle.store.sqlite.store import DATABASE
+from heddle.store.sqlite.database import DATABASE
 from tests.support import planted, scale
 from tests.support.clickhouse import clickhouse_process
 from tests.support.inprocess import running_services

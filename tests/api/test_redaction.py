@@ -9,7 +9,7 @@ import httpx
 import orjson
 
 from heddle.inference.served_model import TINY
-from heddle.store.sqlite.store import DATABASE
+from heddle.store.sqlite.database import DATABASE
 from heddle.training.files import read_payload
 from tests.support import planted, scale
 from tests.support.cli import heddle

@@ -71,7 +71,9 @@ def test_a_whole_loop(client: TinkerClient) -> None:
 def test_lookups_copies_and_downloads(client: TinkerClient) -> None:
     """Sessions, storage, copies into another project, downloads; and what is refused says what it is."""
     seen = client.run("lookups.py", timeout=240)
-    assert set(seen["files"]) == {"adapter_config.json", "adapter_model.safetensors"} and min(seen["files"].values())
+    assert set(seen["files"]) == {"adapter_config.json", "adapter_model.safetensors", "SHA256SUMS"} and min(
+        seen["files"].values()
+    )
     assert seen["same"] and seen["ends"].startswith("20")
     assert seen["kinds"] == [["training", True], ["sampler", True], ["external", True]]
     before, after = seen["losses"]

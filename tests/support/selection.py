@@ -24,6 +24,7 @@ _TORCH = (
     "api/test_tenant_matrix.py",
     "api/training/test_models_routes.py",
     "clients/test_tinker_losses.py",
+    "soak/test_damaged_files.py",
     "soak/test_inference_swap.py",
     "soak/test_structured.py",
     "unit/demo",

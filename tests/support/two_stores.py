@@ -11,7 +11,8 @@ from heddle.store.clickhouse.call_writes import CallWrites
 from heddle.store.clickhouse.client import Clickhouse
 from heddle.store.clickhouse.store import migrate
 from heddle.store.control.repository import Executor
-from heddle.store.sqlite.store import DATABASE, SqliteControl, SqliteStore, open_file
+from heddle.store.sqlite.database import DATABASE
+from heddle.store.sqlite.store import SqliteControl, SqliteStore, open_file
 from heddle.wire.calls import End, Start
 from heddle.wire.spans import AgentSpan
 from tests.support.clickhouse import clickhouse_process

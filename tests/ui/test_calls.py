@@ -338,6 +338,7 @@ def test_all_that_match_are_selected_beyond_the_page(
     page.get_by_role("button", name="Error", exact=True).click()
     expect(counted(page, 6)).to_be_visible()
     page.get_by_role("button", name="Any", exact=True).click()
+    expect(counted(page, 55)).to_be_visible()
     page.get_by_label("Select all rows of this page").check()
     bar.get_by_role("button", name="Select all 55 that match").click()
     bar.get_by_role("button", name="Delete").click()

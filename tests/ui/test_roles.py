@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from heddle.store.sqlite.store import DATABASE
+from heddle.store.sqlite.database import DATABASE
 from heddle.wire.keys import ROLES, Scope
 from tests.support import planted, scale
 from tests.support.cli import make_key

@@ -12,7 +12,8 @@ import pytest
 from heddle import settings
 from heddle.store.query.aggregates import USED
 from heddle.store.sqlite import blocks
-from heddle.store.sqlite.store import DATABASE, SqliteStore, open_store
+from heddle.store.sqlite.database import DATABASE
+from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.wire import times
 from heddle.wire.aggregates import ALL_TIME, CallAggregate, Measure, Value
 from heddle.wire.calls import CallsQuery, Filter, UniformRun

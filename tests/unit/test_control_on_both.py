@@ -38,7 +38,8 @@ from heddle.store.control.training import EventRow
 from heddle.store.control.training import JobRow as TrainJob
 from heddle.store.postgres.control import open_control
 from heddle.store.query.compiler import Kind
-from heddle.store.sqlite.store import DATABASE, SqliteControl, open_file
+from heddle.store.sqlite.database import DATABASE
+from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire import query, table_rows
 from heddle.wire.calls import UniformRun
 from heddle.wire.log_records import StoredRecord

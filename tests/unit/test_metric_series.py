@@ -12,7 +12,8 @@ from heddle.errors import InvalidRequest
 from heddle.settings import Settings
 from heddle.store.control import metric_series
 from heddle.store.control.metric_series import MetricSeries
-from heddle.store.sqlite.store import DATABASE, SqliteControl, open_file
+from heddle.store.sqlite.database import DATABASE
+from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire.calls import UniformRun
 from heddle.wire.metric_series import (
     MAX_COUNT,

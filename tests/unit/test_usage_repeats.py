@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle.store.sqlite import usage_repeats
-from heddle.store.sqlite.database import open_writer
-from heddle.store.sqlite.store import DATABASE
+from heddle.store.sqlite.database import DATABASE, open_writer
 from heddle.wire import refs
 from tests.support.inprocess import Trace, running_services
 

@@ -30,7 +30,7 @@ from heddle.store.integrity import SqliteIntegrity, check_contents
 from heddle.store.open import migrate as migrate_control
 from heddle.store.open import schema_version
 from heddle.store.sqlite import migrations
-from heddle.store.sqlite.store import DATABASE
+from heddle.store.sqlite.database import DATABASE
 from heddle.wire import times
 
 MANIFEST = "backup.json"

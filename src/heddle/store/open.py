@@ -20,8 +20,7 @@ from heddle.store.control.repository import Executor
 from heddle.store.control.training import train_checkpoints
 from heddle.store.data_folder import FILES, DataLock, make_folder
 from heddle.store.sqlite import migrations
-from heddle.store.sqlite.database import open_writer
-from heddle.store.sqlite.store import DATABASE
+from heddle.store.sqlite.database import DATABASE, open_writer
 from heddle.store.sqlite.store import open_store as open_sqlite
 
 T = TypeVar("T")

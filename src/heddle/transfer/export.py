@@ -20,7 +20,7 @@ from heddle.store.blobs.open import open_blobs
 from heddle.store.control.repository import stored_type
 from heddle.store.control.table_chunks import table_columns
 from heddle.store.open import opened_store
-from heddle.store.sqlite.store import DATABASE
+from heddle.store.sqlite.database import DATABASE
 from heddle.transfer import records, schema
 from heddle.transfer.archive import (
     CALLS,

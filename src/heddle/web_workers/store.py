@@ -11,8 +11,8 @@ from heddle.errors import HeddleError, Unavailable
 from heddle.ipc.rpc import Client
 from heddle.settings import Settings
 from heddle.store.control.repository import WriteStats
-from heddle.store.sqlite.database import Session, Writer, open_reader
-from heddle.store.sqlite.store import DATABASE, SqliteControl, SqliteStore
+from heddle.store.sqlite.database import DATABASE, Session, Writer, open_reader
+from heddle.store.sqlite.store import SqliteControl, SqliteStore
 from heddle.web_workers.supervisor import STORE_METHODS, WISH
 
 T = TypeVar("T")

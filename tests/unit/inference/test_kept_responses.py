@@ -15,7 +15,8 @@ from heddle.store.base import ControlGroups, Store
 from heddle.store.control.repository import Instance
 from heddle.store.control.responses import ConversationRow, ResponseRow
 from heddle.store.control.table_rows import ControlRowTexts
-from heddle.store.sqlite.store import DATABASE, SqliteControl, open_file
+from heddle.store.sqlite.database import DATABASE
+from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire import times
 
 Work = Callable[[ControlGroups, Responses], Awaitable[None]]

@@ -38,6 +38,7 @@ from heddle.store.control import pending_calls
 from heddle.store.control.repository import Executor, WriteStats
 from heddle.store.data_folder import Sizes
 from heddle.store.sqlite import store as sqlite
+from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl
 from heddle.wire.batched import batched
 from heddle.wire.call_summary import read_error
@@ -216,7 +217,7 @@ async def open_store(settings: Settings) -> ScaleStore:
 
 async def _open_control(settings: Settings) -> "SqliteControl | PostgresControl":
     if settings.control == "sqlite":
-        path = Path(settings.data) / sqlite.DATABASE
+        path = Path(settings.data) / DATABASE
         return SqliteControl(settings, path, sqlite.open_file(settings, path))
     # The packages of PostgreSQL are an extra.
     from heddle.store.postgres.control import open_control

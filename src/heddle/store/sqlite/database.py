@@ -25,6 +25,8 @@ from heddle.store.data_folder import explain_disk
 from heddle.store.sqlite import body_sums, search, span_dumps
 from heddle.wire import refs
 
+DATABASE = "heddle.db"
+"""The file in the data folder."""
 PAGE_SIZE = 8192
 BUSY_MILLISECONDS = 10_000
 MINIMUM_VERSION = (3, 38, 0)
@@ -37,10 +39,6 @@ _TOO_COMPLEX: tuple[str, ...] = (
 _TOO_COMPLEX += ("too many terms in ORDER BY", "at most 64 tables in a join")
 _NO_TEXT = "Could not decode to UTF-8"
 _DAMAGED = (_NO_TEXT, "malformed JSON")
-_UNUSABLE = (
-    *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN),
-    *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
-)
 
 
 @dataclass(slots=True)
@@ -135,7 +133,12 @@ def explain(error: Exception) -> HeddleError | None:
         return QueryTimeout("The query ran longer than the setting query_timeout allows")
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Unavailable("The database is locked by another process; try again")
-    if primary in _UNUSABLE:
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Unavailable(
+            f"The database {DATABASE} is damaged ({original}): `heddle check` says where, `heddle restore` brings back "
+            "the last backup"
+        )
+    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
         return Unavailable(f"The database cannot be used at the moment: {original}")
     return None
 

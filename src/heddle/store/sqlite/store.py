@@ -22,6 +22,7 @@ from heddle.store.sqlite.call_table import PathIndexes
 from heddle.store.sqlite.call_writes import TrialRows, projects_with_trials
 from heddle.store.sqlite.calls import Calls
 from heddle.store.sqlite.database import (
+    DATABASE,
     MINIMUM_VERSION,
     Names,
     Readers,
@@ -142,9 +143,6 @@ def _rewrite(session: Session) -> None:
         raw.execute("VACUUM")
     finally:
         raw.execute("PRAGMA temp_store = MEMORY")
-
-
-DATABASE = "heddle.db"
 
 
 class SqliteStore(Store):
