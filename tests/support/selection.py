@@ -25,6 +25,7 @@ _TORCH = (
     "api/training/test_models_routes.py",
     "clients/test_tinker_losses.py",
     "soak/test_damaged_files.py",
+    "soak/test_fuzz.py",
     "soak/test_inference_swap.py",
     "soak/test_structured.py",
     "unit/demo",
