@@ -154,6 +154,7 @@ def copy(written: Written, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(data, ignore_errors=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_damage_is_named_and_the_rest_is_answered(written: Written, copy: Path, kind: str, seed: int) -> None:
