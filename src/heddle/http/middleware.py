@@ -70,8 +70,14 @@ class RequestMiddleware:
             await exchange.fail(failures.render(error, exchange.scope))
         except ClientDisconnect:
             exchange.status = exchange.status or CLIENT_GONE
-        except Exception:  # a fault of ours: the log gets the traceback, the client an id to ask for
+        except Exception as error:
             told = {"request_id": exchange.request_id}
+            if exchange.status and isinstance(error.__cause__, HeddleError):
+                # Starlette wraps what ends a stream that has begun; the client sees that it is incomplete.
+                failures.forget_frames(error.__cause__)
+                logger.warning("request %s was cut off: %s", exchange.request_id, error.__cause__.reason, extra=told)
+                return
+            # A fault of ours: the log gets the traceback, the client an id to ask for.
             logger.exception(
                 "request %s failed: %s %s", exchange.request_id, scope["method"], scope["path"], extra=told
             )

@@ -74,7 +74,7 @@ class Meter:
             self._enter((KEY, self._key))
 
     def open(self, project_id: str, is_storing: bool) -> None:
-        """Count it for a project, too; raises Busy, TooLarge, and StorageFull where there is no room to store more."""
+        """Count it for a project, too; raises Busy, TooLarge, and StorageFull where its disk quota is used up."""
         if not self._group:
             return
         name = (PROJECT, project_id)
@@ -156,7 +156,7 @@ class Quotas:
         return Meter(self, key or LOCAL_KEY, length)
 
     def take(self, name: MeterName, quota: Quota, number: int, whole: int) -> _Count:
-        """Count so much of a request that brings `whole`; raises Busy, TooLarge for what no period has room for."""
+        """Count so much of a request that brings `whole`; raises Busy, TooLarge for more than the whole quota."""
         now = self._clock()
         count = self._counts.get((name, quota.kind))
         if count is None or not count.begins_at <= now < count.ends_at:
