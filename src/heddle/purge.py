@@ -158,7 +158,7 @@ class Purges:
         found: set[str] = set()
         rows = sorted(await self._store.erasure.rows_of_tables(project, tables, True)) if tables else []
         for part in batched(rows, _SLICE):
-            for text in (await self._store.tables.row_texts(project, part)).values():
+            for text in (await self._store.tables.row_values(project, part)).values():
                 found |= await self._words(project, text)
         return found
 
@@ -181,7 +181,7 @@ class Purges:
         tables = [digest for digest in _of("tables", words) if digest in others]
         kept_rows = await erasure.rows_of_tables(project, tables, False)
         for part in batched(sorted(kept_rows), _SLICE):
-            for text in (await self._store.tables.row_texts(project, part)).values():
+            for text in (await self._store.tables.row_values(project, part)).values():
                 others -= tokens_of(text)
         gone = await erasure.rows_of_tables(project, tables, True) - kept_rows if tables else set()
         _add(counts, "table_rows", await self._store.tables.purge_rows(project, sorted(gone)))

@@ -30,7 +30,7 @@ from heddle.store.control.log_records import remove_of_spans
 from heddle.store.control.monitors import Waiting
 from heddle.store.control.objects import NewVersion, ObjectFilter
 from heddle.store.control.projects import RuntimeRow
-from heddle.store.control.rejections import RejectionRow
+from heddle.store.control.redaction import RejectionRow
 from heddle.store.control.responses import ConversationRow, ResponseRow
 from heddle.store.control.row_queries import RowRequest, Sort
 from heddle.store.control.table_rows import ControlRowTexts

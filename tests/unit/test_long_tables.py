@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from heddle.errors import NotFound
 from heddle.settings import Settings
-from heddle.store.control import table_chunks, tables
+from heddle.store.control import table_rows as stored_rows
+from heddle.store.control import tables
 from heddle.store.control.tables import Tables
 from heddle.store.sqlite.store import SqliteStore, open_store
 from heddle.trace.tables import pack_rows
@@ -53,7 +54,7 @@ async def names_of(tables: Tables, digest: str) -> list[str]:
 
 async def unfinished(store: SqliteStore) -> int:
     """How many tables are stored whose digest is none."""
-    query = sa.select(sa.func.count()).where(sa.func.length(table_chunks.table_columns.digest) != 64)
+    query = sa.select(sa.func.count()).where(sa.func.length(stored_rows.table_columns.digest) != 64)
     return int(await store.tables._executor.read(lambda connection: connection.execute(query).scalar_one()))
 
 
@@ -182,6 +183,6 @@ def test_slices_of_pieces_are_slices_of_the_table(data: st.DataObject) -> None:
         yield base[first:stop]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_chunks, "stretch_chunks", stretched)
-        found = table_chunks.digests_of_pieces(None, 0, pieces, start, start + length)  # type: ignore[arg-type]
+        patch.setattr(stored_rows, "stretch_chunks", stretched)
+        found = stored_rows.digests_of_pieces(None, 0, pieces, start, start + length)  # type: ignore[arg-type]
         assert list(itertools.chain.from_iterable(found)) == whole[start : start + length]

@@ -29,8 +29,7 @@ from heddle.store.control.metric_series import MetricSeries
 from heddle.store.control.monitors import Alerts, Deliveries, MonitorWaits
 from heddle.store.control.objects import Objects
 from heddle.store.control.projects import Projects, Providers, Runtimes
-from heddle.store.control.redaction import Redaction
-from heddle.store.control.rejections import Rejections
+from heddle.store.control.redaction import Redaction, Rejections
 from heddle.store.control.repository import Executor, Instance, WriteStats
 from heddle.store.control.responses import Conversations, Responses
 from heddle.store.control.table_rows import RowTexts

@@ -18,7 +18,7 @@ from heddle.store.base import Store
 from heddle.store.blobs.base import Blobs
 from heddle.store.blobs.open import open_blobs
 from heddle.store.control.repository import stored_type
-from heddle.store.control.table_chunks import table_columns
+from heddle.store.control.table_rows import table_columns
 from heddle.store.open import opened_store
 from heddle.store.sqlite.database import DATABASE
 from heddle.transfer import records, schema

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -49,31 +49,21 @@ _CLUSTER_SETTINGS = {**_INSERT_SETTINGS, "distributed_foreground_insert": 1}
 
 
 class Clickhouse:
-    """One database, on a cluster where one is named; `threads` queries run at once, each at most `timeout` seconds."""
+    """One database, on a cluster where one is named; `threads` queries run at once, each at most `timeout` seconds.
+
+    `place` is where its tables are.
+    """
 
     def __init__(self, address: str, threads: int, timeout: float, cluster: str | None = None) -> None:
+        self.database = unquote(urlsplit(address).path.strip("/")) or "default"
+        self.timeout = timeout
+        self.place = Place(self.database, cluster)
         self._address = address
         self._cluster = cluster
-        self._timeout = timeout
         self._client: Client | None = None
         self._connecting = threading.Lock()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="heddle-clickhouse")
         self._inserts = ThreadPoolExecutor(2, thread_name_prefix="heddle-clickhouse-insert")
-
-    @property
-    def database(self) -> str:
-        """The name of the database."""
-        return unquote(urlsplit(self._address).path.strip("/")) or "default"
-
-    @property
-    def timeout(self) -> float:
-        """How many seconds a query may take."""
-        return self._timeout
-
-    @property
-    def place(self) -> Place:
-        """Where its tables are."""
-        return Place(self.database, self._cluster)
 
     async def read(self, work: Callable[["Client"], T]) -> T:
         """Run `work` in a thread; raises QueryTimeout, InvalidRequest (too complex) and Unavailable."""
@@ -148,28 +138,18 @@ class Clickhouse:
 
     def make_database(self) -> None:
         """Make the database where there is none yet, in this thread."""
-        with explained():
-            client = connect(self._address, self._timeout, "default")
-            try:
-                if not rows_of(client, f"SELECT 1 FROM system.databases WHERE name = {quoted(self.database)}"):
-                    name = self.database.replace("`", "``")
-                    client.command(f"CREATE DATABASE IF NOT EXISTS `{name}`{self.place.on_cluster}")
-            finally:
-                client.close()
+        with explained(), closing(connect(self._address, self.timeout, "default")) as client:
+            if not rows_of(client, f"SELECT 1 FROM system.databases WHERE name = {quoted(self.database)}"):
+                name = self.database.replace("`", "``")
+                client.command(f"CREATE DATABASE IF NOT EXISTS `{name}`{self.place.on_cluster}")
 
     def look(self) -> tuple[str, bool]:
         """The server's version and the database in words, and whether its tables are there, in this thread."""
-        with explained():
-            client = connect(self._address, self._timeout, "default")
-            try:
-                made = rows_of(client, f"SELECT 1 FROM system.databases WHERE name = {quoted(self.database)}")
-                told = f"ClickHouse {client.server_version}, database {self.database}"
-                there = (
-                    f"SELECT 1 FROM system.tables WHERE database = {quoted(self.database)} AND name = {quoted(CALLS)}"
-                )
-                return told if made else f"{told} (will be made)", bool(rows_of(client, there))
-            finally:
-                client.close()
+        with explained(), closing(connect(self._address, self.timeout, "default")) as client:
+            made = rows_of(client, f"SELECT 1 FROM system.databases WHERE name = {quoted(self.database)}")
+            told = f"ClickHouse {client.server_version}, database {self.database}"
+            there = f"SELECT 1 FROM system.tables WHERE database = {quoted(self.database)} AND name = {quoted(CALLS)}"
+            return told if made else f"{told} (will be made)", bool(rows_of(client, there))
 
     def check_tables(self) -> Looked:
         """The stored parts of the tables that are there, in this thread."""
@@ -192,7 +172,7 @@ class Clickhouse:
         """The client; it holds no session, so any number of threads may use it."""
         with self._connecting:
             if self._client is None:
-                self._client = connect(self._address, self._timeout)
+                self._client = connect(self._address, self.timeout)
             return self._client
 
     def close(self) -> None:

@@ -170,6 +170,23 @@ class JobQueue(Repository, Generic[J]):
         changes = {"state": state, "lease_owner": None, "lease_until": 0, **self.unbegun}
         await self._execute(self.jobs.table.update().where(mine).values(changes))
 
+    async def release_leases(self, job_id: str | None = None) -> int:
+        """End the leases of this server (on one job), so that the next that looks goes on; returns how many."""
+        c = self.jobs.c
+        mine = [c.lease_owner == self.instance.owner, *([] if job_id is None else [c.id == job_id])]
+        return await self._release(*mine)
+
+    async def release_all_leases(self) -> int:
+        """End every lease, as the one server that owns all does when it starts; returns how many.
+
+        Where several servers share the tables nothing is changed, as leases end.
+        """
+        return 0 if self.instance.is_shared else await self._release()
+
+    async def _release(self, *where: sa.ColumnElement[bool]) -> int:
+        change = self.jobs.table.update().where(self.jobs.c.state.in_(self.at_work), *where)
+        return await self._execute(change.values(lease_owner=None, lease_until=0))
+
     async def count_open(self) -> dict[tuple[str, ...], float]:
         """How many jobs wait or are at work, by kind and state."""
         c = self.jobs.c

@@ -33,12 +33,11 @@ from heddle.store.control.object_labels import object_aliases, object_tags
 from heddle.store.control.objects import object_versions
 from heddle.store.control.pending_calls import call_halves, ended_calls, halves_of
 from heddle.store.control.projects import projects, runtimes
-from heddle.store.control.rejections import rejections
+from heddle.store.control.redaction import rejections
 from heddle.store.control.repository import Repository, reads, writes
 from heddle.store.control.responses import conversation_items, conversations, responses
 from heddle.store.control.row_queries import Listed
-from heddle.store.control.table_chunks import table_chunks, tables
-from heddle.store.control.table_rows import table_rows
+from heddle.store.control.table_rows import table_chunks, table_rows, tables
 from heddle.store.control.tinker import TINKER_TABLES
 from heddle.store.control.training import train_checkpoints, train_events, train_jobs, train_logs, train_models
 from heddle.wire import jsontext, refs

@@ -143,9 +143,7 @@ class InferenceRows(Repository):
         if connection.execute(_count, {"p": used.project, "d": used.day}).scalar_one() >= MOST_ROWS:
             # A client that sends a new user with each request must not grow the table without bound.
             place |= {"key": OTHERS, "user": OTHERS}
-        statement = dialect_insert(connection, inference_usage).values({**place, **values})
-        summed = {name: _u[name] + statement.excluded[name] for name in SUMMED}
-        connection.execute(statement.on_conflict_do_update(index_elements=list(DIMENSIONS), set_=summed))
+        upsert(connection, inference_usage, DIMENSIONS, {**place, **values}, added=SUMMED)
 
     async def projects(self, first_day: int, last_day: int) -> list[str]:
         """The projects with usage in a range of days; both ends belong to it."""

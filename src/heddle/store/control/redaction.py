@@ -1,23 +1,61 @@
-"""What is taken out of what projects are sent, before it is stored: the rules of each project, and how often."""
+"""What projects are sent and is not stored: what their rules take out before, what exports held that was rejected.
+
+Both are counted by project, signal and cause.
+"""
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from heddle.store.control.audit import audit
 from heddle.store.control.projects import projects
-from heddle.store.control.rejections import rejections
-from heddle.store.control.repository import Executor, Repository, dialect_insert, writes
+from heddle.store.control.repository import Executor, Key, Mapped, Repository, dialect_insert, upsert
 from heddle.wire import times
 from heddle.wire.redaction import RedactionRules, Redactor
 
 _BELIEVED_SECONDS = 1.0
 SIGNAL = "redaction"
 """What counts of redacted values stand under among those of rejections."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectionRow:
+    """How many items were rejected, when the last of them came (microseconds), and why that was."""
+
+    project: Key[str]
+    signal: Key[str]
+    cause: Key[str]
+    count: int
+    last_at: int
+    message: str
+
+
+_rejections = Mapped(RejectionRow, "rejections")
+rejections = _rejections.table
+
+
+class Rejections(Repository):
+    """What can be done with these counts; projects are internal ids, empty where none was named."""
+
+    async def add(self, rows: Sequence[RejectionRow]) -> None:
+        """Add to the counts; time and message are those of the last."""
+        if rows:
+            await self._executor.write(lambda connection: _count(connection, rows), 500 * len(rows))
+
+    async def of_project(self, project: str, since: int) -> list[RejectionRow]:
+        """What was rejected last at or after an instant, the newest first."""
+        query = _rejections.select(rejections.c.project == project, rejections.c.last_at >= since)
+        return await self._all(_rejections, query.order_by(rejections.c.last_at.desc(), rejections.c.cause))
+
+
+def _count(connection: sa.Connection, rows: Sequence[RejectionRow]) -> None:
+    for row in rows:
+        upsert(connection, rejections, ("project", "signal", "cause"), _rejections.values(row), added=["count"])
 
 
 class Redaction(Repository):
@@ -86,24 +124,14 @@ class Redaction(Repository):
 
     async def note(self, redactors: Mapping[str, Redactor]) -> None:
         """Count what was taken out."""
+        now = times.now()
         found = [
-            (project, kind, count)
+            RejectionRow(project, SIGNAL, kind, count, now, "")
             for project, redactor in redactors.items()
             for kind, count in redactor.found.items()
             if count
         ]
-        if found:
-            await self.add(found)
-
-    @writes
-    def add(self, connection: sa.Connection, found: Sequence[tuple[str, str, int]]) -> None:
-        """Add to the counts of project and kind."""
-        for project, kind, count in found:
-            row = {"project": project, "signal": SIGNAL, "cause": kind, "count": count}
-            insert = dialect_insert(connection, rejections).values(row | {"last_at": times.now(), "message": ""})
-            changed = {"count": rejections.c.count + insert.excluded.count, "last_at": insert.excluded.last_at}
-            places = ["project", "signal", "cause"]
-            connection.execute(insert.on_conflict_do_update(index_elements=places, set_=changed))
+        await Rejections(self._executor).add(found)
 
     async def counts(self, project: str | None = None) -> Counter[str]:
         """How many values were taken out of a project, or of all, by kind."""

@@ -6,7 +6,7 @@ import secrets
 import socket
 import types
 import typing
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib import import_module
@@ -205,11 +205,17 @@ def dialect_insert(connection: sa.Connection, table: sa.Table) -> Any:
     return _insert(connection.dialect.name, table)
 
 
-def upsert(connection: sa.Connection, table: sa.Table, key: Iterable[str], rows: Any) -> None:
-    """Insert rows (their values by column), each in place of the one with the same unique `key`."""
+def upsert(
+    connection: sa.Connection, table: sa.Table, key: Iterable[str], rows: Any, added: Collection[str] = ()
+) -> None:
+    """Insert rows (their values by column), each in place of the one with the same unique `key`.
+
+    The columns `added` are counts: what is there is added to them.
+    """
     statement = dialect_insert(connection, table)
     names = rows[0] if isinstance(rows, list) else rows
     changed = {name: statement.excluded[name] for name in names if name not in key}
+    changed |= {name: table.c[name] + statement.excluded[name] for name in added}
     connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=changed), rows)
 
 

@@ -16,9 +16,10 @@ import sqlalchemy as sa
 from heddle.errors import NotFound
 from heddle.store.control.redaction import Redaction
 from heddle.store.control.repository import Executor, reads
-from heddle.store.control.table_chunks import (
+from heddle.store.control.table_rows import (
     CHUNK_ROWS,
     Place,
+    RowTexts,
     chunk_digests,
     digests_of_pieces,
     find,
@@ -30,7 +31,6 @@ from heddle.store.control.table_chunks import (
     table_columns,
     tables,
 )
-from heddle.store.control.table_rows import RowTexts
 from heddle.wire import times
 from heddle.wire.batched import batched
 from heddle.wire.table_rows import Piece, Sorter, SortKey, sort_rows
@@ -243,10 +243,6 @@ class Tables:
         number = await new.store(slices(), digest)
         if number is not None and not is_complete:
             await self._note_completeness(project, number, len(row_digests))
-
-    async def row_texts(self, project: str, digests: Collection[str]) -> dict[str, str]:
-        """The texts of rows by digest."""
-        return await self._row_texts.texts(project, digests)
 
     async def purge_rows(self, project: str, digests: Collection[str] | None) -> int:
         """Remove rows for good, all of the project where none are named; returns how many."""

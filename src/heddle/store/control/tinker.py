@@ -275,15 +275,11 @@ class TinkerRequests(JobQueue[RequestRow]):
         """The request with an id."""
         return await self._first(_requests, _q.id == request_id)
 
-    async def lease_training(self, now: int, seconds: float, held: Collection[str]) -> RequestRow | None:
-        """Take the oldest request whose turn it is in its run."""
+    async def lease(self, now: int, seconds: float, held: Collection[str], *, samples: bool) -> RequestRow | None:
+        """Take the oldest sample that waits, or the oldest request whose turn it is in its run."""
         turn = sa.exists().where(_r.id == _q.target, _r.next_seq == _q.seq)
-        chosen = _requests.select(self._is_free(held), _q.kind != SAMPLE, turn).order_by(_q.number)
-        return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds))
-
-    async def lease_sample(self, now: int, seconds: float, held: Collection[str]) -> RequestRow | None:
-        """Take the oldest sample that waits."""
-        chosen = _requests.select(self._is_free(held), _q.kind == SAMPLE).order_by(_q.number)
+        wanted = [_q.kind == SAMPLE] if samples else [_q.kind != SAMPLE, turn]
+        chosen = _requests.select(self._is_free(held), *wanted).order_by(_q.number)
         return await self._executor.write(lambda connection: self._take(connection, chosen, now, seconds))
 
     async def changes_between(self, run_id: str, first: int, last: int) -> list[RequestRow]:
@@ -322,20 +318,6 @@ class TinkerRequests(JobQueue[RequestRow]):
     async def count_attempt(self, row: RequestRow) -> None:
         """Note that an attempt at a request ended without a result."""
         await self._set([row.id], {"attempts": row.attempts + 1})
-
-    async def release(self, request_id: str | None = None) -> None:
-        """End the leases of this server (on one request), so that whoever looks next goes on."""
-        change = _requests.table.update().where(_q.state == RUNNING, _q.lease_owner == self.instance.owner)
-        if request_id is not None:
-            change = change.where(_q.id == request_id)
-        await self._execute(change.values(lease_owner=None, lease_until=0))
-
-    async def release_all(self) -> None:
-        """End every lease, as the one server that owns all does when it starts."""
-        if not self.instance.is_shared:
-            await self._execute(
-                _requests.table.update().where(_q.state == RUNNING).values(lease_owner=None, lease_until=0)
-            )
 
     async def forget(self, before: int) -> None:
         """Remove what ended before an instant and is not needed to bring a run back."""

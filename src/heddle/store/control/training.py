@@ -152,23 +152,6 @@ class TrainJobs(JobQueue[JobRow]):
         """True when a job waits, or its lease has ended; perhaps it may not begin yet."""
         return await self._scalar(sa.select(_j.id).where(self._is_free()).limit(1)) is not None
 
-    async def release_leases(self, job_id: str | None = None) -> int:
-        """End the leases of this server (on one job), so that the next that looks goes on; returns how many."""
-        change = train_jobs.update().where(_j.state.in_(AT_WORK), _j.lease_owner == self.instance.owner)
-        if job_id is not None:
-            change = change.where(_j.id == job_id)
-        return await self._execute(change.values(lease_owner=None, lease_until=0))
-
-    async def release_all_leases(self) -> int:
-        """End every lease, as the one server that owns all does when it starts; returns how many.
-
-        Where several servers share the tables nothing is changed, as leases end.
-        """
-        if self.instance.is_shared:
-            return 0
-        change = train_jobs.update().where(_j.state.in_(AT_WORK)).values(lease_owner=None, lease_until=0)
-        return await self._execute(change)
-
     async def add_event(self, event: EventRow, progress: int | None = None) -> bool:
         """Append an event of a job of this server, with the job's progress; False when its place is taken already.
 

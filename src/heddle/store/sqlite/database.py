@@ -561,8 +561,8 @@ def _joined(group: list[_Item]) -> Iterator[_Item]:
             yield from several
         else:
             first = several[0]
-            work = partial(_do_jointly, joint, [item.brought for item in several])
-            yield _Item(work, 0, first.loop, first.future, joint)
+            brought = [item.brought for item in several]
+            yield _Item(partial(_do_jointly, joint, brought), 0, first.loop, first.future, joint)
 
 
 def _do_jointly(joint: Callable[[Session, list[Any]], None], brought: list[Any], session: Session) -> None:

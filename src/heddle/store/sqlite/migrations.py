@@ -32,7 +32,7 @@ from heddle.store.control.metric_series import METRIC_TABLES
 from heddle.store.control.monitors import ALERT_TABLES, monitor_waiting
 from heddle.store.control.pending_calls import call_halves, ended_calls
 from heddle.store.control.projects import providers, runtimes
-from heddle.store.control.rejections import rejections
+from heddle.store.control.redaction import rejections
 from heddle.store.control.repository import metadata
 from heddle.store.control.responses import RESPONSE_TABLES
 from heddle.store.control.tinker import TINKER_TABLES

@@ -19,7 +19,7 @@ from heddle.http.routing import off_loop
 from heddle.http.state import ServerState
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.rejections import RejectionRow
+from heddle.store.control.redaction import RejectionRow
 from heddle.trace.calls.write import Packed
 from heddle.trace.otel.agent_sessions import LogEvent, event_of, is_noise, session_of
 from heddle.trace.otel.joining import MAX_EVENTS, SpanJoiner

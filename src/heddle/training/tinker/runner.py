@@ -81,14 +81,14 @@ class Requests(Runner[RequestRow]):
 
     async def _failed(self, attempt: Attempt[RequestRow], error: Exception) -> float:
         with contextlib.suppress(HeddleError):
-            await self._rows.release(attempt.job.id)
+            await self._rows.release_leases(attempt.job.id)
         is_known = isinstance(error, HeddleError | ProcessEnded)
         self.logger.warning("%s is tried again: %s", attempt.job.id, error, exc_info=not is_known)
         return FIRST_PAUSE
 
     async def _give_back(self, attempt: Attempt[RequestRow]) -> None:
         with contextlib.suppress(HeddleError):
-            await self._rows.release(attempt.job.id)
+            await self._rows.release_leases(attempt.job.id)
 
 
 class TrainingRequests(Requests):
@@ -110,7 +110,7 @@ class TrainingRequests(Requests):
     async def _next(self, is_full: bool) -> RequestRow | None:
         if is_full:
             return None
-        return await self._rows.lease_training(times.now(), self._lease_seconds, self._at_work)
+        return await self._rows.lease(times.now(), self._lease_seconds, self._at_work, samples=False)
 
     async def _rest(self) -> float:
         self._slot.rest()
@@ -261,7 +261,7 @@ class SampleRequests(Requests):
     async def _next(self, is_full: bool) -> RequestRow | None:
         if is_full:
             return None
-        return await self._rows.lease_sample(times.now(), self._lease_seconds, self._at_work)
+        return await self._rows.lease(times.now(), self._lease_seconds, self._at_work, samples=True)
 
     async def _rest(self) -> float:
         return self._lease_seconds
@@ -353,7 +353,7 @@ class TinkerWork:
     async def start(self) -> None:
         """Go on with what an earlier server left, where this one trains."""
         if self._tinker.is_possible:
-            await self._tinker.requests.release_all()
+            await self._tinker.requests.release_all_leases()
             for kind in self._kinds:
                 await kind.start()
 

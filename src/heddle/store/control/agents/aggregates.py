@@ -24,7 +24,7 @@ from heddle.store.control.agents.fields import (
     Typed,
 )
 from heddle.store.control.agents.table import TOKENS, agent_spans
-from heddle.store.control.repository import Executor, reads
+from heddle.store.control.repository import Repository, reads
 from heddle.store.control.row_queries import CodePoints, Expression, Listed, Sort, Whole
 from heddle.wire import times
 from heddle.wire.aggregates import AggregateRow, Key, Measure, Value
@@ -108,11 +108,8 @@ class Distribution:
     values: list[dict[str, str | int]] = field(default_factory=list)
 
 
-class AgentAggregates:
+class AgentAggregates(Repository):
     """Sums of spans; values are as answers show them."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     @reads
     def groups(self, connection: sa.Connection, request: SpanAggregate) -> tuple[list[AggregateRow], int]:

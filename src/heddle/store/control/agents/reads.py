@@ -12,7 +12,7 @@ from heddle.errors import InvalidField
 from heddle.store.control.agents.aggregates import STREAMED
 from heddle.store.control.agents.fields import COSTS, MODEL, Fields, Prices, SpanFilter
 from heddle.store.control.agents.table import CUSTOM, EVALUATED, OWN_AGENT, SHOWN, TEXTS, TOKENS, agent_spans
-from heddle.store.control.repository import Executor, reads
+from heddle.store.control.repository import Repository, reads
 from heddle.store.control.row_queries import CodePoints, Expression, Listed, Sort
 from heddle.store.query.compiler import Kind
 from heddle.wire.batched import group_pairs
@@ -70,11 +70,8 @@ class Node(NamedTuple):
         return (self.agent_name or self.agent_id) if self.own & OWN_AGENT else ""
 
 
-class AgentReads:
+class AgentReads(Repository):
     """What can be asked about agent spans; projects are internal ids, instants microseconds."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     @reads
     def models(self, connection: sa.Connection, selected: SpanFilter) -> list[str]:

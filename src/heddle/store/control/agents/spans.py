@@ -25,7 +25,7 @@ from heddle.store.control.agents.table import (
     agent_spans,
     agent_traces,
 )
-from heddle.store.control.repository import Executor, Prepared, Upsert
+from heddle.store.control.repository import Prepared, Upsert
 from heddle.store.control.row_queries import Listed
 from heddle.wire.batched import group_pairs
 from heddle.wire.spans import MODEL_OPERATIONS, AgentSpan
@@ -99,10 +99,6 @@ class _Identity(NamedTuple):
 
 class AgentSpans(AgentReads, AgentAggregates):
     """What can be done with agent spans; projects are internal ids, instants microseconds."""
-
-    def __init__(self, executor: Executor) -> None:
-        super().__init__(executor)
-        self._executor = executor
 
     async def write(self, spans: Sequence[AgentSpan]) -> None:
         """Store the index rows; a span that is known already takes the new values. Returns after the commit."""
