@@ -269,7 +269,7 @@ def _check_clickhouse(settings: Settings, seconds: float) -> Iterator[Finding]:
             named = set(clickhouse.named_blobs())
             if settings.control != "sqlite" and stores.control_version(settings)[0]:
                 # The packages of PostgreSQL are an extra.
-                from heddle.store.postgres.integrity import check_control
+                from heddle.store.postgres.migrate import check_control
 
                 found, more = check_control(settings.control, longest / 3)
                 yield _told("control tables", found, "tables", _RESTORE_ELSEWHERE)

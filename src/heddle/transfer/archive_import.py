@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -47,6 +47,7 @@ from heddle.transfer.schema import ExportedTable
 from heddle.transfer.target import Report
 from heddle.transfer.validation import ArchiveCheck, folders_above
 from heddle.wire import jsontext, refs
+from heddle.wire.batched import group_pairs
 from heddle.wire.calls import RUNNING, SPILLABLE, CallRow, CallsQuery, End, Filter, Start
 from heddle.wire.redaction import Redactor
 
@@ -265,7 +266,7 @@ class Import:
         return zstandard.ZstdCompressor().compress(jsontext.dumps_bytes(value))
 
     async def _table_rows(self, rows: list[Row]) -> None:
-        for project, mine in _group_by_project(rows):
+        for project, mine in group_pairs((row["project"], row) for row in rows).items():
             texts = {row["digest"]: row["val"] for row in mine}
             known = await self._store.tables.row_values(project, texts)
             new = {digest: text for digest, text in texts.items() if digest not in known}
@@ -290,7 +291,7 @@ class Import:
         self._table = None
 
     async def _calls(self, rows: list[Row]) -> None:
-        for project, mine in _group_by_project(rows):
+        for project, mine in group_pairs((row["project"], row) for row in rows).items():
             query = CallsQuery(project, Filter(call_ids=tuple(row["id"] for row in mine)))
             there = {row.id: row async for found in self._store.calls.stream(query) for row in found}
             wanted = [row for row in mine if _is_wanted(row, there.get(row["id"]))]
@@ -313,13 +314,6 @@ def _is_wanted(row: Row, there: CallRow | None) -> bool:
     """A call that is not there, or that has not ended there and has here."""
     is_running = there is not None and there.status == RUNNING and there.ended_at is None
     return there is None or (is_running and row["ended_at"] is not None)
-
-
-def _group_by_project(rows: Iterable[Row]) -> Iterable[tuple[str, list[Row]]]:
-    grouped: dict[str, list[Row]] = {}
-    for row in rows:
-        grouped.setdefault(row["project"], []).append(row)
-    return grouped.items()
 
 
 class RowWriter:
@@ -356,15 +350,13 @@ class RowWriter:
                 raise HeddleError(f"Records of {name} cannot be stored: {error.orig}") from error
             self._report.add(name.replace("_", " "), new, len(part) - new)
 
-    async def _redacted(self, name: str, rows: list[Row]) -> list[Row]:
+    async def _redacted(self, name: str, rows: Sequence[Row]) -> Sequence[Row]:
         """The rows without what the rules of their projects say of what they hold."""
         if name not in _CONTENT:
             return rows
-        redactors = await self._store.redaction.of(row["project"] for row in rows)
-        given = [(row, redactors.get(row["project"])) for row in rows]
-        changed = [row if redactor is None else redactor.row(row, *_CONTENT[name]) for row, redactor in given]
-        await self._store.redaction.note(redactors)
-        return changed
+        return await self._store.redaction.each(
+            rows, lambda row: str(row["project"]), lambda row, redactor: redactor.row(row, *_CONTENT[name])
+        )
 
 
 def _new_secret(table: str, row: Row) -> str:
@@ -372,14 +364,14 @@ def _new_secret(table: str, row: Row) -> str:
     return targets.create_secret() if table == "alert_rules" else schema.without_permissions(row)
 
 
-def _add_rows(moved: ExportedTable, rows: list[Row], connection: sa.Connection) -> int:
+def _add_rows(moved: ExportedTable, rows: Sequence[Row], connection: sa.Connection) -> int:
     """Store the rows that are not there; returns how many they were."""
     if moved.table is object_versions and len(rows) > 1:
         # A version is placed among those before it, so they come one by one.
         return sum(_add_rows(moved, [row], connection) for row in rows)
     if moved.table is object_versions:
         rows = [_place_version(connection, rows[0])]
-    statement = dialect_insert(connection, moved.table).values(rows).on_conflict_do_nothing()
+    statement = dialect_insert(connection, moved.table).values(list(rows)).on_conflict_do_nothing()
     # Not every driver counts the rows of such a statement.
     return len(connection.execute(statement.returning(moved.table.c[moved.identity[0]])).all())
 

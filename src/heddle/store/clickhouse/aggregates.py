@@ -93,7 +93,10 @@ class CallAggregates(CallAggregateStore):
 
     async def ops(self, project: str) -> list[OpActivity]:
         """What was called, the last called first; times are those of the newest calls of each."""
-        return await self._clickhouse.read(lambda client: _ops(client, project))
+        return [
+            OpActivity(op, calls, last, kind, tuple(took / 1e6 for _, took in newest))
+            for op, calls, last, kind, newest in await self._clickhouse.rows(_OPS, {"project": project})
+        ]
 
     async def _look(self, since: int, changes: PriceChanges) -> list[ProjectActivity]:
         # Whole blocks of ten minutes, as the embedded store counts them.
@@ -175,12 +178,3 @@ def _usage_sql(group: Sequence[str], since: int, cuts: Sequence[int]) -> str:
 def _known(connection: sa.Connection) -> set[str]:
     named = sa.select(object_versions.c.project).where(object_versions.c.deleted_at.is_(None)).distinct()
     return set(connection.scalars(sa.select(projects.c.project).union(named)))
-
-
-def _ops(client: Client, project: str) -> list[OpActivity]:
-    rows = rows_of(client, _OPS, {"project": project})
-    found = []
-    for op, calls, last, kind, newest in rows:
-        seconds = tuple(took / 1e6 for _, took in newest)
-        found.append(OpActivity(op, calls, last, kind, seconds))
-    return found

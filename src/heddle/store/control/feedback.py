@@ -8,8 +8,8 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.store.control.audit import purge
-from heddle.store.control.redaction import Redaction
-from heddle.store.control.repository import Executor, Prepared, Repository, metadata, reads, upsert
+from heddle.store.control.redaction import RedactedRepository
+from heddle.store.control.repository import Prepared, metadata, reads, upsert
 from heddle.store.control.row_queries import Column, Expression, Listed, Row, RowRequest, RowTable, Selection
 from heddle.store.query.compiler import Kind
 from heddle.wire import refs, times
@@ -99,12 +99,8 @@ class Window:
         return sa.and_(*tests)
 
 
-class FeedbackRows(Repository):
+class FeedbackRows(RedactedRepository):
     """What can be done with feedback; projects are internal ids, refs are internal, JSON columns are JSON text."""
-
-    def __init__(self, executor: Executor, redaction: Redaction | None = None) -> None:
-        super().__init__(executor)
-        self._redaction = redaction or Redaction(executor)
 
     async def create(self, rows: Sequence[Row], replaced: tuple[str, str, str] | None = None) -> None:
         """Store complete rows, all or none; a row with the id of an existing one takes its place.
@@ -113,11 +109,9 @@ class FeedbackRows(Repository):
         """
         if not rows:
             return
-        redactors = await self._redaction.of(row["project"] for row in rows)
-        if redactors:
-            given = [(row, redactors.get(row["project"])) for row in rows]
-            rows = [row if redactor is None else redactor.row(row, ("payload", *STRUCTURES)) for row, redactor in given]
-            await self._redaction.note(redactors)
+        rows = await self._redaction.each(
+            rows, lambda row: str(row["project"]), lambda row, redactor: redactor.row(row, ("payload", *STRUCTURES))
+        )
 
         def work(connection: sa.Connection) -> None:
             if replaced is not None:

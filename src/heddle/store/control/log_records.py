@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
-from heddle.store.control.redaction import Redaction
-from heddle.store.control.repository import Executor, Prepared, Repository, Upsert, metadata, reads
+from heddle.store.control.redaction import RedactedRepository
+from heddle.store.control.repository import Prepared, Upsert, metadata, reads
 from heddle.store.control.row_queries import Listed
 from heddle.wire import times
 from heddle.wire.batched import group_pairs
@@ -46,24 +46,16 @@ Owner = tuple[str, str]
 """Project (internal id) and what a record belongs to: a trace or a session."""
 
 
-class LogRecords(Repository):
+class LogRecords(RedactedRepository):
     """What can be done with these records; projects are internal ids."""
-
-    def __init__(self, executor: Executor, redaction: Redaction | None = None) -> None:
-        super().__init__(executor)
-        self._redaction = redaction or Redaction(executor)
 
     async def add(self, records: Sequence[StoredRecord], life: int) -> None:
         """Store records for so many microseconds; the same one again changes nothing. Returns after the commit."""
-        redactors = await self._redaction.of(one.project for one in records)
-        if redactors:
-            records = [
-                one._replace(content=redactors[one.project].json(one.content, "otel_dump"))
-                if one.project in redactors
-                else one
-                for one in records
-            ]
-            await self._redaction.note(redactors)
+        records = await self._redaction.each(
+            records,
+            lambda one: one.project,
+            lambda one, redactor: one._replace(content=redactor.json(one.content, "otel_dump")),
+        )
         expires_at = times.now() + life
         rows = [
             (one.project, one.owner, one.span_id, one.id, one.at, one.user, one.content, expires_at) for one in records

@@ -9,11 +9,11 @@ import orjson
 import sqlalchemy as sa
 
 from heddle.errors import InvalidRequest
-from heddle.store.control.redaction import Redaction
-from heddle.store.control.repository import Executor, Key, Mapped, Prepared, Repository, Upsert, metadata, writes
+from heddle.store.control.redaction import RedactedRepository
+from heddle.store.control.repository import Key, Mapped, Prepared, Upsert, metadata, writes
 from heddle.store.control.row_queries import Listed
 from heddle.wire import times
-from heddle.wire.batched import batched
+from heddle.wire.batched import batched, group_pairs
 from heddle.wire.calls import UniformRun
 from heddle.wire.metric_series import (
     RESOLUTION,
@@ -24,6 +24,7 @@ from heddle.wire.metric_series import (
     dump_bins,
     load_bins,
 )
+from heddle.wire.redaction import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,38 +111,18 @@ class SeriesPoint(NamedTuple):
     figures: Figures
 
 
-class MetricSeries(Repository):
+class MetricSeries(RedactedRepository):
     """What can be done with series of metrics; projects are internal ids."""
-
-    def __init__(self, executor: Executor, redaction: Redaction | None = None) -> None:
-        super().__init__(executor)
-        self._redaction = redaction or Redaction(executor)
-
-    async def _redacted(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        redactors = await self._redaction.of(sample.series.project for sample in samples)
-        if not redactors:
-            return samples
-        found = []
-        for sample in samples:
-            redactor, series = redactors.get(sample.series.project), sample.series
-            if redactor is not None:
-                attributes = redactor.json(series.attributes, "attributes")
-                series = dataclasses.replace(series, attributes=attributes)
-            found.append(dataclasses.replace(sample, series=series))
-        await self._redaction.note(redactors)
-        return found
 
     async def write(self, samples: Sequence[Sample], most_series: int) -> list[Sample]:
         """Count samples; returns those of new series beyond `most_series` of their project, which are not counted.
 
         A sample that was counted before is counted no second time. Returns after the commit.
         """
-        samples = await self._redacted(samples)
+        samples = await self._redaction.each(samples, lambda sample: sample.series.project, _redacted)
         left: list[Sample] = []
         for part in batched(samples, _SAMPLES):
-            by_project: dict[str, list[Sample]] = {}
-            for sample in part:
-                by_project.setdefault(sample.series.project, []).append(sample)
+            by_project = group_pairs((sample.series.project, sample) for sample in part)
 
             def work(connection: sa.Connection, by_project: Mapping[str, list[Sample]] = by_project) -> list[Sample]:
                 return [
@@ -192,6 +173,11 @@ class MetricSeries(Repository):
         gone = connection.execute(sa.delete(metric_points).where(_p.project == project, _p.at < before)).rowcount
         connection.execute(sa.delete(metric_series).where(_s.project == project, _s.last_at < before))
         return gone
+
+
+def _redacted(sample: Sample, redactor: Redactor) -> Sample:
+    attributes = redactor.json(sample.series.attributes, "attributes")
+    return dataclasses.replace(sample, series=dataclasses.replace(sample.series, attributes=attributes))
 
 
 def _over_run(project: str, series: Sequence[str], run: UniformRun, with_bins: bool) -> sa.Select[Any]:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from heddle.store.control.repository import Key, Mapped, Serial, upsert
 from heddle.wire import times
+from heddle.wire.batched import group_pairs
 
 Labels = dict[tuple[str, str], list[str]]
 """By object_id and digest."""
@@ -93,7 +94,4 @@ def of(connection: sa.Connection, project: str, names: Collection[str]) -> tuple
 
 
 def _by_version(connection: sa.Connection, query: sa.Select[Any]) -> Labels:
-    found: Labels = {}
-    for object_id, digest, text in connection.execute(query):
-        found.setdefault((object_id, digest), []).append(text)
-    return found
+    return group_pairs(((object_id, digest), text) for object_id, digest, text in connection.execute(query))

@@ -11,15 +11,8 @@ import sqlalchemy as sa
 from heddle.errors import InvalidRequest, NotFound
 from heddle.store.control import object_labels as labels
 from heddle.store.control.audit import audit
-from heddle.store.control.redaction import Redaction
-from heddle.store.control.repository import (
-    Executor,
-    Instance,
-    Repository,
-    metadata,
-    reads,
-    writes,
-)
+from heddle.store.control.redaction import RedactedRepository, Redaction
+from heddle.store.control.repository import Executor, Instance, metadata, reads, writes
 from heddle.wire import refs, times
 from heddle.wire.batched import batched
 
@@ -236,14 +229,13 @@ class LatestVersions:
         return found
 
 
-class Objects(Repository):
+class Objects(RedactedRepository):
     """The verbs of object versions. Project ids are internal, instants microseconds."""
 
     def __init__(
         self, executor: Executor, instance: Instance | None = None, redaction: Redaction | None = None
     ) -> None:
-        super().__init__(executor, instance)
-        self._redaction = redaction or Redaction(executor)
+        super().__init__(executor, instance, redaction)
         self.latest = LatestVersions(executor, instance)
         self.observers: dict[str, Callable[[], Awaitable[None]]] = {}
         """By base class: what is awaited, before the writer is told, when versions of that class came or went."""

@@ -6,18 +6,19 @@ Both are counted by project, signal and cause.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from heddle.store.control.audit import audit
 from heddle.store.control.projects import projects
-from heddle.store.control.repository import Executor, Key, Mapped, Repository, dialect_insert, upsert
+from heddle.store.control.repository import Executor, Instance, Key, Mapped, Repository, dialect_insert, upsert
 from heddle.wire import times
 from heddle.wire.redaction import RedactionRules, Redactor
 
+T = TypeVar("T")
 _BELIEVED_SECONDS = 1.0
 SIGNAL = "redaction"
 """What counts of redacted values stand under among those of rejections."""
@@ -140,6 +141,18 @@ class Redaction(Repository):
         rows = await self._tuples(query if project is None else query.where(c.project == project))
         return Counter({row[0]: int(row[1]) for row in rows})
 
+    async def each(
+        self, items: Sequence[T], project_of: Callable[[T], str], change: Callable[[T, Redactor], T]
+    ) -> Sequence[T]:
+        """The items, those of projects with rules as `change` makes them; what is taken out is counted."""
+        redactors = await self.of(map(project_of, items))
+        if not redactors:
+            return items
+        given = [(item, redactors.get(project_of(item))) for item in items]
+        changed = [item if redactor is None else change(item, redactor) for item, redactor in given]
+        await self.note(redactors)
+        return changed
+
     async def value(self, project: str, value: Any) -> Any:
         """A JSON value of a project without what the detectors of its rules find; it may be large."""
         redactors = await self.of([project])
@@ -157,3 +170,13 @@ class Redaction(Repository):
         changed = [redactors[project].json(text, name) for text in texts]
         await self.note(redactors)
         return changed
+
+
+class RedactedRepository(Repository):
+    """A repository that does not store what the rules of a project take out."""
+
+    def __init__(
+        self, executor: Executor, instance: Instance | None = None, redaction: Redaction | None = None
+    ) -> None:
+        super().__init__(executor, instance)
+        self._redaction = redaction or Redaction(executor)

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from heddle.errors import Busy
 from heddle.store.control.audit import audit
 from heddle.store.control.coordination import SECOND, database_time
-from heddle.store.control.redaction import Redaction
-from heddle.store.control.repository import Executor, Instance, Integer, Key, Mapped, Prepared, Repository, writes
+from heddle.store.control.redaction import RedactedRepository
+from heddle.store.control.repository import Integer, Key, Mapped, Prepared, writes
 from heddle.wire import jsontext, refs, times
 from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
@@ -87,12 +87,8 @@ _i = conversation_items.c
 RESPONSE_TABLES = (responses, conversations, conversation_items)
 
 
-class Responses(Repository):
+class Responses(RedactedRepository):
     """The tables of responses and conversations; what the rules of a project redact is not stored."""
-
-    def __init__(self, executor: Executor, instance: Instance, redaction: Redaction) -> None:
-        super().__init__(executor, instance)
-        self._redaction = redaction
 
     async def _redacted(self, row: ResponseRow) -> ResponseRow:
         body, items = await self._redaction.value(row.owner, [row.body, row.input])
@@ -195,12 +191,8 @@ class Responses(Repository):
         ).rowcount
 
 
-class Conversations(Repository):
+class Conversations(RedactedRepository):
     """The tables of conversations; what the rules of a project redact is not stored."""
-
-    def __init__(self, executor: Executor, redaction: Redaction) -> None:
-        super().__init__(executor)
-        self._redaction = redaction
 
     async def add(self, row: ConversationRow, items: Sequence[Json]) -> None:
         """Store a conversation with its first items."""

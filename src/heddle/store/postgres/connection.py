@@ -1,5 +1,7 @@
 """Connections to PostgreSQL: how they are made and tuned, and what their failures mean."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -56,6 +58,18 @@ def connect(address: str, size: int, isolation: Isolation, statement_seconds: fl
         connection.info[ANSWERED] = True
 
     return engine
+
+
+@contextmanager
+def opened(address: str, statement_seconds: float) -> Iterator[sa.Engine]:
+    """One connection for what is no request, READ COMMITTED; its failures are explained (HeddleError)."""
+    engine = connect(address, 1, "READ COMMITTED", statement_seconds)
+    try:
+        yield engine
+    except sa.exc.SQLAlchemyError as error:
+        raise explain(error) or error from error
+    finally:
+        engine.dispose()
 
 
 def _arguments(isolation: Isolation, statement_seconds: float) -> dict[str, Any]:

@@ -24,7 +24,16 @@ from heddle.errors import Busy, Unavailable
 from heddle.settings import Settings
 from heddle.store.control.repository import WriteStats, metadata
 from heddle.store.data_folder import Sizes, sizes
-from heddle.store.postgres.connection import ANSWERED, Isolation, connect, explain, is_conflict, is_lost, is_taken
+from heddle.store.postgres.connection import (
+    ANSWERED,
+    Isolation,
+    connect,
+    explain,
+    is_conflict,
+    is_lost,
+    is_taken,
+    opened,
+)
 from heddle.store.postgres.migrate import current, migrate
 
 T = TypeVar("T")
@@ -194,15 +203,12 @@ class PostgresControl:
         await asyncio.to_thread(self._compact)
 
     def _compact(self) -> None:
-        engine = connect(self._address, 1, "READ COMMITTED", 0)
-        try:
-            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                for table in sorted(metadata.tables):
-                    connection.exec_driver_sql(f"VACUUM (FULL, ANALYZE) {table}")
-        except sa.exc.SQLAlchemyError as error:
-            raise explain(error) or error from error
-        finally:
-            engine.dispose()
+        with (
+            opened(self._address, 0) as engine,
+            engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        ):
+            for table in sorted(metadata.tables):
+                connection.exec_driver_sql(f"VACUUM (FULL, ANALYZE) {table}")
 
     async def close(self) -> None:
         """Write what waits and close every connection."""

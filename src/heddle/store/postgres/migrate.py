@@ -1,6 +1,7 @@
 """The control tables as PostgreSQL keeps them, and the way of a database to them, once however many servers start."""
 
 import logging
+import time
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,13 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from heddle.errors import HeddleError
-from heddle.store import base  # noqa: F401 - all tables belong to the metadata with it and the next
+from heddle.store.base import BLOB_COLUMNS, Looked  # all tables belong to the metadata with it and the next
 from heddle.store.control import pending_calls  # noqa: F401
 from heddle.store.control.repository import metadata, stored_type
-from heddle.store.postgres.connection import connect, explain
+from heddle.store.postgres.connection import opened
 
 if TYPE_CHECKING:
+    from alembic.config import Config
     from alembic.script import Script, ScriptDirectory
 
 
@@ -66,26 +68,14 @@ def migrate(address: str) -> list[str]:
 
     Raises HeddleError for a database of a newer heddle, and Unavailable when PostgreSQL does not answer.
     """
-    engine = connect(address, 1, "READ COMMITTED", _STATEMENT_SECONDS)
-    try:
-        with engine.begin() as connection:
-            return _migrate(connection)
-    except sa.exc.SQLAlchemyError as error:
-        raise explain(error) or error from error
-    finally:
-        engine.dispose()
+    with opened(address, _STATEMENT_SECONDS) as engine, engine.begin() as connection:
+        return _migrate(connection)
 
 
 def read_version(address: str) -> int:
     """The number of the last revision of a database; 0 for an empty one. Raises Unavailable."""
-    engine = connect(address, 1, "READ COMMITTED", _STATEMENT_SECONDS)
-    try:
-        with engine.connect() as connection:
-            return version(connection)
-    except sa.exc.SQLAlchemyError as error:
-        raise explain(error) or error from error
-    finally:
-        engine.dispose()
+    with opened(address, _STATEMENT_SECONDS) as engine, engine.connect() as connection:
+        return version(connection)
 
 
 def version(connection: sa.Connection) -> int:
@@ -118,25 +108,51 @@ def _migrate(connection: sa.Connection) -> list[str]:
 
 def _upgrade(connection: sa.Connection) -> None:
     from alembic import command
+
+    command.upgrade(_config(connection=connection), "head")
+
+
+def _config(**attributes: object) -> "Config":
     from alembic.config import Config
 
-    config = Config(attributes={"connection": connection})
+    config = Config(attributes=attributes)
     config.set_main_option("script_location", _PACKAGE)
     config.set_main_option("path_separator", "os")
-    command.upgrade(config, "head")
+    return config
 
 
 @cache
 def _scripts() -> "ScriptDirectory":
-    from alembic.config import Config
     from alembic.script import ScriptDirectory
 
-    config = Config()
-    config.set_main_option("script_location", _PACKAGE)
-    config.set_main_option("path_separator", "os")
-    return ScriptDirectory.from_config(config)
+    return ScriptDirectory.from_config(_config())
 
 
 def _revisions() -> "list[Script]":
     """Every revision, oldest first."""
     return list(reversed(list(_scripts().walk_revisions())))
+
+
+_INVALID = """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND NOT i.indisvalid"""
+
+
+def check_control(address: str, seconds: float) -> tuple[Looked, list[str]]:
+    """Every table, read to its end, and every index; and the keys of the blobs that rows name. Raises Unavailable."""
+    ends, looked, problems = time.monotonic() + seconds, 0, list[str]()
+    with opened(address, min(seconds, 86_400.0)) as engine, engine.connect() as connection:
+        there = sa.inspect(connection)
+        tables = control_tables().sorted_tables
+        for table in tables:
+            if time.monotonic() > ends:
+                break
+            looked += 1
+            if not there.has_table(table.name):
+                problems.append(f"the table {table.name} is missing")
+                continue
+            indexes = {index["name"] for index in there.get_indexes(table.name)}
+            problems += [f"the index {index.name} is missing" for index in table.indexes if index.name not in indexes]
+            connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+        problems += [f"the index {name} is not valid" for name in connection.execute(sa.text(_INVALID)).scalars()]
+        named = sa.union(*(sa.select(column) for column in BLOB_COLUMNS))
+        return Looked(looked, len(tables), problems), list(connection.execute(named).scalars())

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from heddle.store.query.compiler import conjuncts_of
 from heddle.store.sqlite.database import NameReader
 from heddle.wire import times
 from heddle.wire.aggregates import AggregateRow, CallAggregate, Measure
 from heddle.wire.batched import batched
 from heddle.wire.calls import ERROR, STATUS_WORDS, CallsQuery, Filter, UniformRun
-from heddle.wire.query import And, Compare, Field, In, Literal, Not, Operand, Operation
+from heddle.wire.query import Compare, Field, In, Literal, Not, Operand
 
 BLOCK = 600 * times.SECOND
 WIDTHS = (BLOCK, times.DAY)
@@ -124,7 +125,7 @@ def remove_usage(raw: sqlite3.Connection, places: Iterable[Place]) -> None:
     changed = list(places)
     if not changed:
         return
-    _subtract_usage(raw, changed)
+    _add_usage(raw, _negated(_sums_of(raw, changed)))
     raw.executemany(f"DELETE FROM usage WHERE {_PLACE}", changed)
 
 
@@ -158,10 +159,6 @@ def _sums_of(raw: sqlite3.Connection, places: Sequence[Place]) -> dict[tuple[int
             key = (project, started_at // BLOCK, model, repeated)
             found[key] = [*map(int.__add__, found.get(key, [0] * len(sums)), sums)]
     return found
-
-
-def _subtract_usage(raw: sqlite3.Connection, places: Sequence[Place]) -> None:
-    _add_usage(raw, _negated(_sums_of(raw, places)))
 
 
 def _negated(blocks: dict[tuple[int, ...], list[int]]) -> dict[tuple[int, ...], list[int]]:
@@ -284,7 +281,7 @@ def _conditions(raw: sqlite3.Connection, names: NameReader, query: CallsQuery) -
     def among(texts: Iterable[str]) -> str:
         return f"({', '.join(map(str, names.numbers(raw, texts)))})"
 
-    for operation in _conjuncts(query.query):
+    for operation in conjuncts_of(query.query) if query.query is not None else ():
         statuses, ops, no = _statuses(operation), _op_names(operation), isinstance(operation, Not)
         if statuses is not None:
             where += f" AND status IN ({', '.join(map(str, statuses))})"
@@ -293,10 +290,6 @@ def _conditions(raw: sqlite3.Connection, names: NameReader, query: CallsQuery) -
         else:
             return None
     return where + (f" AND op IN {among(query.filter.op_names)}" if query.filter.op_names else "")
-
-
-def _conjuncts(query: Operation | None) -> Sequence[Operand]:
-    return () if query is None else query.operands if isinstance(query, And) else (query,)
 
 
 def _op_names(operation: Operand) -> list[str] | None:

@@ -106,15 +106,11 @@ def fetch(
             values[place] = names.text(raw, values[place])
         row = found[values[0]] = CallRow(*values)
         if spilled and read_file is not None:
-            _unspill(raw, row, columns, read_file)
+            # The whole texts of large fields in the place of their shortened ones.
+            for name, blob in raw.execute("SELECT field, blob FROM call_files WHERE rid = ?", (row.rid,)):
+                if name in columns:
+                    setattr(row, name, read_file(blob))
     return [found[rid] for rid in rids if rid in found]
-
-
-def _unspill(raw: sqlite3.Connection, row: CallRow, columns: frozenset[str], read_file: ReadFile) -> None:
-    """Put the whole texts of large fields back in the place of their shortened ones."""
-    for name, blob in raw.execute("SELECT field, blob FROM call_files WHERE rid = ?", (row.rid,)):
-        if name in columns:
-            setattr(row, name, read_file(blob))
 
 
 def trace_sizes(raw: sqlite3.Connection, project: int, rows: Sequence[CallRow]) -> None:

@@ -60,8 +60,7 @@ class Migration:
 
 
 def _create_all(session: Session) -> None:
-    for statement in CALL_TABLES:
-        session.raw.execute(statement)
+    _run(*CALL_TABLES)(session)
     metadata.create_all(session.control)
 
 
@@ -69,10 +68,12 @@ def _create(*tables: sa.Table) -> Callable[[Session], None]:
     return lambda session: metadata.create_all(session.control, tables=tables)
 
 
+def _add(table: str, column: str) -> Callable[[Session], None]:
+    return lambda session: _add_column(session.raw, table, column)
+
+
 def _create_evaluation(session: Session) -> None:
-    session.raw.execute(ENDINGS_TABLE)
-    for statement in TRIAL_TABLES:
-        session.raw.execute(statement)
+    _run(ENDINGS_TABLE, *TRIAL_TABLES)(session)
     tables: list[sa.Table] = [monitor_waiting, *ALERT_TABLES, eval_jobs, replay_items]
     tables += [*AGENT_TABLES, *QUEUE_TABLES, registry_links, runtimes, dataset_sources]
     metadata.create_all(session.control, tables=tables)
@@ -196,7 +197,7 @@ MIGRATIONS = (
     Migration(
         9,
         "how often a job of evaluation was cut off by the end of a server",
-        lambda session: _add_column(session.raw, "eval_jobs", "crashes INTEGER DEFAULT 0 NOT NULL"),
+        _add("eval_jobs", "crashes INTEGER DEFAULT 0 NOT NULL"),
     ),
     Migration(10, "log records that belong to spans, series of metrics", _create(log_records, *METRIC_TABLES)),
     Migration(11, "what exports held that was not stored", _create(rejections)),
@@ -212,11 +213,7 @@ MIGRATIONS = (
     Migration(21, "dumps of spans are stored compressed", _drop_dump_indexes),
     Migration(22, "roles of keys, their ends, and where requests came from", _add_roles, changes_data=True),
     Migration(23, "what clients of Tinker's protocol make", _create(*TINKER_TABLES)),
-    Migration(
-        24,
-        "what is taken out of the content of a project",
-        lambda session: _add_column(session.raw, "projects", "redaction TEXT"),
-    ),
+    Migration(24, "what is taken out of the content of a project", _add("projects", "redaction TEXT")),
     Migration(25, "quotas of projects and keys", _add_quotas),
     Migration(26, "checksums of the bodies of calls", _add_body_sums),
 )

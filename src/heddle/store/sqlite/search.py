@@ -183,7 +183,11 @@ def index_next(raw: sqlite3.Connection, is_old: bool = False) -> bool:
     """
     low, high = _bounds(raw)
     if is_old:
-        return _index_down(raw, low) if low else _index_feedback(raw)
+        if not low:
+            return _index_feedback(raw)
+        first, _ = _index(raw, f"c.rid <= {low} ORDER BY c.rid DESC LIMIT {SLICE}", (0, low))
+        raw.execute("UPDATE search_state SET low = ? WHERE kind = 'calls'", (first,))
+        return True
     top = _top(raw)
     if high < top:
         most = SLICE if top - high < 2 * SLICE else 4 * SLICE
@@ -198,12 +202,6 @@ def index_next(raw: sqlite3.Connection, is_old: bool = False) -> bool:
         raw.execute("DELETE FROM search_waiting WHERE rid <= ?", (last,))
         return len(waiting) == SLICE or last < waiting[-1]
     return False
-
-
-def _index_down(raw: sqlite3.Connection, low: int) -> bool:
-    first, _ = _index(raw, f"c.rid <= {low} ORDER BY c.rid DESC LIMIT {SLICE}", (0, low))
-    raw.execute("UPDATE search_state SET low = ? WHERE kind = 'calls'", (first,))
-    return True
 
 
 def _index(raw: sqlite3.Connection, which: str, bounds: tuple[int, int]) -> tuple[int, int]:
