@@ -1,12 +1,10 @@
 """Archives into a running server: `POST /archives/import` takes one as it arrives, and a job stores it."""
 
 import asyncio
-import contextlib
-import os
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 from fastapi import Depends, Request, Response
 
@@ -15,7 +13,7 @@ from heddle.evals.jobs import JobRun, Jobs
 from heddle.http.routing import Admin, ResponseModel, Service, SettingsDep, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.blobs.base import BlobWriter
+from heddle.store.blobs.folder import FileWriter
 from heddle.store.control.eval_jobs import JobRow
 from heddle.store.data_folder import disk_failures
 from heddle.trace.files import FILE_FORM, FileForm, boundary_of
@@ -49,52 +47,35 @@ async def import_archive(
     Each `project` of the query is `old=new`, a project that is stored under another name. The key must reach all.
     """
     boundary = boundary_of(request.headers.get("content-type", ""))
-    writer = await asyncio.to_thread(_begin, Path(settings.data) / FOLDER)
+    path = Path(settings.data) / FOLDER / times.uuid7()
+    writer = await asyncio.to_thread(_begin, path)
     form = FileForm(boundary, lambda: writer, settings.max_archive)
     try:
         await form.receive(request.stream())
         form.require_file()
         await asyncio.to_thread(form.keep, lambda _: None)
-        projects, renamed = await asyncio.to_thread(_verify, writer.path, request.query_params.getlist("project"))
+        projects, renamed = await asyncio.to_thread(_verify, path, request.query_params.getlist("project"))
         for project in projects:
             caller.open(project)
-        body: Json = {"file": writer.path.name, "projects": renamed}
+        body: Json = {"file": path.name, "projects": renamed}
         job = await jobs.submit(KIND, caller, projects[0], body)
         for project in map(refs.internal_project, projects):
             await store.audit_log.note(caller.user, "archive.import", project, {"job": job.id})
     except BaseException:
-        writer.path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         raise
     finally:
         await asyncio.to_thread(writer.discard)
     return answer({"job_id": job.id, "project_id": projects[0]})
 
 
-def _begin(folder: Path) -> "_Writer":
+def _begin(path: Path) -> FileWriter:
     """A file that begins with a dot until it is whole; raises StorageFull."""
     with disk_failures():
-        folder.mkdir(parents=True, exist_ok=True)
-        return _Writer(tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False), folder / times.uuid7())
-
-
-class _Writer(BlobWriter):
-    """A file that gets its name when it is whole."""
-
-    def __init__(self, file: IO[bytes], path: Path) -> None:
-        super().__init__(file)
-        self.path = path
-
-    def _keep(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        os.replace(self._file.name, self.path)
-
-    def _drop(self) -> None:
-        # What a full disk left in the buffer is tried again by close, and may fail again.
-        with contextlib.suppress(OSError):
-            self._file.close()
-        Path(self._file.name).unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileWriter(
+            tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False), lambda file, _: file.replace(path)
+        )
 
 
 def _verify(path: Path, renamed: list[str]) -> tuple[list[str], list[str]]:

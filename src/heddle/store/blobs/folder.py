@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -25,11 +25,11 @@ class FolderBlobs(Blobs):
         self._unfinished = root / "tmp"
         self._lock = root.with_name(f"{root.name}.lock")
 
-    def begin(self) -> "FolderWriter":
+    def begin(self) -> "FileWriter":
         """A file among the unfinished ones."""
         with disk_failures():
             self._unfinished.mkdir(parents=True, exist_ok=True)
-            return FolderWriter(self, tempfile.NamedTemporaryFile(dir=self._unfinished, delete=False))
+            return FileWriter(tempfile.NamedTemporaryFile(dir=self._unfinished, delete=False), self.adopt)
 
     def open(self, key: str) -> BinaryIO:
         try:
@@ -128,18 +128,18 @@ class FolderBlobs(Blobs):
             sync(self._root)
 
 
-class FolderWriter(BlobWriter):
-    """A file that is renamed when it is whole."""
+class FileWriter(BlobWriter):
+    """A file that gets its name when it is whole, by `place` (given its path and its key)."""
 
-    def __init__(self, blobs: FolderBlobs, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], place: Callable[[Path, str], object]) -> None:
         super().__init__(file)
-        self._blobs = blobs
+        self._place = place
 
     def _keep(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        self._blobs.adopt(Path(self._file.name), self.key)
+        self._place(Path(self._file.name), self.key)
 
     def _drop(self) -> None:
         # What a full disk left in the buffer is tried again by close, and may fail again.

@@ -3,7 +3,8 @@
 What a query needs of the control tables is read first and sent along with the statement.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,6 +39,8 @@ IS_SPAN = "isNotNull(c.otel_dump)"
 HAS_USAGE = "notEmpty(c.usage_model)"
 _PRICED = f"c.id, c.trace_id, c.started_at, {IS_SPAN}, {USAGE}"
 _PRICED_HEAD = 4
+_COMPARED = {"gt": "gt", "gte": "ge", "lt": "lt", "lte": "le"}
+"""The functions of `operator` that tests of costs are."""
 _NO_INSTANT = "CAST(NULL, 'Nullable(Int64)')"
 # Running calls have no body of their end.
 _NULLABLE_JSON = {
@@ -309,15 +312,8 @@ async def _cost_condition(clickhouse: Clickhouse, selection: ClickhouseSelection
 
 def passes(test: CostTest, dollars: float) -> bool:
     """Whether a cost is what the test wants."""
-    match test.op:
-        case "gt":
-            return dollars > test.dollars
-        case "gte":
-            return dollars >= test.dollars
-        case "lt":
-            return dollars < test.dollars
-        case _:
-            return dollars <= test.dollars
+    compare: Callable[[float, float], bool] = getattr(operator, _COMPARED[test.op])
+    return compare(dollars, test.dollars)
 
 
 def _dollars(test: CostTest, row: Row, outer: set[str]) -> float:

@@ -1,8 +1,7 @@
 """What a purge removes from the control tables: a line for each table says how the rows of a subject are found."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import sqlalchemy as sa
@@ -69,7 +68,6 @@ OfName = Callable[[str, str], Condition]
 """The rows of a project (internal id) that are about a thread, a user or an object."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedTable:
     """How the rows of a project, of calls, and (beside those of its calls) of a thread, user or object are found.
 
@@ -77,34 +75,23 @@ class ErasedTable:
     call, trace, thread, user or object stands goes with it.
     """
 
-    table: sa.Table
-    of_project: Callable[[str], Condition]
-    of_calls: Callable[[FoundCalls], Condition] | None = None
-    of: Mapping[str, OfName] = field(default_factory=dict)
-    authors: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-
-
-def _erase(
-    table: sa.Table,
-    of_calls: Callable[[FoundCalls], Condition] | None = None,
-    *,
-    thread: OfName | None = None,
-    user: OfName | None = None,
-    an_object: OfName | None = None,
-    of_project: Callable[[str], Condition] | None = None,
-    authors: tuple[str, ...] = (),
-    words: tuple[str, ...] = (),
-) -> ErasedTable:
-    given = {"thread": thread, "user": user, "object": an_object}
-    return ErasedTable(
-        table=table,
-        of_project=of_project or (lambda project: table.c.project == project),
-        of_calls=of_calls,
-        of={kind: condition for kind, condition in given.items() if condition is not None},
-        authors=authors,
-        words=words,
-    )
+    def __init__(
+        self,
+        table: sa.Table,
+        of_calls: Callable[[FoundCalls], Condition] | None = None,
+        *,
+        of_project: Callable[[str], Condition] | None = None,
+        authors: tuple[str, ...] = (),
+        words: tuple[str, ...] = (),
+        **of: OfName,
+    ) -> None:
+        """`of` is by the kind of the subject; without `of_project` rows are a project's by their column `project`."""
+        self.table = table
+        self.of_project = of_project or (lambda project: table.c.project == project)
+        self.of_calls = of_calls
+        self.of = of
+        self.authors = authors
+        self.words = words
 
 
 def _below(column: "sa.Column[Any]", parent: ErasedTable, key: "sa.Column[Any]", **more: Any) -> ErasedTable:
@@ -116,11 +103,10 @@ def _below(column: "sa.Column[Any]", parent: ErasedTable, key: "sa.Column[Any]",
     of_calls = parent.of_calls
     named = {kind: (lambda p, n, found=found: under(found(p, n))) for kind, found in parent.of.items()}
     return ErasedTable(
-        table=column.table,
+        column.table,
+        None if of_calls is None else lambda found: under(of_calls(found)),
         of_project=lambda project: under(parent.of_project(project)),
-        of_calls=None if of_calls is None else lambda found: under(of_calls(found)),
-        of=named | more.pop("of", {}),
-        **more,
+        **named | more,
     )
 
 
@@ -162,35 +148,35 @@ def _below_jobs(condition: Condition) -> Condition:
 
 
 _f, _s, _l = feedback.c, agent_spans.c, log_records.c
-_queues = _erase(annotation_queues, authors=("created_by",))
-_items = _erase(
+_queues = ErasedTable(annotation_queues, authors=("created_by",))
+_items = ErasedTable(
     annotation_queue_items, _by_id(annotation_queue_items.c.call_id), authors=("added_by", "annotator_user_id")
 )
 _progress = annotation_progress.c
-_eval_jobs = _erase(
+_eval_jobs = ErasedTable(
     eval_jobs,
     of_project=lambda project: eval_jobs.c.project_id == refs.external_project(project),
     words=("body", "caller", "progress", "result", "error"),
 )
-_models = _erase(train_models, of_project=_in_named_project(train_models), authors=("created_by",))
+_models = ErasedTable(train_models, of_project=_in_named_project(train_models), authors=("created_by",))
 _train_jobs = _below(train_jobs.c.model_id, _models, train_models.c.id, authors=("created_by",))
 _train_logs = _below(train_logs.c.model_id, _models, train_models.c.id, authors=("created_by",))
-_tables = _erase(tables)
+_tables = ErasedTable(tables)
 _tinker = {table.name: table for table in TINKER_TABLES}
-_sessions = _erase(
+_sessions = ErasedTable(
     _tinker["tinker_sessions"], of_project=_in_named_project(_tinker["tinker_sessions"]), authors=("created_by",)
 )
 _session_id = _sessions.table.c.id
 _runs = _below(_tinker["tinker_runs"].c.session_id, _sessions, _session_id)
 _samplers = _below(_tinker["tinker_samplers"].c.session_id, _sessions, _session_id)
 _target = _tinker["tinker_requests"].c.target
-_responses = _erase(
+_responses = ErasedTable(
     responses,
     of_project=lambda project: responses.c.owner == project,
     thread=lambda project, name: sa.and_(responses.c.owner == project, responses.c.thread_id == name),
     words=("body", "input"),
 )
-_conversations = _erase(
+_conversations = ErasedTable(
     conversations,
     of_project=lambda project: conversations.c.owner == project,
     thread=lambda project, name: sa.and_(conversations.c.owner == project, conversations.c.id == name),
@@ -198,22 +184,22 @@ _conversations = _erase(
 )
 
 ERASED: tuple[ErasedTable, ...] = (
-    _erase(
+    ErasedTable(
         feedback,
         lambda found: sa.and_(
             _f.project == found.project, sa.or_(Listed(_f.weave_ref, found.refs), Listed(_f.call_ref, found.refs))
         ),
         user=_named(_f.wb_user_id, _f.creator),
-        an_object=_of_object(_f.weave_ref),
+        object=_of_object(_f.weave_ref),
     ),
-    _erase(
+    ErasedTable(
         agent_spans,
         _by_id(_s.span_id),
         thread=_named(_s.conversation_id),
         user=lambda project, name: sa.and_(_s.project == project, _s.more.contains(f'"{name}"', autoescape=True)),
     ),
-    _erase(agent_traces, thread=_named(agent_traces.c.conversation_id)),
-    _erase(
+    ErasedTable(agent_traces, thread=_named(agent_traces.c.conversation_id)),
+    ErasedTable(
         log_records,
         lambda found: sa.and_(
             _l.project == found.project, Listed(_l.owner, found.traces), Listed(_l.span_id, found.ids)
@@ -223,57 +209,55 @@ ERASED: tuple[ErasedTable, ...] = (
         ),
         user=_named(_l.user),
     ),
-    _erase(call_halves, lambda found: halves_of(found.project, found.ids)),
-    _erase(ended_calls, _by_id(ended_calls.c.call)),
-    _erase(monitor_waiting, _by_id(monitor_waiting.c.call_id), thread=_named(monitor_waiting.c.group_key)),
-    _erase(alert_deliveries, words=("body", "error")),
-    _erase(alert_rules, authors=("created_by",)),
+    ErasedTable(call_halves, lambda found: halves_of(found.project, found.ids)),
+    ErasedTable(ended_calls, _by_id(ended_calls.c.call)),
+    ErasedTable(monitor_waiting, _by_id(monitor_waiting.c.call_id), thread=_named(monitor_waiting.c.group_key)),
+    ErasedTable(alert_deliveries, words=("body", "error")),
+    ErasedTable(alert_rules, authors=("created_by",)),
     _below(
         _progress.item_id,
         _items,
         annotation_queue_items.c.id,
-        of={
-            "user": lambda project, name: sa.and_(
-                _progress.annotator == name,
-                _progress.item_id.in_(
-                    sa.select(annotation_queue_items.c.id).where(annotation_queue_items.c.project == project)
-                ),
-            )
-        },
+        user=lambda project, name: sa.and_(
+            _progress.annotator == name,
+            _progress.item_id.in_(
+                sa.select(annotation_queue_items.c.id).where(annotation_queue_items.c.project == project)
+            ),
+        ),
     ),
     _items,
     _queues,
-    _erase(
+    ErasedTable(
         dataset_sources,
         _by_id(dataset_sources.c.source_id),
         thread=_named(dataset_sources.c.source_id),
-        an_object=_named(dataset_sources.c.dataset_object_id),
+        object=_named(dataset_sources.c.dataset_object_id),
         authors=("added_by",),
     ),
-    _erase(registry_links, an_object=_of_object(registry_links.c.source_ref), authors=("created_by",)),
-    _erase(object_tags, an_object=_named(object_tags.c.object_id), authors=("user",)),
-    _erase(object_aliases, an_object=_named(object_aliases.c.object_id), authors=("user",)),
-    _erase(object_versions, an_object=_named(object_versions.c.object_id), authors=("user",)),
+    ErasedTable(registry_links, object=_of_object(registry_links.c.source_ref), authors=("created_by",)),
+    ErasedTable(object_tags, object=_named(object_tags.c.object_id), authors=("user",)),
+    ErasedTable(object_aliases, object=_named(object_aliases.c.object_id), authors=("user",)),
+    ErasedTable(object_versions, object=_named(object_versions.c.object_id), authors=("user",)),
     _below(table_chunks.c.table_number, _tables, tables.c.number),
     _tables,
-    _erase(table_rows),
-    _erase(files),
-    _erase(costs, authors=("created_by",)),
-    _erase(runtimes, authors=("updated_by",)),
-    _erase(metric_points),
-    _erase(metric_streams),
-    _erase(metric_series),
-    _erase(rejections),
-    _erase(inference_usage, user=_named(inference_usage.c.user)),
-    _erase(inference_limits, of_project=_limited(inference_limits)),
-    _erase(inference_meters, of_project=_limited(inference_meters)),
-    _erase(inference_places, of_project=_limited(inference_places)),
-    _erase(quota_counts, of_project=_limited(quota_counts)),
+    ErasedTable(table_rows),
+    ErasedTable(files),
+    ErasedTable(costs, authors=("created_by",)),
+    ErasedTable(runtimes, authors=("updated_by",)),
+    ErasedTable(metric_points),
+    ErasedTable(metric_streams),
+    ErasedTable(metric_series),
+    ErasedTable(rejections),
+    ErasedTable(inference_usage, user=_named(inference_usage.c.user)),
+    ErasedTable(inference_limits, of_project=_limited(inference_limits)),
+    ErasedTable(inference_meters, of_project=_limited(inference_meters)),
+    ErasedTable(inference_places, of_project=_limited(inference_places)),
+    ErasedTable(quota_counts, of_project=_limited(quota_counts)),
     _below(conversation_items.c.conversation_id, _conversations, conversations.c.id),
     _conversations,
     _responses,
     ErasedTable(
-        table=replay_items,
+        replay_items,
         of_project=lambda project: _below_jobs(eval_jobs.c.project_id == refs.external_project(project)),
         of_calls=lambda found: sa.and_(
             Listed(replay_items.c.call_id, found.ids),
@@ -282,7 +266,7 @@ ERASED: tuple[ErasedTable, ...] = (
     ),
     _eval_jobs,
     ErasedTable(
-        table=_target.table,
+        _target.table,
         of_project=lambda project: sa.or_(
             *(
                 _target.in_(sa.select(target.table.c.id).where(target.of_project(project)))
@@ -299,9 +283,9 @@ ERASED: tuple[ErasedTable, ...] = (
     _train_jobs,
     _below(train_checkpoints.c.model_id, _models, train_models.c.id),
     _models,
-    _erase(adapters, of_project=_in_named_project(adapters), authors=("created_by",)),
-    _erase(adapter_names, of_project=_in_named_project(adapter_names)),
-    _erase(projects),
+    ErasedTable(adapters, of_project=_in_named_project(adapters), authors=("created_by",)),
+    ErasedTable(adapter_names, of_project=_in_named_project(adapter_names)),
+    ErasedTable(projects),
 )
 """Every table with data of projects, rows before those that they belong to."""
 KEPT = {

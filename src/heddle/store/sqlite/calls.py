@@ -265,26 +265,22 @@ class Calls:
 
         return await self._long_readers.read(work)
 
-    async def children(self, project: str, ids: Sequence[str]) -> list[str]:
-        def work(session: Session) -> list[str]:
-            number = self._reader_names.number(session.raw, project)
-            sql = """SELECT c.id FROM json_each(?) j CROSS JOIN calls c ON c.parent_id = j.value AND c.project = ?"""
-            return [row[0] for row in session.raw.execute(sql, (json.dumps(list(ids)), number))]
+    @reads
+    def children(self, session: Session, project: str, ids: Sequence[str]) -> list[str]:
+        number = self._reader_names.number(session.raw, project)
+        sql = """SELECT c.id FROM json_each(?) j CROSS JOIN calls c ON c.parent_id = j.value AND c.project = ?"""
+        return [row[0] for row in session.raw.execute(sql, (json.dumps(list(ids)), number))]
 
-        return await self._readers.read(work)
-
-    async def content(self, project: str, ids: Sequence[str]) -> Contents:
-        def work(session: Session) -> Contents:
-            found = Contents()
-            number = self._reader_names.number(session.raw, project)
-            listed = json.dumps(list(ids))
-            for trace, *texts in session.raw.execute(_CONTENT, (listed, number)):
-                found.traces.update((trace,) if trace else ())
-                found.texts += [text for text in texts if text]
-            found.texts += [self._read_file(row[0]) for row in session.raw.execute(_CONTENT_FILES, (listed, number))]
-            return found
-
-        return await self._readers.read(work)
+    @reads
+    def content(self, session: Session, project: str, ids: Sequence[str]) -> Contents:
+        found = Contents()
+        number = self._reader_names.number(session.raw, project)
+        listed = json.dumps(list(ids))
+        for trace, *texts in session.raw.execute(_CONTENT, (listed, number)):
+            found.traces.update((trace,) if trace else ())
+            found.texts += [text for text in texts if text]
+        found.texts += [self._read_file(row[0]) for row in session.raw.execute(_CONTENT_FILES, (listed, number))]
+        return found
 
     async def purge(self, project: str, ids: Sequence[str]) -> int:
         total = 0
