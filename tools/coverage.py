@@ -70,4 +70,6 @@ def _share(found: Counter[str], part: str, whole: str) -> str:
 
 if __name__ == "__main__":
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    raise SystemExit(measure(sys.argv[1:] or ["tests/unit", "tests/api", "-m", "not thorough", "-n", str(os.cpu_count())]))
+    raise SystemExit(
+        measure(sys.argv[1:] or ["tests/unit", "tests/api", "-m", "not thorough", "-n", str(os.cpu_count())])
+    )
