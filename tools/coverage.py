@@ -1,4 +1,4 @@
-"""Branch coverage of each package, `make coverage`: what tests run of it, in servers and other processes that they start.
+"""Branch coverage of each package, `make coverage`: what tests run, also in processes that they start.
 
 `ARGS='tests/unit --package store'` are words for pytest; without any, the unit tests and those of the API run.
 """
@@ -41,7 +41,6 @@ def measure(words: list[str]) -> int:
     settings = FOLDER / "settings"
     settings.write_text(SETTINGS.format(source=ROOT / "src" / "heddle", data=FOLDER / "data"), encoding="utf-8")
     run = [sys.executable, "-m", "coverage"]
-    # The imports of this process are measured, too; that of what forks servers stays alive until it ends.
     code = subprocess.run([*run, "run", f"--rcfile={settings}", "-m", "pytest", "-q", *words], cwd=ROOT).returncode
     report = FOLDER / "report.json"
     for command in (["combine", "-q"], ["json", "-q", "-o", str(report)]):

@@ -27,7 +27,7 @@ SEED = int(os.environ.get("HEDDLE_FUZZ_SEED", "1"))
 AT = os.environ.get("HEDDLE_FUZZ_AT")
 THREADS = 4
 MEASURED = 500_000
-"""From so many requests on memory must have settled at the tenth part: pages and statements of SQLite are kept before."""
+"""From so many requests on memory must have settled at the tenth part, by which caches of SQLite are full."""
 REASONS = ("reason", "error", "message", "detail")
 NAMED = {501, 502, 503, 504, 507}
 SETTINGS: dict[str, Any] = {**old_data.SETTINGS, "auth": "off", "model": "none"}

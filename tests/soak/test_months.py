@@ -48,8 +48,8 @@ TOKENS = {"prompt_tokens": 30, "completion_tokens": 7, "requests": 1}
 LARGE = 2000
 """Characters of an input that is kept in a file."""
 MADE_TO_STAY = {"api_keys", "costs", "eval_jobs"}
-"""Tables that grow with what people enter (an expired key still says who it was), and one that is tidied every hour, but
-not of this clock: at the end a start does it."""
+"""Tables that grow with what people enter (an expired key still says who it was), and one that is tidied every hour,
+but not of this clock: at the end a start does it."""
 
 pytestmark = [
     pytest.mark.soak,
@@ -222,7 +222,7 @@ class Months:
     def measure(self) -> dict[str, int]:
         """Rows of each table, files, bytes of the folder and memory."""
         assert self.process.process is not None
-        figures = {}
+        figures: dict[str, int] = {}
         with closing(connect(f"file:{self.process.data}/heddle.db?mode=ro", uri=True)) as raw:
             tables = [
                 name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE rootpage AND type = 'table'")
@@ -252,7 +252,12 @@ def op_ref(project: str) -> str:
 def test_months_leave_no_more_than_their_end(tmp_path: Path) -> None:
     clock = MovedClock(tmp_path / "clock")
     with receiving() as (hooks, address):
-        settings = {"model": "none", "auth": "on", "bootstrap_key": BOOTSTRAP, "alert_webhooks": address}
+        settings: dict[str, Any] = {
+            "model": "none",
+            "auth": "on",
+            "bootstrap_key": BOOTSTRAP,
+            "alert_webhooks": address,
+        }
         settings |= {"retention_interval": 1, "alert_interval": 0.3, "audit_days": KEPT_DAYS, "large_field_bytes": 1024}
         process = Process(tmp_path / "data", **settings)
         with patch.dict(os.environ, clock.environment):
