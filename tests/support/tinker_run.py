@@ -20,11 +20,11 @@ WEIGHTS = "adapter_model.safetensors"
 class TinkerRun:
     """A model in training, and what is asked of it; equal seeds ask the same."""
 
-    def __init__(self, heddle: HeddleProcess, seed: int = 1) -> None:
+    def __init__(self, heddle: HeddleProcess, seed: int = 1, project: str | None = None) -> None:
         self.heddle = heddle
         self.random = Random(seed)
         self.seq = 0
-        self.session = self.post("create_session", {"sdk_version": "0.38.0"})["session_id"]
+        self.session = self.post("create_session", {"sdk_version": "0.38.0", "project_id": project})["session_id"]
         made = {"session_id": self.session, "model_seq_id": 0, "base_model": BASE}
         made["lora_config"] = {"rank": 4, "seed": seed}
         self.id = self.post("create_model", made)["model_id"]
