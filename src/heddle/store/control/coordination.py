@@ -181,7 +181,7 @@ class JobQueue(Repository, Generic[J]):
 
         Where several servers share the tables nothing is changed, as leases end.
         """
-        return 0 if self.instance.is_shared else await self._release()
+        return 0 if self.instance.is_shared else await self._release(self.jobs.c.lease_until.is_not(None))
 
     async def _release(self, *where: sa.ColumnElement[bool]) -> int:
         change = self.jobs.table.update().where(self.jobs.c.state.in_(self.at_work), *where)
