@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel
 
 from heddle.errors import InvalidField
-from heddle.wire.call_summary import read_error
+from heddle.wire.call_summary import kind_of, read_error
 from heddle.wire.inference import CostOf
-from heddle.wire.kinds import kind_of
 from heddle.wire.query import Operation, split_path
 
 SUCCESS, ERROR, DESCENDANT_ERROR, RUNNING = 0, 1, 2, 3

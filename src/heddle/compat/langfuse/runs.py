@@ -50,16 +50,9 @@ async def create_run_item(body: CreateRunItem, datasets: WriteDatasets, store: S
     project = datasets.project
     dataset = (await datasets.find_item(body.dataset_item_id)).dataset
     run_id = _run_id(project, dataset, body.run_name)
-    payload = {
-        "runId": run_id,
-        "runName": body.run_name,
-        "description": body.run_description,
-        "metadata": body.metadata,
-        "datasetId": dataset.id,
-        "datasetItemId": body.dataset_item_id,
-        "traceId": body.trace_id,
-        "observationId": body.observation_id,
-    }
+    sent = body.model_dump(by_alias=True)
+    own = {"runId": run_id, "datasetId": dataset.id, "description": sent.pop("runDescription")}
+    payload = {**sent, **own}
     about = refs.call_ref(project.internal, body.observation_id) if body.observation_id else None
     if about is None:
         roots = await find_roots(store, project.internal, [body.trace_id])

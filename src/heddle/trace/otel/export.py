@@ -193,15 +193,24 @@ class RejectionLog:
         return True
 
 
-class Export:
-    """The spans of one request; what of them is rejected gathers in `rejected`."""
+class SignalExport:
+    """One export of a signal; what of it is rejected gathers in `rejected`."""
 
     def __init__(self, settings: Settings, store: Store, records: Records, projects: ProjectResolver) -> None:
         self.rejected = Rejected()
+        self._settings = settings
         self._store = store
         self._writer = SpanWriter(settings, store, records, projects.caller)
         self._projects = projects
         self._caller = projects.caller
+
+    async def store(self, body: bytes, is_json: bool) -> int:
+        """Store everything; how many items. Raises HeddleError, and then nothing is stored."""
+        raise NotImplementedError
+
+
+class Export(SignalExport):
+    """The spans of one request."""
 
     async def store(self, body: bytes, is_json: bool) -> int:
         """Store the spans; how many. Raises HeddleError, and then nothing is stored."""
@@ -243,21 +252,15 @@ _MAX_TIME = 2**63 - 1
 _ALONE = "it has no trace_id and span_id to join a span by, and is no event of GenAI or of a coding agent"
 
 
-class LogsExport:
-    """The log records of one request; what of them is rejected gathers in `rejected`."""
-
-    def __init__(self, settings: Settings, store: Store, records: Records, projects: ProjectResolver) -> None:
-        self.rejected = Rejected()
-        self._projects = projects
-        self._caller = projects.caller
-        self._joiner = SpanJoiner(store, SpanWriter(settings, store, records, projects.caller))
+class LogsExport(SignalExport):
+    """The log records of one request."""
 
     async def store(self, body: bytes, is_json: bool) -> int:
         """Store the records and write their calls; how many. Raises HeddleError; sent again, all is stored once."""
         records = await off_loop(len(body), lambda: self._read(body, is_json))
         if not records:
             return 0
-        rejected = await self._joiner.join_records(records)
+        rejected = await SpanJoiner(self._store, self._writer).join_records(records)
         for record in rejected:
             told = f"Rejected log record (span_id={record.span_id!r}): its span has {MAX_EVENTS} log records already"
             self.rejected.add(Cause.TOO_MANY_RECORDS, told, record.project)
