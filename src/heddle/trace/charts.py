@@ -33,8 +33,8 @@ from heddle.wire.aggregates import (
     uniform_runs,
 )
 from heddle.wire.buckets import make_buckets, percentile_of, readable_width, zone_of
-from heddle.wire.calls import CallsQuery, UniformRun, resolve_field
-from heddle.wire.inference import PricesOf, cost_of_tokens, sum_of_costs
+from heddle.wire.calls import CallsQuery, UniformRun, cost_of_tokens, resolve_field
+from heddle.wire.inference import PricesOf, sum_of_costs
 from heddle.wire.query import QueryBody
 
 router: APIRouter = group("Calls")

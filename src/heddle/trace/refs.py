@@ -81,10 +81,7 @@ class _Walk:
 
     def _leave(self, text: str) -> None:
         """Note what must be read before the path goes on; another project's values are never read."""
-        try:
-            ref = refs.parse(text)
-        except InvalidRequest:
-            ref = None
+        ref = _parse(text)
         self.value, self.hops = None, self.hops + 1
         if ref is None or ref.project != self.project or self.hops > MAX_HOPS:
             return

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from heddle.wire import jsontext
 from heddle.wire.refs import operation_name
 
 Call = Mapping[str, Any]
@@ -216,7 +217,7 @@ def kind_of(op_name: str, attributes: str) -> str:
     if '"kind"' in attributes:
         said = orjson.loads(attributes)
         for path in PLACES:
-            word = _at(said, path)
+            word = jsontext.follow(said, path)
             if isinstance(word, str) and (known := WORDS.get(word.lower())):
                 return known
     return _kind_of_op(op_name)
@@ -226,9 +227,3 @@ def kind_of(op_name: str, attributes: str) -> str:
 def _kind_of_op(op_name: str) -> str:
     name = operation_name(op_name)
     return next((kind for pattern, kind in _NAMES if pattern.search(name)), PLAIN)
-
-
-def _at(value: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value

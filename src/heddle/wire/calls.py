@@ -333,6 +333,19 @@ class UsageSum(NamedTuple):
     priced_at: int
 
 
+def cost_of_tokens(cost_of: CostOf, used: Usage | ModelUsage | UsageSum, at: int) -> float | None:
+    """What tokens come to at an instant (microseconds); None for a model without a price."""
+    return cost_of(
+        used.model,
+        at,
+        requests=used.requests,
+        prompt_tokens=used.prompt,
+        completion_tokens=used.completion,
+        cached_tokens=used.cache_read,
+        created_tokens=used.cache_creation,
+    )
+
+
 class OpActivity(NamedTuple):
     """What an op (a ref or a name) did; `kind` is its newest call's, `seconds` are those of the newest that ended."""
 

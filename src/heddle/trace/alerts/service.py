@@ -252,11 +252,12 @@ async def _measure_cost(store: Store, query: CallsQuery, runs: Sequence[UniformR
 async def _measure_score(store: Store, query: CallsQuery, rule: AlertRule, window: Window) -> Measurement:
     """The mean of the scores that calls of the filter were given."""
     given: list[tuple[str, float]] = []
+    path = rule.score_path.split(".") if rule.score_path else ()
 
     def take(row: Any) -> None:
-        number = _number_at(orjson.loads(row.payload).get("output"), rule.score_path)
-        if number is not None:
-            given.append((row.weave_ref, number))
+        number = jsontext.follow(orjson.loads(row.payload).get("output"), path)
+        if isinstance(number, int | float):
+            given.append((row.weave_ref, float(number)))
 
     await store.feedback.scan(query.project, window, ("weave_ref", "payload"), take)
     if query.filter != Filter() or query.query is not None:
@@ -277,12 +278,6 @@ async def _find_chosen(store: Store, query: CallsQuery, targets: Sequence[str]) 
         async for rows in store.calls.stream(CallsQuery(query.project, part, query.query)):
             found.update(refs.call_ref(query.project, row.id) for row in rows)
     return found
-
-
-def _number_at(value: Any, path: str | None) -> float | None:
-    for part in path.split(".") if path else ():
-        value = value.get(part) if isinstance(value, dict) else None
-    return float(value) if isinstance(value, int | float) else None
 
 
 logger = logging.getLogger("heddle.alerts")

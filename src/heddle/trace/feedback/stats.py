@@ -10,7 +10,7 @@ import orjson
 from heddle.errors import InvalidRequest
 from heddle.store.control.feedback import Window
 from heddle.trace.feedback.models import FeedbackAggregateReq, FeedbackMetricSpec, FeedbackStatsReq
-from heddle.wire import times
+from heddle.wire import jsontext, times
 from heddle.wire.buckets import HOUR, AggregationType, Buckets, filled, make_buckets, percentile_name, summarise
 
 JSON_PATH = re.compile(r"[A-Za-z0-9_. ]+")
@@ -43,10 +43,7 @@ class PayloadMetric:
 
     def take(self, bucket: int, payload: Any) -> None:
         """Note the value of one payload, when it has the asked type."""
-        value = payload
-        for part in self._parts:
-            value = value.get(part) if isinstance(value, dict) else None
-        number = self._number(value)
+        number = self._number(jsontext.follow(payload, self._parts))
         if number is not None:
             self.values[bucket].append(number)
 

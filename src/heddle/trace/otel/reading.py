@@ -24,8 +24,7 @@ from heddle.trace.otel.conventions.convention import (
     to_text,
 )
 from heddle.trace.otel.span import OtelSpan, kind_name, pick_path, restore_lists, split_key, status_name, to_span
-from heddle.wire.conversation.bodies import is_serialised_request
-from heddle.wire.conversation.messages import join_system_texts, join_thoughts
+from heddle.wire.conversation.messages import is_serialised_request, join_system_texts, join_thoughts
 from heddle.wire.conversation.parts import as_text, parse_json
 from heddle.wire.jsontypes import Json
 from heddle.wire.spans import INPUTS, OUTPUT, AgentSpan

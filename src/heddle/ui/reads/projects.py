@@ -8,8 +8,8 @@ from fastapi import Response
 from heddle.http.routing import PricesDep, Reader, RequestModel, StoreDep, Writer, answer, group
 from heddle.ui.reads.overview import describe_rejections
 from heddle.wire import refs, times
-from heddle.wire.calls import ProjectActivity
-from heddle.wire.inference import CostOf, cost_of_tokens, sum_of_costs
+from heddle.wire.calls import ProjectActivity, cost_of_tokens
+from heddle.wire.inference import CostOf, sum_of_costs
 
 router = group("Pages")
 

@@ -9,14 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.wire import refs
-from heddle.wire.conversation.bodies import SYSTEM, read_choices, read_request, read_result, system_of
 from heddle.wire.conversation.messages import (
     KNOWN_ROLES,
+    SYSTEM,
     flatten_batches,
     is_message,
     join_messages,
     message,
     messages_of,
+    read_choices,
+    read_request,
+    read_result,
+    system_of,
     text_message,
 )
 from heddle.wire.conversation.parts import (
