@@ -132,7 +132,6 @@ class Observations(OfProjectStore):
 
 
 ReadObservations = Annotated[Observations, Depends(OfProject(Scope.READ, Observations))]
-WriteObservations = Annotated[Observations, Depends(OfProject(Scope.WRITE, Observations))]
 DeleteObservations = Annotated[Observations, Depends(OfProject(Scope.DELETE, Observations))]
 
 
