@@ -110,7 +110,8 @@ class RefReader:
         while pending:
             await self._load(pending)
             for walk in pending:
-                self._enter_object(walk)
+                if walk.next_object is not None:
+                    walk.value, walk.next_object = self._contents[_key(walk.next_object)], None
             await self._enter_rows([walk for walk in pending if walk.next_row is not None])
             for walk in pending:
                 walk.advance()
@@ -134,11 +135,6 @@ class RefReader:
             names = sorted({version for _, _, version in missing})
             reason = f"Ref read contains {len(walks)} refs; missing object digests: {names}"
             raise NotFound(reason[:2000], missing_object_digests=names)
-
-    def _enter_object(self, walk: _Walk) -> None:
-        ref, walk.next_object = walk.next_object, None
-        if ref is not None:
-            walk.value = self._contents[_key(ref)]
 
     async def _enter_rows(self, walks: Sequence[_Walk]) -> None:
         by_project: dict[str, set[str]] = {}

@@ -105,6 +105,12 @@ FIELDS = {
 """Fields of the payload, and of a score."""
 
 
+def compare_number(operator: str, value: float) -> Json:
+    """The condition that the value of a score is a number that compares so."""
+    number = {"$convert": {"input": {"$getField": "payload.output"}, "to": "double"}}
+    return {operator: [number, {"$literal": value}]}
+
+
 @dataclass(slots=True)
 class Selection(Conditions):
     """Which scores; a field is one of the payload, or a column."""
@@ -118,8 +124,7 @@ class Selection(Conditions):
     def number(self, operator: str, value: float | None) -> None:
         """The value is a number that compares so; None is no condition."""
         if value is not None:
-            number = {"$convert": {"input": {"$getField": self.path("output")}, "to": "double"}}
-            self.conditions.append({operator: [number, {"$literal": value}]})
+            self.conditions.append(compare_number(operator, value))
 
 
 class StoredScores(OfProjectStore):
@@ -432,7 +437,7 @@ def _with_value(
             numbers = [float(word) for word in values]
         except ValueError:
             raise InvalidRequest(f"value: {values[0][:100]!r} is no number", param="value") from None
-        selection.conditions.append({"$or": [_is_number(number) for number in numbers]})
+        selection.conditions.append({"$or": [compare_number("$eq", number) for number in numbers]})
     elif kind == "BOOLEAN":
         if not {"true", "false"}.issuperset(values):
             raise InvalidRequest("value: a BOOLEAN score is true or false", param="value")
@@ -441,12 +446,6 @@ def _with_value(
         selection.among("output", values)
     else:
         raise InvalidRequest("value needs one dataType: NUMERIC, BOOLEAN or CATEGORICAL", param="dataType")
-
-
-def _is_number(number: float) -> Json:
-    one = Selection()
-    one.number("$eq", number)
-    return one.conditions[0]
 
 
 def _head(score: Score, project_id: str) -> Json:

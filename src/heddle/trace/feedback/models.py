@@ -406,7 +406,7 @@ async def check_annotation_value(row: FeedbackCreateReq, spec_text: str | None) 
     if spec_text is None:
         raise InvalidRequest(f"Annotation ref {shown} not found")
     spec = orjson.loads(spec_text)
-    if not isinstance(spec, dict) or not all(_is_any_of(spec.get(name), kinds) for name, kinds in _SPEC_FIELDS.items()):
+    if not isinstance(spec, dict) or not all(isinstance(spec.get(name), kind) for name, kind in _SPEC_FIELDS.items()):
         raise InvalidRequest(f"Annotation ref {shown} is not a valid annotation spec")
     try:
         valid = await json_schemas.is_valid(row.payload["value"], spec.get("field_schema", {}))
@@ -418,14 +418,10 @@ async def check_annotation_value(row: FeedbackCreateReq, spec_text: str | None) 
         raise InvalidRequest("Feedback payload does not match annotation spec")
 
 
-_SPEC_FIELDS: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "description": (str,),
-    "field_schema": (dict,),
-    "unique_among_creators": (bool,),
-    "op_scope": (list,),
+_SPEC_FIELDS: dict[str, Any] = {
+    "name": str | None,
+    "description": str | None,
+    "field_schema": dict | None,
+    "unique_among_creators": bool | None,
+    "op_scope": list | None,
 }
-
-
-def _is_any_of(value: Any, kinds: tuple[type, ...]) -> bool:
-    return value is None or isinstance(value, kinds)

@@ -18,11 +18,6 @@ JSON_PATH = re.compile(r"[A-Za-z0-9_. ]+")
 _COUNT_ONLY = "Only the aggregation 'count' applies to categorical values"
 
 
-def slug_of(json_path: str) -> str:
-    """The name of a path inside the keys of an answer."""
-    return json_path.replace(".", "_").replace(" ", "_")
-
-
 class PayloadMetric:
     """One asked value: where it lies in a payload, and what was found so far."""
 
@@ -33,7 +28,7 @@ class PayloadMetric:
             raise InvalidRequest(_COUNT_ONLY)
         for percentile in spec.percentiles:
             percentile_name(percentile)
-        self.slug = slug_of(spec.json_path)
+        self.slug = spec.json_path.replace(".", "_").replace(" ", "_")
         self.aggregations = spec.aggregations
         # Quantiles of truth values or of words mean nothing; they are ignored.
         self.percentiles = spec.percentiles if spec.value_type == "numeric" else []

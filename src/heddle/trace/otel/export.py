@@ -139,7 +139,9 @@ class SpanJoiner:
             traced = {place: await self._traced_requests(place) for place in places if is_session(place.owner)}
             size = sum(len(one.content) for one in found)
             await self._write(await off_loop(size, partial(_make, found, brought, traced)))
-            await self._remove_stale(await off_loop(size, partial(_find_stale, found, brought)))
+            stale = await off_loop(size, partial(_find_stale, found, brought))
+            for place, ids in stale.items():
+                await self._store.calls.delete(place.project, sorted(ids), _SYSTEM)
         return found
 
     async def _read(self, places: Collection[Place]) -> list[StoredRecord]:
@@ -179,10 +181,6 @@ class SpanJoiner:
             # Ids of spans are hex alone.
             found += [(row.started_at * 1000, (row.ended_at or row.started_at) * 1000) for row in rows if "-" in row.id]
         return found
-
-    async def _remove_stale(self, stale: Mapping[Place, Collection[str]]) -> None:
-        for place, ids in stale.items():
-            await self._store.calls.delete(place.project, sorted(ids), _SYSTEM)
 
     async def _write(self, made: Sequence[MadeSpan]) -> None:
         packer = self._writer.packer()
