@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -32,10 +33,7 @@ router: APIRouter = group("Threads")
 _LINES_PER_CHUNK = 256
 
 SORT_KEYS: dict[str, Callable[[ThreadRow], Any]] = {
-    "thread_id": lambda row: row.thread_id,
-    "turn_count": lambda row: row.turn_count,
-    "start_time": lambda row: row.start_time,
-    "last_updated": lambda row: row.last_updated,
+    **{name: attrgetter(name) for name in ("thread_id", "turn_count", "start_time", "last_updated")},
     "p50_turn_duration_ms": lambda row: percentile_of(row.durations, 50),
     "p99_turn_duration_ms": lambda row: percentile_of(row.durations, 99),
 }
