@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from heddle.store.control.costs import DEFAULT_LEVEL, PROJECT_LEVEL, PriceRow
 from heddle.store.control.costs import ProjectPrices as ProjectPrices
 from heddle.wire import times
+from heddle.wire.batched import group_pairs
 
 Pick = Callable[[str], PriceRow | None]
 """The price row of a model, None when it has no price."""
@@ -147,10 +148,7 @@ class Prices:
     """The default prices by model, and the choice between them and a project's own."""
 
     def __init__(self, rows: Iterable[PriceRow]) -> None:
-        by_model: dict[str, list[PriceRow]] = {}
-        for row in rows:
-            by_model.setdefault(row.llm_id, []).append(row)
-        self._defaults = {llm_id: tuple(found) for llm_id, found in by_model.items()}
+        self._defaults = group_pairs((row.llm_id, row) for row in rows)
 
     def pick(self, project_rows: ProjectPrices, llm_id: str, started_at: int | None) -> PriceRow | None:
         """The price of a model for a call that started then (microseconds), None when it has none.

@@ -25,6 +25,7 @@ from heddle.trace.calls.models import PageReq, SortBy
 from heddle.trace.calls.read import MAX_FILTER_ENTRIES
 from heddle.trace.calls.write import instant
 from heddle.wire import times
+from heddle.wire.batched import batched
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import ThreadRow
 from heddle.wire.jsontypes import Json
@@ -101,8 +102,8 @@ def _sorted(rows: list[ThreadRow], key: Callable[[ThreadRow], Any], descending: 
 
 
 async def _chunks(rows: list[ThreadRow]) -> AsyncIterator[bytes]:
-    for start in range(0, len(rows), _LINES_PER_CHUNK):
-        yield json_lines(map(_describe, rows[start : start + _LINES_PER_CHUNK]))
+    for some in batched(rows, _LINES_PER_CHUNK):
+        yield json_lines(map(_describe, some))
 
 
 def _describe(row: ThreadRow) -> Json:

@@ -34,6 +34,7 @@ from heddle.http.routing import RequestModel, answer, group
 from heddle.store.control.objects import LATEST, ObjectFilter, ObjectVersion
 from heddle.trace.objects import check_aliases, check_tags
 from heddle.wire import times
+from heddle.wire.batched import group_pairs
 from heddle.wire.jsontypes import Json
 from heddle.wire.records import object_value
 
@@ -356,10 +357,7 @@ async def list_prompts(
             return False
         return (first is None or row.created_at >= first) and (last is None or row.created_at < last)
 
-    found: dict[str, list[ObjectVersion]] = {}
-    for row in await prompts.versions(name):
-        if matches(row):
-            found.setdefault(row.object_id, []).append(row)
+    found = group_pairs((row.object_id, row) for row in await prompts.versions(name) if matches(row))
     chosen = [found[key] for key in sorted(found)]
     data = [
         _meta(versions, last_one)

@@ -30,6 +30,7 @@ from heddle.trace.feedback.models import RUNNABLE
 from heddle.trace.stats import cost_of_sums
 from heddle.wire import jsontext, refs, times
 from heddle.wire.aggregates import CallAggregate, Measure, Value
+from heddle.wire.batched import batched
 from heddle.wire.buckets import percentile_of
 from heddle.wire.calls import CallsQuery, Filter, UniformRun
 from heddle.wire.query import parse_query
@@ -200,7 +201,6 @@ class AlertTestRes(ResponseModel):
     delivery_ids: list[str]
 
 
-_PART = 500
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _LATENCY = Value("latency_ms")
 
@@ -273,8 +273,8 @@ async def _find_chosen(store: Store, query: CallsQuery, targets: Sequence[str]) 
     if query.filter.call_ids is not None:
         ids = [call_id for call_id in ids if call_id in query.filter.call_ids]
     found: set[str] = set()
-    for start in range(0, len(ids), _PART):
-        part = replace(query.filter, call_ids=tuple(ids[start : start + _PART]))
+    for some in batched(ids):
+        part = replace(query.filter, call_ids=tuple(some))
         async for rows in store.calls.stream(CallsQuery(query.project, part, query.query)):
             found.update(refs.call_ref(query.project, row.id) for row in rows)
     return found

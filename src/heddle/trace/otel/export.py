@@ -44,6 +44,7 @@ from heddle.trace.otel.signals import LogRecord, ResourceItems, decode_logs, dec
 from heddle.trace.otel.span import OtelSpan, id_problem, to_span
 from heddle.trace.records import lenient
 from heddle.wire import times
+from heddle.wire.batched import group_pairs
 from heddle.wire.calls import CallsQuery, Filter, Start
 from heddle.wire.jsontypes import Json
 from heddle.wire.metric_series import digest
@@ -210,9 +211,7 @@ def _make(
     records: Iterable[StoredRecord], brought: Collection[str], traced: Mapping[Place, Sequence[Interval]]
 ) -> list[MadeSpan]:
     """The spans that records come to; of sessions only those that what was brought has to do with."""
-    by_place: dict[Place, list[StoredRecord]] = {}
-    for record in records:
-        by_place.setdefault(_place(record), []).append(record)
+    by_place = group_pairs((_place(record), record) for record in records)
     found: list[MadeSpan] = []
     for place, some in by_place.items():
         events = {one.id: LogEvent.load(one.content) for one in some if one.id != SPAN}
