@@ -60,16 +60,11 @@ def _name(ref: Any) -> str | None:
         return None
 
 
-def _made_name(name: str) -> str:
-    """The name of an object or op that SDKs make of a text: other signs and runs of them become one dash."""
-    return _RUN_OF_SIGNS.sub("-", _NO_NAME.sub("-", name)).strip("-_")
-
-
 def match_by_name(keys: Iterable[str], candidates: Sequence[Candidate]) -> dict[str, str]:
     """Call ids by score, where a scorer object or an op has exactly that name, or the name that SDKs make of it."""
     found: dict[str, str] = {}
     for key in keys:
-        made = _made_name(key)
+        made = _RUN_OF_SIGNS.sub("-", _NO_NAME.sub("-", key)).strip("-_")
         by_object = (item for item in candidates if item.scorer == key)
         by_op = (item for item in candidates if item.op in (key, f"{key}.score"))
         by_made = (
