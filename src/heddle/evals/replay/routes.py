@@ -11,7 +11,7 @@ from heddle.errors import InvalidRequest
 from heddle.evals.jobs import JobsDep
 from heddle.evals.objects import ObjectReader, is_ref
 from heddle.evals.replay.chats import Chat, read_answer, read_chat
-from heddle.evals.replay.job import KIND, ReplayJobs, ReplaySpec, answer_id, read_changes, scoring_id
+from heddle.evals.replay.job import KIND, ReplayJobs, answer_id, read_changes, scoring_id
 from heddle.evals.replay.schemas import (
     ReplayCreateReq,
     ReplayCreateRes,
@@ -48,13 +48,12 @@ async def create(
     reader = ObjectReader(store, caller)
     made = body.model_dump(exclude={"project_id"}, exclude_none=True)
     made["scorer_refs"] = [scorer.ref for scorer in await read_scorers(reader, body.scorer_refs, "The replay has")]
-    spec = ReplaySpec(**made)
-    await read_changes(reader, spec)
+    await read_changes(reader, body)
     for name in ("model", "prompt"):
         if is_ref(made.get(name)):
             made[name] = (await reader.read(made[name], f"The {name}")).ref
     # One call is read as the job will, so that a field that cannot be used is refused now.
-    async for _ in records.read_calls(caller, body.project_id, **spec.chosen, limit=1, columns=["id"]):
+    async for _ in records.read_calls(caller, body.project_id, **body.chosen, limit=1, columns=["id"]):
         break
     return answer({"id": (await jobs.submit(KIND, caller, body.project_id, made)).id})
 

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, WithJsonSchema, model_validator
 
 from heddle.auth import Caller
 from heddle.errors import InvalidRequest
-from heddle.evals.results.trials import Sums, TrialView, call_about, cost_of, sum_trials
+from heddle.evals.results.trials import EvalResultsScorerStats, Sums, TrialView, call_about, cost_of, sum_trials
 from heddle.http.routing import (
     PricesDep,
     Reader,
@@ -116,21 +116,6 @@ class EvalResultsRow(ResponseModel):
     row_digest: str
     raw_data_row: Any = None
     evaluations: list[EvalResultsRowEvaluation] = Field(default_factory=list)
-
-
-class EvalResultsScorerStats(ResponseModel):
-    """One dimension of a scorer: a number, a boolean or a text at one path of its scores."""
-
-    scorer_key: str
-    path: str | None = None
-    value_type: Literal["binary", "continuous", "text"] | None = None
-    trial_count: int = 0
-    numeric_count: int = 0
-    numeric_mean: float | None = None
-    pass_true_count: int = 0
-    pass_known_count: int = 0
-    pass_rate: float | None = None
-    pass_signal_coverage: float | None = None
 
 
 class EvalResultsEvaluationSummary(ResponseModel):
