@@ -42,8 +42,8 @@ from heddle.store.sqlite.database import DATABASE
 from heddle.store.sqlite.store import SqliteControl, open_file
 from heddle.wire import query, table_rows
 from heddle.wire.calls import UniformRun
-from heddle.wire.log_records import StoredRecord
 from heddle.wire.metric_series import Bin, Figures, MetricKind, Sample, Series
+from heddle.wire.spans import StoredRecord
 from tests.support.postgres import PostgresServer
 
 Story = Callable[[ControlGroups], Awaitable[list[Any]]]

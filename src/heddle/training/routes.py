@@ -160,10 +160,9 @@ async def roll_back(model_id: str, request: Request, caller: BearerWriter, train
     return answer(await model_json(training, row))
 
 
-def _checkpoint_json(row: CheckpointRow, model: ModelRow, job: JobRow | None) -> Json:
+async def _checkpoint_json(row: CheckpointRow, model: ModelRow, training: Training) -> Json:
     fields = _pick(row, "id", "step", "metrics", "parent_step", "job_id", "digest", "bytes")
-    made = {"kind": job.kind, "settings": job.config["settings"]} if job else {"kind": None, "settings": None}
-    recipe = {"base_model": model.base_model, "lora": model.lora, **made}
+    recipe = await training.models.recipe(model, row)
     return fields | {"recipe": recipe, "created_at": times.to_iso(row.created_at)}
 
 
@@ -174,8 +173,7 @@ async def list_checkpoints(
     """The checkpoints of a model by step, a page at a time."""
     model = await training.models.find(model_id, caller)
     chosen, has_more = page.cut(await store.train_models.checkpoints(model.id))
-    jobs = {job.id: job for job in await store.train_jobs.of_model(model.id)}
-    shown = [_checkpoint_json(row, model, jobs.get(row.job_id or "")) for row in chosen]
+    shown = [await _checkpoint_json(row, model, training) for row in chosen]
     return answer(page_json(shown, has_more))
 
 

@@ -19,7 +19,7 @@ from heddle.http.routing import Service
 from heddle.paths import TRAINING
 from heddle.settings import Settings
 from heddle.store.base import Store
-from heddle.store.control.training import OPEN, JobRow, ModelRow, TrainJobs, TrainModels
+from heddle.store.control.training import OPEN, TINKER, JobRow, ModelRow, TrainJobs, TrainModels
 from heddle.training import files
 from heddle.training.config import RlConfig
 from heddle.training.intake import GROUPS, Intake, Taken
@@ -269,6 +269,8 @@ class Training:
 
     async def cancel_job(self, job: JobRow) -> JobRow:
         """Give a job up; returns it as it is then. One that runs ends within seconds. Raises Conflict."""
+        if job.kind == TINKER:
+            raise Conflict("The job is a run of Tinker's protocol: its client ends it (unload_model)")
         if not await self.supervisor.cancel(job.id):
             raise Conflict(f"The job has ended already: {(await self._jobs.find(job.id) or job).state}")
         return await self._jobs.find(job.id) or replace(job, cancel_asked=True)

@@ -149,7 +149,7 @@ class Supervisor(Runner[JobRow]):
         self._settings = settings
         self._models = models
         self._jobs = jobs
-        self._metrics = metrics
+        self.metrics = metrics
         self._data = Path(settings.data).resolve()
         self.events = EventLog(jobs)
         self._builder = TaskBuilder(models, policies, self._data, payload, settings.training_ranks)
@@ -179,7 +179,7 @@ class Supervisor(Runner[JobRow]):
 
     def make_slot(self, silence: float) -> Slot:
         """A place of its own for work that is no job of this queue, on this machine."""
-        return Slot(ProcessOptions(silence=silence), self._settings.training_idle, self.events, self._metrics)
+        return Slot(ProcessOptions(silence=silence), self._settings.training_idle, self.events, self.metrics)
 
     def warm(self, base_folder: Path, device: str, dtype: str) -> None:
         """A base model will soon be trained: let a process read it now, if none is there yet."""
@@ -266,7 +266,7 @@ class Supervisor(Runner[JobRow]):
                 return
             await self._jobs.update(job.id, state=PUBLISHING, metrics=result.metrics)
             attempt.job = replace(attempt.job, state=PUBLISHING, metrics=result.metrics)
-        self._metrics.ended(await self.publisher.publish(model, attempt.job, attempt.cancelled))
+        self.metrics.ended(await self.publisher.publish(model, attempt.job, attempt.cancelled))
         self._pause = FIRST_PAUSE
 
     async def _train(self, slot: Slot, model: ModelRow, work: Attempt[JobRow]) -> Finished | Failed | Stopped:
@@ -287,7 +287,7 @@ class Supervisor(Runner[JobRow]):
                 if not isinstance(error, ProcessEnded):
                     logger.exception("job %s", work.job.id)  # a fault of ours, which must not hold up the others
                 attempts = 0 if slot.has_progress else attempts + 1
-                self._metrics.lost()
+                self.metrics.lost()
                 logger.warning("job %s: %s (attempts without progress: %d)", work.job.id, error, attempts)
                 await self._jobs.update(work.job.id, attempts=attempts)
                 if attempts >= self._settings.training_attempts:
@@ -329,7 +329,7 @@ class Supervisor(Runner[JobRow]):
         return True
 
     async def _end(self, model: ModelRow | None, job: JobRow, state: str, error: str) -> None:
-        self._metrics.ended(await self.publisher.end(model, job, state, error))
+        self.metrics.ended(await self.publisher.end(model, job, state, error))
         self._pause = FIRST_PAUSE
 
     async def _sweep(self) -> None:
