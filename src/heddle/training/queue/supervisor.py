@@ -207,7 +207,7 @@ class Supervisor(Runner[JobRow]):
                 if model is not None and claimed.state == PUBLISHING:
                     cancelled = Cancellation()
                     cancelled.set()
-                    self._metrics.ended(await self.publisher.publish(model, claimed, cancelled))
+                    self.metrics.ended(await self.publisher.publish(model, claimed, cancelled))
                 else:
                     await self._end(model, claimed, CANCELLED, Cancellation.reason)
         await self._notify()
