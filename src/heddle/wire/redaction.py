@@ -310,7 +310,7 @@ class Redactor:
             value["tokens"] = value["top_logprobs"] = None
         lists = [sampled.get(name) for name in ("content", "refusal", "tokens")] if isinstance(sampled, dict) else []
         for name in _IDS if "model" in value else _IDS[2:]:
-            if _has_ids(ids := value.get(name)):
+            if isinstance(ids := value.get(name), list) and _has_ids(ids):
                 beside = name == "token_ids" and any(isinstance(one, list) and len(one) == len(ids) for one in lists)
                 if not beside:
                     value[name] = None

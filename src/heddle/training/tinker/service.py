@@ -96,7 +96,7 @@ class Tinker:
             raise Unavailable("Tinker's protocol trains with --trainer local alone", retry_after=60)
 
     async def create_session(self, wanted: CreateSession, caller: Caller, session_id: str | None = None) -> SessionRow:
-        """A session in `project_id` (`entity/project`, or a project of the caller's own); raises Forbidden, Conflict."""
+        """A session in `project_id` (`entity/project`, or of the caller's own); raises Forbidden, Conflict."""
         project_id = name_project(wanted.project_id or caller.project or DEFAULT_PROJECT, caller)
         await self._check_redaction(project_id)
         entity, _, project = project_id.partition("/")
