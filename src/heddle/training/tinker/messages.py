@@ -247,6 +247,12 @@ def write_samples(
     return b"".join(parts) + write(4, cached)
 
 
+def read_samples(body: bytes) -> list[tuple[Array, Array]]:
+    """Tokens and logprobs of each sequence that `write_samples` encoded."""
+    held = [_split(part) for part in _parts(_split(body), 1)]
+    return [(_array(_bytes(one, 2), np.dtype("<i4")), _array(_bytes(one, 3), np.dtype("<f4"))) for one in held]
+
+
 def _write_best(best: Ranked) -> bytes:
     width = max([1, *(len(ranked) for ranked in best if ranked)])
     ids = np.zeros((len(best), width), np.int32)

@@ -79,6 +79,7 @@ class Tinker:
         self._training = training
         self._table = store.train_models
         self._redaction = store.redaction
+        self.jobs = store.train_jobs
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """For each request that somebody waits for: set when it has ended."""
         self.wake: dict[str, Callable[[], None]] = {}
@@ -151,6 +152,7 @@ class Tinker:
         if row.ending is None:
             ending = await self._redaction.value(refs.internal_project(row.project_id), ending)
             await self.rows.change_session(session_id, ending=ending)
+            await self.rows.end_jobs(times.now(), 0)
 
     async def list_sessions(self, caller: Caller) -> list[SessionRow]:
         """The sessions that the caller's key reaches, newest first."""
@@ -246,7 +248,8 @@ class Tinker:
 
     async def add_saved(self, model: ModelRow, row: SavedRow) -> None:
         """List a checkpoint whose folder is made, and serve it where it is one to sample from."""
-        listed = await self.models.save(model, row.step, is_served=row.kind in ("sampler", *UNNAMED))
+        made_by = await self.jobs.last_step(job_id(model.id), row.step)
+        listed = await self.models.save(model, row.step, row.kind in ("sampler", *UNNAMED), made_by)
         await self.rows.add_saved(replace(row, bytes=listed.bytes))
 
     async def _add_run(
@@ -360,6 +363,7 @@ class Tinker:
         """Take no more requests for a run; its checkpoints stay. Raises NotFound."""
         _, model = await self.run(run_id, caller)
         await self.rows.end_run(run_id)
+        await self.rows.end_jobs(times.now(), 0)
         await asyncio.to_thread(files.remove, self.data / model_folder(model.id) / WORK)
         row = RequestRow(
             id=f"{run_id}:unload",
@@ -497,6 +501,11 @@ class Tinker:
         """Say that a request has ended."""
         if (news := self._news.pop(request_id, None)) is not None:
             news.set()
+
+
+def job_id(model_id: str) -> str:
+    """The job that a run is among the training jobs."""
+    return str(uuid.uuid5(uuid.UUID(model_id), "run"))
 
 
 def name_project(name: str, caller: Caller) -> str:
