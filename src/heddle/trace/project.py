@@ -39,6 +39,7 @@ class Retention(Loop):
         for project, days in await self._store.projects.with_retention():
             before = times.now() - days * times.DAY
             deleted = await self._store.calls.purge_older(project, before)
+            await self._store.feedback.purge_older(project, before)
             await self._store.metric_series.purge_older(project, before)
             await self._store.log_records.purge_older(project, before)
             if deleted:
