@@ -3,14 +3,15 @@
 import asyncio
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import IO
 
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 
-from heddle.errors import HeddleError, InvalidRequest, NotFound
-from heddle.evals.jobs import JobRun, Jobs
-from heddle.http.routing import Admin, ResponseModel, Service, SettingsDep, StoreDep, answer, group
+from heddle.errors import Conflict, HeddleError, InvalidRequest, NotFound
+from heddle.evals.jobs import JobRun, Jobs, JobsDep
+from heddle.http.routing import Admin, ResponseModel, SettingsDep, StoreDep, answer, group
 from heddle.settings import Settings
 from heddle.store.base import Store
 from heddle.store.blobs.folder import FileWriter
@@ -28,7 +29,6 @@ KIND = "import_archive"
 FOLDER = "imports"
 """Where archives wait for their job, below the data folder."""
 _ABANDONED_SECONDS = 86_400.0
-JobsDep = Annotated[Jobs, Depends(Service("jobs"))]
 
 
 class ArchiveImportRes(ResponseModel):
@@ -45,50 +45,82 @@ async def import_archive(
     """Take what `heddle export` wrote, as the file of a form, and store it in a job; a second time adds nothing.
 
     Each `project` of the query is `old=new`, a project that is stored under another name. The key must reach all.
+    An archive of a project that redacts is refused before any of it is stored: it would lie here as it is.
     """
+    renamed, is_redacted = request.query_params.getlist("project"), await store.redaction.is_on()
     boundary = boundary_of(request.headers.get("content-type", ""))
-    path = Path(settings.data) / FOLDER / times.uuid7()
-    writer = await asyncio.to_thread(_begin, path)
+
+    def check(beginning: bytes) -> None:
+        for project in _projects(Path("The archive"), renamed, beginning)[1] if is_redacted else ():
+            if store.redaction.has_rules(caller.open(project)):
+                raise Conflict(
+                    f"The project {project} redacts what it is sent, and an uploaded archive would lie in the data "
+                    "folder until it is imported: import it there, with `heddle import archive`"
+                )
+
+    writer = await asyncio.to_thread(_begin, Path(settings.data) / FOLDER, check)
     form = FileForm(boundary, lambda: writer, settings.max_archive)
     try:
         await form.receive(request.stream())
         form.require_file()
         await asyncio.to_thread(form.keep, lambda _: None)
-        projects, renamed = await asyncio.to_thread(_verify, path, request.query_params.getlist("project"))
+        projects = await asyncio.to_thread(_verify, writer.path, renamed)
         for project in projects:
             caller.open(project)
-        body: Json = {"file": path.name, "projects": renamed}
+        body: Json = {"file": writer.path.name, "projects": renamed}
         job = await jobs.submit(KIND, caller, projects[0], body)
         for project in map(refs.internal_project, projects):
             await store.audit_log.note(caller.user, "archive.import", project, {"job": job.id})
     except BaseException:
-        path.unlink(missing_ok=True)
+        writer.path.unlink(missing_ok=True)
         raise
     finally:
         await asyncio.to_thread(writer.discard)
     return answer({"job_id": job.id, "project_id": projects[0]})
 
 
-def _begin(path: Path) -> FileWriter:
+def _begin(folder: Path, check: Callable[[bytes], None]) -> "_Writer":
     """A file that begins with a dot until it is whole; raises StorageFull."""
     with disk_failures():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return FileWriter(
-            tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False), lambda file, _: file.replace(path)
-        )
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Writer(tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False), folder / times.uuid7(), check)
 
 
-def _verify(path: Path, renamed: list[str]) -> tuple[list[str], list[str]]:
-    """The projects that an archive would fill, and its renames; raises InvalidRequest for a damaged one."""
+class _Writer(FileWriter):
+    """A file that gets its name when it is whole; `check` may refuse its beginning before that is written."""
+
+    def __init__(self, file: IO[bytes], path: Path, check: Callable[[bytes], None]) -> None:
+        super().__init__(file, lambda unfinished, _: unfinished.replace(path))
+        self.path = path
+        self._check = check
+
+    def write(self, chunk: bytes) -> None:
+        """Append; raises StorageFull and what `check` raises."""
+        if not self.size:
+            self._check(chunk)
+        super().write(chunk)
+
+
+def _projects(path: Path, renamed: list[str], beginning: bytes | None = None) -> tuple[ArchiveReader, list[str]]:
+    """An archive (or its beginning) and the projects that it would fill; raises InvalidRequest where there are none."""
     try:
-        archive = ArchiveReader(path)
+        archive = ArchiveReader(path, beginning)
         renames = Renames.parse(renamed, archive.header.projects)
-        archive.verify()
     except HeddleError as error:
         raise InvalidRequest(error.reason.replace(str(path), "The archive")) from error
     if not archive.header.projects:
         raise InvalidRequest("The archive holds no project")
-    return [renames.name(project) for project in archive.header.projects], renamed
+    return archive, [renames.name(project) for project in archive.header.projects]
+
+
+def _verify(path: Path, renamed: list[str]) -> list[str]:
+    """The projects that a whole archive would fill; raises InvalidRequest for a damaged one."""
+    archive, projects = _projects(path, renamed)
+    try:
+        archive.verify()
+    except HeddleError as error:
+        raise InvalidRequest(error.reason.replace(str(path), "The archive")) from error
+    return projects
 
 
 class Archives:

@@ -3,7 +3,7 @@
 import re
 import string
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, TypeGuard
@@ -14,8 +14,9 @@ from heddle.auth import Caller
 from heddle.errors import Forbidden, HeddleError, InvalidRequest, NotFound
 from heddle.store.base import Store
 from heddle.wire import jsontext, refs
+from heddle.wire.batched import batched
 from heddle.wire.jsontypes import Json
-from heddle.wire.records import Published, Records
+from heddle.wire.records import Call, Published, Records
 from heddle.wire.training import Sampling
 
 Message = Json
@@ -32,6 +33,7 @@ _PASSED_ON = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequen
 _KNOWN = frozenset((*_PASSED_ON, "messages_template", "prompt", "n_times", "response_format"))
 _FORMATS = ("text", "json_object")
 PAGE = 200
+CALLS_AT_ONCE = 500
 _PLACE = re.compile(r"(\w+)((?:\[[^\[\]]+\])*)")
 _LAYOUT = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d{0,3}[,_]?(?:\.\d{1,2})?[bcdeEfFgGnosxX%]?", re.DOTALL)
 _CONVERSIONS: Mapping[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
@@ -100,6 +102,17 @@ class ObjectReader:
     async def followed(self, value: Any, what: str) -> Any:
         """The object that a value refers to, or the value itself."""
         return (await self.read(value, what)).value if is_ref(value) else value
+
+
+async def find_calls(
+    records: Records, caller: Caller, project_id: str, call_ids: Iterable[str], columns: list[str], **more: Any
+) -> dict[str, Call]:
+    """Those of some calls that are there, by id; `more` has further fields of /calls/stream_query."""
+    found: dict[str, Call] = {}
+    for part in batched(dict.fromkeys(call_ids), CALLS_AT_ONCE):
+        slices = records.read_calls(caller, project_id, filter={"call_ids": list(part)}, columns=columns, **more)
+        found |= {call.id: call async for calls in slices for call in calls}
+    return found
 
 
 def is_ref(value: Any) -> TypeGuard[str]:
@@ -342,7 +355,11 @@ class StructuredModel(Model):
 
     def inputs(self, row: Json, _trial: int) -> ChatRequest:
         """The template filled from the row, then its `user_input`; `config` of the row overrides the parameters."""
-        user_input = _read_messages(row.get("user_input"))
+        value = row.get("user_input")
+        listed = [] if value is None else value if isinstance(value, list) else [value]
+        made = [{"role": "user", "content": item} if isinstance(item, str) else item for item in listed]
+        fitting = all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in made)
+        user_input = [without_nulls(item) for item in made] if fitting else None
         config = row.get("config")
         if user_input is None or not isinstance(config, dict | None):
             raise InvalidRequest("The row's user_input is no message, or its config is no object")
@@ -449,14 +466,6 @@ def prompt_messages(prompt: Any) -> list[Message] | None:
         isinstance(item.get("role"), str) and isinstance(item.get("content"), str | list) for item in messages
     )
     return messages if messages and fitting else None
-
-
-def _read_messages(value: Any) -> list[Message] | None:
-    """A user's input as messages: a text, a message, a list of either; None when it is none of these."""
-    listed = [] if value is None else value if isinstance(value, list) else [value]
-    made = [{"role": "user", "content": item} if isinstance(item, str) else item for item in listed]
-    fitting = all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in made)
-    return [without_nulls(item) for item in made] if fitting else None
 
 
 def without_nulls(value: Mapping[str, Any]) -> Json:

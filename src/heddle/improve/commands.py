@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from heddle.ci.commands import Key, Server, Where
+from heddle.remote import Place
 from heddle.wire.jsontypes import Json
 
 commands = typer.Typer(
@@ -16,45 +17,40 @@ Id = Annotated[str, typer.Argument(help="The id of an improvement.", metavar="ID
 @commands.command("start")
 def start(
     model: Annotated[str, typer.Argument(help="The name of a trainable model of the project.")],
-    scorer: Annotated[
-        list[str], typer.Option("--scorer", help="What the reward is: a scorer's name, name:version or ref.")
-    ],
+    scorer: Annotated[list[str], typer.Option(help="What the reward is: a scorer's name, name:version or ref.")],
     project: Where = None,
     base_model: Annotated[
-        str | None, typer.Option("--base-model", help="Make the model from this one where it is not there yet.")
+        str | None, typer.Option(help="Make the model from this one where it is not there yet.")
     ] = None,
-    op: Annotated[list[str] | None, typer.Option("--op", help="Weak calls are of this op.")] = None,
-    query: Annotated[str | None, typer.Option("--query", help="Weak calls fit this query (JSON).")] = None,
-    error_group: Annotated[str | None, typer.Option("--error-group", help="Weak calls failed with this error.")] = None,
-    monitor: Annotated[str | None, typer.Option("--monitor", help="Weak calls were scored by this monitor ...")] = None,
-    scored_by: Annotated[str | None, typer.Option("--scored-by", help="... or by this scorer (its name) ...")] = None,
-    below: Annotated[float | None, typer.Option("--below", help="... below this bound.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many of the newest weak calls.")] = 1000,
+    op: Annotated[list[str] | None, typer.Option(help="Weak calls are of this op.")] = None,
+    query: Annotated[str | None, typer.Option(help="Weak calls fit this query (JSON).")] = None,
+    error_group: Annotated[str | None, typer.Option(help="Weak calls failed with this error.")] = None,
+    monitor: Annotated[str | None, typer.Option(help="Weak calls were scored by this monitor ...")] = None,
+    scored_by: Annotated[str | None, typer.Option(help="... or by this scorer (its name) ...")] = None,
+    below: Annotated[float | None, typer.Option(help="... below this bound.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many of the newest weak calls.")] = 1000,
     column: Annotated[
-        list[str] | None,
-        typer.Option("--column", help="A column of the rows from a path in the call.", metavar="NAME=PATH"),
+        list[str] | None, typer.Option(help="A column of the rows from a path in the call.", metavar="NAME=PATH")
     ] = None,
     general: Annotated[
-        str | None, typer.Option("--general", help="An evaluation that must not get worse: name, name:version or ref.")
+        str | None, typer.Option(help="An evaluation that must not get worse: name, name:version or ref.")
     ] = None,
-    held_out: Annotated[float, typer.Option("--held-out", help="The share of chats that training never sees.")] = 0.3,
-    seed: Annotated[int, typer.Option("--seed", help="Of the split and of all sampling.")] = 0,
-    steps: Annotated[int, typer.Option("--steps", help="At most so many training jobs.")] = 30,
-    chats: Annotated[int, typer.Option("--chats", help="Chats per training job.")] = 8,
-    answers: Annotated[int, typer.Option("--answers", help="Answers per chat.")] = 8,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Of an answer.")] = None,
-    learning_rate: Annotated[float | None, typer.Option("--learning-rate", help="Of the training jobs.")] = None,
+    held_out: Annotated[float, typer.Option(help="The share of chats that training never sees.")] = 0.3,
+    seed: Annotated[int, typer.Option(help="Of the split and of all sampling.")] = 0,
+    steps: Annotated[int, typer.Option(help="At most so many training jobs.")] = 30,
+    chats: Annotated[int, typer.Option(help="Chats per training job.")] = 8,
+    answers: Annotated[int, typer.Option(help="Answers per chat.")] = 8,
+    max_tokens: Annotated[int | None, typer.Option(help="Of an answer.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the training jobs.")] = None,
     judge: Annotated[
         str | None, typer.Option("--ruler", help="Rewards by RULER: the judge, a served model or provider/model.")
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Seconds of work before the gate.")] = 3600.0,
-    watch: Annotated[
-        str | None, typer.Option("--watch", help="After the promotion: take it back by this monitor ...")
-    ] = None,
+    budget: Annotated[float, typer.Option(help="Seconds of work before the gate.")] = 3600.0,
+    watch: Annotated[str | None, typer.Option(help="After the promotion: take it back by this monitor ...")] = None,
     watch_below: Annotated[
-        float | None, typer.Option("--watch-below", help="... when the mean of its newest scores falls below this.")
+        float | None, typer.Option(help="... when the mean of its newest scores falls below this.")
     ] = None,
-    watch_calls: Annotated[int, typer.Option("--watch-calls", help="So many scores decide.")] = 20,
+    watch_calls: Annotated[int, typer.Option(help="So many scores decide.")] = 20,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Follow it until the promotion or the refusal.")
     ] = True,
@@ -76,7 +72,7 @@ def start(
         "watch": None if watch is None else {"monitor": watch, "below": watch_below, "calls": watch_calls},
     }
     names = program.Names(model, base_model, scorer, general, column or [])
-    program.start(names, weak, body, program.Place(project, server, key), wait)
+    program.start(names, weak, body, Place(project, server, key), wait)
 
 
 @commands.command("list")
@@ -84,7 +80,7 @@ def list_all(project: Where = None, server: Server = None, key: Key = None) -> N
     """Print the improvements of a project, newest first."""
     from heddle.improve import program
 
-    program.list_all(program.Place(project, server, key))
+    program.list_all(Place(project, server, key))
 
 
 @commands.command("show")
@@ -92,7 +88,7 @@ def show(improvement: Id, project: Where = None, server: Server = None, key: Key
     """Print the timeline of an improvement."""
     from heddle.improve import program
 
-    program.show(improvement, program.Place(project, server, key))
+    program.show(improvement, Place(project, server, key))
 
 
 @commands.command("stop")
@@ -100,7 +96,7 @@ def stop(improvement: Id, project: Where = None, server: Server = None, key: Key
     """Stop an improvement, or the watch of its promotion; what was trained or promoted stays."""
     from heddle.improve import program
 
-    program.stop(improvement, program.Place(project, server, key))
+    program.stop(improvement, Place(project, server, key))
 
 
 @commands.command("demo")
@@ -108,4 +104,4 @@ def demo(project: Where = None, server: Server = None, key: Key = None) -> None:
     """Plant a weakness in a copy of heddle-tiny, improve it, and have it taken back by a regression (10 minutes)."""
     from heddle.improve import program
 
-    program.demonstrate(program.Place(project, server, key))
+    program.demonstrate(Place(project, server, key))
