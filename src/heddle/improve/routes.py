@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Response
 
 from heddle.auth import Scope
 from heddle.evals.jobs import JobsDep
-from heddle.http.routing import Reader, Service, Writer, answer, describe_row, group
+from heddle.http.routing import Reader, Service, Writer, answer, group
 from heddle.improve.job import KIND, Improvements
 from heddle.improve.schemas import (
     ImprovementCreateReq,
@@ -15,10 +15,10 @@ from heddle.improve.schemas import (
     ImprovementQueryRes,
     ImprovementReq,
     ImprovementRes,
-    ImprovementSchema,
 )
 from heddle.improve.timeline import spent_seconds
 from heddle.store.control.eval_jobs import OPEN, JobRow
+from heddle.wire import times
 from heddle.wire.jsontypes import Json
 
 ImprovementsDep = Annotated[Improvements, Depends(Service("improvements"))]
@@ -61,7 +61,20 @@ def _describe(job: JobRow) -> Json:
     state = job.state
     if state in OPEN and progress["steps"]:
         state = "watching" if progress["steps"][-1]["name"] == "watch" else "running"
-    told = {name: progress[name] for name in ("steps", "outcome", "reason")}
-    told |= {name: job.body.get(name) for name in ("name", "model", "model_id", "budget_seconds")}
-    spent = round(spent_seconds(progress["steps"]), 3)
-    return describe_row(ImprovementSchema, job, **told, state=state, request=request, spent_seconds=spent)
+    return {
+        "id": job.id,
+        "project_id": job.project_id,
+        "name": job.body.get("name"),
+        "model": job.body["model"],
+        "model_id": job.body["model_id"],
+        "state": state,
+        "outcome": progress["outcome"],
+        "reason": progress["reason"],
+        "error": job.error,
+        "created_at": times.to_iso(job.created_at),
+        "ended_at": times.optional_iso(job.ended_at),
+        "spent_seconds": round(spent_seconds(progress["steps"]), 3),
+        "budget_seconds": job.body["budget_seconds"],
+        "request": request,
+        "steps": progress["steps"],
+    }
