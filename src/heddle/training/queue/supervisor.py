@@ -203,7 +203,13 @@ class Supervisor(Runner[JobRow]):
             # What another server works on is ended there.
             claimed = await self._jobs.claim(job_id, times.now(), self._settings.training_lease)
             if claimed is not None:
-                await self._cancel_untaken(claimed)
+                model = await self._models.find(claimed.model_id)
+                if model is not None and claimed.state == PUBLISHING:
+                    cancelled = Cancellation()
+                    cancelled.set()
+                    self.metrics.ended(await self.publisher.publish(model, claimed, cancelled))
+                else:
+                    await self._end(model, claimed, CANCELLED, Cancellation.reason)
         await self._notify()
         return True
 
@@ -215,15 +221,6 @@ class Supervisor(Runner[JobRow]):
             return job is not None and job.state in OPEN
 
         await self.ended(job_id, is_open)
-
-    async def _cancel_untaken(self, job: JobRow) -> None:
-        model = await self._models.find(job.model_id)
-        if model is not None and job.state == PUBLISHING:
-            cancelled = Cancellation()
-            cancelled.set()
-            self.metrics.ended(await self.publisher.publish(model, job, cancelled))
-        else:
-            await self._end(model, job, CANCELLED, Cancellation.reason)
 
     async def _next(self, is_full: bool) -> JobRow | None:
         """The oldest job that may run; a look that finds none writes nothing where servers share the tables."""

@@ -24,6 +24,7 @@ from heddle.training.models import resources
 from heddle.training.queue.events import TrainingMetrics
 from heddle.training.queue.process import ProcessEnded, Slot
 from heddle.training.queue.supervisor import Supervisor
+from heddle.training.tinker.schemas import Tensor
 from heddle.training.tinker.service import SCHEME, UNNAMED, WORK, Tinker, job_id, saved_row
 from heddle.wire import times
 from heddle.wire.jsontypes import Json
@@ -330,7 +331,7 @@ class SampleRequests(Requests):
 
     async def perform(self, row: RequestRow) -> Done:
         """Let the model write."""
-        from heddle.training.tinker.messages import Sampled, write_samples
+        from heddle.training.tinker.messages import Sampled, write_samples, write_targets
 
         rows, wanted = self._tinker.rows, orjson.loads(row.body)
         sampler = await rows.sampler(row.target)
@@ -353,7 +354,16 @@ class SampleRequests(Requests):
         if count and drawn.prompt_best is not None:
             shown = [top if place >= hidden else None for place, top in enumerate(drawn.prompt_best)]
             ranked = [None if top is None else top[:count] for top in shown]
-        return Done(write_samples(sequences, prompt, ranked, drawn.cached_tokens))
+        targets, draws = wanted.get("target_prompt_logprobs"), None
+        if body.get("prompt_ids") or body.get("prompt_draws"):
+            places = [(top or ())[count:] for top in (drawn.prompt_best or ())[1:]]
+            named = [len(row) for row in body.get("prompt_ids") or [()] * len(places)]
+            if targets is not None:
+                found = [[value for _, value in top[:size]] for top, size in zip(places, named, strict=True)]
+                targets = write_targets(targets, found)
+            if body.get("prompt_draws"):
+                draws = [top[size:] for top, size in zip(places, named, strict=True)]
+        return Done(write_samples(sequences, prompt, ranked, drawn.cached_tokens, targets, draws))
 
     async def _address(self, sampler: SamplerRow) -> str:
         """What inference calls the weights of a sampler; raises Impossible when they are gone."""
@@ -393,6 +403,10 @@ def make_body(wanted: Json, model: str, request_id: str) -> Json:
     }
     if wanted["prompt_logprobs"] or wanted["topk_prompt_logprobs"]:
         body["prompt_logprobs"] = wanted["topk_prompt_logprobs"]
+    if wanted.get("target_prompt_logprobs"):
+        body["prompt_ids"] = Tensor.model_validate(wanted["target_prompt_logprobs"]).rows()
+    if wanted["prompt_alt_tokens_k"]:
+        body["prompt_draws"] = wanted["prompt_alt_tokens_k"]
     if stop == []:
         body["ignore_eos"] = True
     elif isinstance(stop, str) or (stop and isinstance(stop[0], str)):

@@ -448,6 +448,14 @@ class Tinker:
                 "prompt_logprobs_last_n goes with prompt_logprobs and is less than the tokens of the prompt",
                 param="prompt_logprobs_last_n",
             )
+        target = wanted.target_prompt_logprobs
+        if target is not None and (target.shape[0] != len(ids) - 1 or max(target.data) >= base.vocab_size):
+            raise InvalidRequest(
+                f"target_prompt_logprobs: it has {len(ids) - 1} rows of tokens below {base.vocab_size}",
+                param="target_prompt_logprobs",
+            )
+        if wanted.prompt_alt_tokens_k and len(ids) < 2:
+            raise InvalidRequest("prompt_alt_tokens_k: the prompt has one token alone", param="prompt_alt_tokens_k")
         return await self._queue(sampler.id, wanted.seq_id, SAMPLE, wanted.model_dump_json().encode())
 
     async def wait(self, request_id: str, caller: Caller) -> RequestRow:
