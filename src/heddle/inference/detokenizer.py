@@ -90,11 +90,9 @@ class Detokenizer(Protocol):
 
     def push(self, ids: Sequence[int]) -> str:
         """The text that these ids complete; bytes of an unfinished character wait for the next call."""
-        ...
 
     def flush(self) -> str:
         """What still waits, at the end of the sequence; an unfinished character is U+FFFD."""
-        ...
 
 
 class ByteDetokenizer:

@@ -3,8 +3,6 @@
 from heddle.inference.api import (
     chat,
     completions,
-    conversations,
-    embeddings,
     images,
     limits,
     provider_keys,
@@ -19,7 +17,7 @@ from heddle.inference.api import usage as inference_usage
 ROUTERS = tuple(
     module.router
     for module in (
-        *(chat, responses, conversations, embeddings, tokenization, catalogue),
+        *(chat, responses, tokenization, catalogue),
         *(inference_usage, limits, completions, images, runtimes, provider_keys, information),
     )
 )

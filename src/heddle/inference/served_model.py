@@ -175,10 +175,6 @@ class ServedModel:
         weights = f"{base}-{version.label}"
         return f"policy-step-{version.row.step}-{weights}" if version.is_trainable else weights
 
-    def policy(self, version: Version | None) -> str:
-        """The name of the weights for the header `x-heddle-policy`."""
-        return self.source.name if version is None else version.policy
-
 
 VLLM_KEY = "VLLM_API_KEY"
 """The variable from which servers of vLLM take their key; ours is the same one."""

@@ -14,7 +14,7 @@ from heddle.errors import Busy, HeddleError, InvalidRequest, NotFound
 from heddle.http.routing import Service, off_loop
 from heddle.inference.chat.plan import Arrival
 from heddle.inference.chat.wire import Keep
-from heddle.inference.responses.answer import ResponsesAnswer, response_error
+from heddle.inference.responses.answer import ResponsesAnswer, ResponsesWire, response_error
 from heddle.inference.responses.items import (
     ITEMS,
     InputItem,
@@ -25,7 +25,6 @@ from heddle.inference.responses.items import (
     normal_items,
 )
 from heddle.inference.responses.request import ResponsesRequest, parse_request
-from heddle.inference.responses.wire import ResponsesWire
 from heddle.inference.service import Inference, Running
 from heddle.jobs.runner import Loop
 from heddle.settings import Settings
