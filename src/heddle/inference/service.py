@@ -20,7 +20,6 @@ from heddle.inference.adapters import Adapters, Address, Version
 from heddle.inference.chat.fields import refuse_ignored
 from heddle.inference.chat.generation import Generation
 from heddle.inference.chat.plan import Arrival, NamedModel, Plan, plan_completion
-from heddle.inference.chat.request import ChatRequest
 from heddle.inference.chat.response import CHAT
 from heddle.inference.chat.wire import ParsedRequest, Wire, count_tokens
 from heddle.inference.engine.base import Engine, EngineFailed
@@ -227,6 +226,9 @@ class Inference:
 
     async def _plan(self, parsed: ParsedRequest, wire: Wire, arrival: Arrival, named: NamedModel) -> Plan:
         """The plan of a request; one that may be shortened loses as few of its oldest messages as leaves room."""
+        chat = parsed.chat
+        asked = chat.max_tokens if chat.max_completion_tokens is None else chat.max_completion_tokens
+        asked = _UNKNOWN_MANY if asked is None else asked
 
         async def attempt(dropped: int) -> Plan | None:
             shorter = parsed if parsed.shorten is None or not dropped else parsed.shorten(dropped)
@@ -236,7 +238,7 @@ class Inference:
                 if parsed.shorten is None or dropped == parsed.most_dropped:
                     raise
                 return None
-            has_room = laid_out.max_tokens >= min(named.model.info.max_model_len // _ROOM_SHARE, _asked(parsed.chat))
+            has_room = laid_out.max_tokens >= min(named.model.info.max_model_len // _ROOM_SHARE, asked)
             return laid_out if parsed.shorten is None or has_room or dropped == parsed.most_dropped else None
 
         found = await attempt(0)
@@ -331,7 +333,10 @@ class Inference:
             yield last
 
     async def end(self, running: Running, error: BaseException | None = None, body: Json | None = None) -> None:
-        """Abort what still runs and settle the account; once, however the completion ended."""
+        """Abort what still runs and settle the account; once, however the completion ended.
+
+        Raises HeddleError when the answer cannot be stored, unless there is an error already.
+        """
         if running.ended:
             return
         running.ended = True
@@ -349,17 +354,14 @@ class Inference:
         keep = running.parsed.keep
         keeping = None if keep is None else self.accounts.spawn(keep(record.response))
         await running.ticket.close(record)
-        if keeping is not None:
-            await self._wait_for_keeping(keeping, record)
-
-    async def _wait_for_keeping(self, keeping: "asyncio.Task[None]", record: Completion) -> None:
-        """Wait until the answer is stored; raises HeddleError when it cannot be, unless there is an error already."""
+        if keeping is None:
+            return
         try:
             await asyncio.shield(keeping)
-        except HeddleError as error:
+        except HeddleError as problem:
             if record.error is None:
                 raise
-            logger.warning("the answer %s was not stored: %s", record.request_id, error.reason)
+            logger.warning("the answer %s was not stored: %s", record.request_id, problem.reason)
 
     async def add_adapter(self, address: Address, folder: Path, user: str, next_step: bool) -> Version:
         """Make a PEFT folder the newest version of a name, ready in the engine; raises InvalidRequest."""
@@ -378,12 +380,6 @@ class Inference:
         for version in removed:
             await self.adapters.discard(version)
         return removed
-
-
-def _asked(request: ChatRequest) -> int:
-    """The tokens of an answer that a request names."""
-    named = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
-    return _UNKNOWN_MANY if named is None else named
 
 
 async def _body(running: Running) -> Json:

@@ -19,12 +19,12 @@ from heddle.http.routing import (
     body_schema,
     group,
 )
-from heddle.inference.api.respond import describe_run, read_arrival, read_body, respond
+from heddle.inference.api.respond import describe_run, read_arrival, read_body, read_request, respond
 from heddle.inference.chat.request import parse_fields
 from heddle.inference.responses.answer import ResponsesWire
-from heddle.inference.responses.items import InputItem, check_types, is_made_here, new_key, normal_items
+from heddle.inference.responses.items import InputItem, check_types, new_key, normal_items
 from heddle.inference.responses.request import ResponsesRequest, check_metadata
-from heddle.inference.responses.service import Background, ResponsesDep, owner_of
+from heddle.inference.responses.service import Background, ResponsesDep, find_conversation, owner_of
 from heddle.inference.service import InferenceDep
 from heddle.store.base import Store
 from heddle.store.control.responses import ConversationRow
@@ -94,18 +94,13 @@ def plain_answer(value: Json) -> Response:
 
 @router.post("/v1/responses", response_model=None, openapi_extra=body_schema(ResponsesRequest))
 async def create_response(
-    request: Request,
-    caller: BearerWriter,
-    inference: InferenceDep,
-    responses: ResponsesDep,
-    streams: EventStreamsDep,
+    request: Request, caller: BearerWriter, inference: InferenceDep, responses: ResponsesDep, streams: EventStreamsDep
 ) -> Response:
     """Create a response: whole, as a stream of events, or in the background."""
-    body = await read_body(request)
-    arrival = replace(read_arrival(request, caller), size=len(await request.body()))
+    body, arrival = await read_request(request, caller)
     parsed, wire, row = await responses.prepare(body, arrival)
     if not parsed.background or row is None:
-        return await respond(request, caller, inference, wire, body)
+        return await respond(request, inference, wire, body, arrival)
     started = await responses.begin_in_background(wire, row, body, arrival)
     answer = streams.answer(caller, _events(wire, started, -1)) if parsed.stream else plain_answer(started.row.body)
     running = started.running
@@ -124,8 +119,7 @@ async def count_input_tokens(
     request: Request, caller: BearerWriter, inference: InferenceDep, responses: ResponsesDep
 ) -> Response:
     """Count the tokens of what a request would be made of; nothing runs."""
-    body = await read_body(request)
-    arrival = replace(read_arrival(request, caller), size=len(await request.body()))
+    body, arrival = await read_request(request, caller)
     _, wire, _ = await responses.prepare(body, arrival)
     count = await inference.count_prompt(wire, body, arrival)
     return plain_answer({"object": "response.input_tokens", "input_tokens": count})
@@ -237,9 +231,8 @@ async def create_conversation(request: Request, caller: BearerWriter, store: Sto
     """Create a conversation."""
     body = await _parsed(CreateConversation, request)
     check_metadata(body.metadata)
-    key, now = new_key(), times.now()
-    owner = _owner(request, caller)
-    row = ConversationRow(id=f"conv_{key}", owner=owner, metadata=body.metadata or {}, created_at=now, changed_at=now)
+    name, owner, now = f"conv_{new_key()}", _owner(request, caller), times.now()
+    row = ConversationRow(id=name, owner=owner, metadata=body.metadata or {}, created_at=now, changed_at=now)
     await store.conversations.add(row, _normal(body.items or []))
     return plain_answer(_shown(row))
 
@@ -249,7 +242,7 @@ async def retrieve_conversation(
     request: Request, conversation_id: str, caller: BearerReader, store: StoreDep
 ) -> Response:
     """Retrieve a conversation."""
-    return plain_answer(_shown(await _find(store, _owner(request, caller), conversation_id)))
+    return plain_answer(_shown(await _find(request, caller, store, conversation_id)))
 
 
 @router.post("/v1/conversations/{conversation_id}", response_model=None, openapi_extra=body_schema(UpdateConversation))
@@ -259,7 +252,7 @@ async def update_conversation(
     """Replace the metadata of a conversation."""
     body = await _parsed(UpdateConversation, request)
     check_metadata(body.metadata)
-    row = await _find(store, _owner(request, caller), conversation_id)
+    row = await _find(request, caller, store, conversation_id)
     metadata = body.metadata or {}
     await store.conversations.update(row.owner, row.id, metadata)
     return plain_answer(_shown(replace(row, metadata=metadata)))
@@ -270,7 +263,7 @@ async def delete_conversation(
     request: Request, conversation_id: str, caller: BearerDeleter, store: StoreDep
 ) -> Response:
     """Delete a conversation with its items; responses that were made in it stay."""
-    row = await _find(store, _owner(request, caller), conversation_id)
+    row = await _find(request, caller, store, conversation_id)
     await store.conversations.delete(row.owner, row.id, caller.user)
     return plain_answer({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
@@ -285,7 +278,7 @@ async def create_conversation_items(
         raise InvalidRequest(
             f"items has {len(body.items)} entries; at most {_MOST_AT_ONCE} can be added at a time", param="items"
         )
-    row = await _find(store, _owner(request, caller), conversation_id)
+    row = await _find(request, caller, store, conversation_id)
     items = _normal(body.items)
     await store.conversations.append(row.owner, row.id, items, times.now())
     return plain_answer(item_page(items, len(items), "asc", None))
@@ -302,7 +295,7 @@ async def list_conversation_items(
     after: str | None = None,
 ) -> Response:
     """List the items of a conversation."""
-    row = await _find(store, _owner(request, caller), conversation_id)
+    row = await _find(request, caller, store, conversation_id)
     return plain_answer(item_page(await store.conversations.items(row.id), limit, order, after))
 
 
@@ -311,7 +304,7 @@ async def retrieve_conversation_item(
     request: Request, conversation_id: str, conversation_item_id: str, caller: BearerReader, store: StoreDep
 ) -> Response:
     """Retrieve one item of a conversation."""
-    row = await _find(store, _owner(request, caller), conversation_id)
+    row = await _find(request, caller, store, conversation_id)
     for item in await store.conversations.items(row.id):
         if item["id"] == conversation_item_id:
             return plain_answer(item)
@@ -324,7 +317,7 @@ async def delete_conversation_item(
 ) -> Response:
     """Remove one item from a conversation; returns the conversation."""
     caller = caller.require(Scope.READ)
-    row = await _find(store, _owner(request, caller), conversation_id)
+    row = await _find(request, caller, store, conversation_id)
     known = {item["id"] for item in await store.conversations.items(row.id)}
     place = (row.owner, row.id, conversation_item_id)
     if conversation_item_id not in known or not await store.conversations.remove_item(*place, caller.user):
@@ -345,11 +338,8 @@ def _normal(items: list[InputItem]) -> list[Json]:
     return normal_items(items, new_key())
 
 
-async def _find(store: Store, owner: str, conversation_id: str) -> ConversationRow:
-    row = await store.conversations.find(owner, conversation_id) if is_made_here("conv", conversation_id) else None
-    if row is None:
-        raise NotFound(f"Conversation with id '{conversation_id[:100]}' not found.", param="conversation_id")
-    return row
+async def _find(request: Request, caller: Caller, store: Store, conversation_id: str) -> ConversationRow:
+    return await find_conversation(store, _owner(request, caller), conversation_id, "conversation_id")
 
 
 def _shown(row: ConversationRow) -> Json:

@@ -26,13 +26,7 @@ from heddle.inference.chat.wire import Answer, ParsedRequest, Shape, Wire
 from heddle.inference.engine.base import EngineInfo, Sampling, TokenRequest
 from heddle.inference.prompt.messages import message_text, template_messages
 from heddle.inference.prompt.reasoning import ReasoningSplitter
-from heddle.inference.prompt.template import (
-    SHARED_PROCESSES,
-    Prompt,
-    build_prompt,
-    choose_template,
-    context_exceeded,
-)
+from heddle.inference.prompt.template import SHARED_PROCESSES, Prompt, build_prompt, choose_template, context_exceeded
 from heddle.inference.served_model import ServedModel
 from heddle.inference.structured.constraints import ResponseFormat
 from heddle.inference.structured.guidance import Constraint

@@ -59,25 +59,17 @@ class ConstraintFields(Part):
         outputs = self.structured_outputs
         wanted = outputs.model_dump(by_alias=True, exclude_none=True) if outputs is not None else {}
         for name, target in given.items():
-            _set_once(wanted, target, values[name], name, f"structured_outputs.{target}")
+            if wanted.get(target) not in (None, values[name]):
+                raise InvalidRequest(f"{name} and structured_outputs.{target} are one field and differ", param=name)
+            wanted[target] = values[name]
             self._older_names[f"structured_outputs.{target}"] = name
         if backend is not None:
-            wanted = _read_backend(backend) | wanted
+            # `name:switch,switch`: the name was a wish, not a condition.
+            wish, _, switches = backend.partition(":")
+            known = {_SWITCHES[switch]: True for switch in switches.split(",") if switch in _SWITCHES}
+            wanted = {"_backend": wish, "_backend_was_auto": True, **known} | wanted
         self.structured_outputs = StructuredOutputs.model_validate(wanted)
         return self
-
-
-def _read_backend(value: str) -> dict[str, Any]:
-    """`name:switch,switch`: the name was a wish, not a condition."""
-    name, _, switches = value.partition(":")
-    known = {_SWITCHES[switch]: True for switch in switches.split(",") if switch in _SWITCHES}
-    return {"_backend": name, "_backend_was_auto": True, **known}
-
-
-def _set_once(into: dict[str, Any], key: str, value: Any, older: str, today: str) -> None:
-    if into.get(key) not in (None, value):
-        raise InvalidRequest(f"{older} and {today} are one field and differ", param=older)
-    into[key] = value
 
 
 class ReasoningOptions(Part):

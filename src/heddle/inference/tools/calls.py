@@ -329,18 +329,15 @@ class PythonicCall(CallReader):
             case "key or end" if character == ")" and not self._held:
                 self._end()
             case "key or end" | "key" if character == "=":
-                self._start_value()
+                self._key, self._held, self._state = self._held.strip(), "", "value"
+                if not self._key or self._key in self._keys:
+                    self._state = "broken"
             case "key or end" | "key":
                 self._held += character
                 if not self._held.strip().isidentifier():
                     self._state = "broken"
             case _:
                 self._feed_value(character)
-
-    def _start_value(self) -> None:
-        self._key, self._held, self._state = self._held.strip(), "", "value"
-        if not self._key or self._key in self._keys:
-            self._state = "broken"
 
     def _feed_value(self, character: str) -> None:
         if self._quote:

@@ -60,15 +60,11 @@ class ElementRules:
         unnamed = sorted(set(schema.get("required") or ()) - set(properties))
         if unnamed:
             raise refusal(f"{self._param}.required", f"there is no property '{unnamed[0]}'")
-        bad = next((key for key in properties if not self._can_write(key)), None)
-        if bad is not None:
-            raise refusal(f"{self._param}.properties", f"this model can write no argument named {bad!r}")
+        for key in properties:
+            of_element = key.strip() == key and re.fullmatch(r"[^<>\"\n]+", key)
+            if not (key.isidentifier() if self._marks is None else of_element):
+                raise refusal(f"{self._param}.properties", f"this model can write no argument named {key!r}")
         return properties
-
-    def _can_write(self, key: str) -> bool:
-        return (
-            key.isidentifier() if self._marks is None else bool(key.strip() == key and re.fullmatch(r"[^<>\"\n]+", key))
-        )
 
     def _keywords(self, parts: Sequence[str], optional: Sequence[bool], rules: list[str]) -> str:
         """The rule of all keywords; which commas stand between them depends on those that are left out."""
